@@ -51,7 +51,7 @@ class FaultBoard:
     ) -> None:
         self.parts = tuple(parts)
         self._leases: LeaseTable[tuple[Fault, ...]] = LeaseTable(_now_s, prefix=prefix)
-        self._say = say
+        self.say = say
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._mending: set[asyncio.Task[None]] = set()
@@ -182,7 +182,7 @@ class FaultBoard:
             return
         error = next(iter(failed.values()))
         if healing:  # nobody may be there to be told, and nothing must stay broken
-            self._say(f"healing failed, trying again: {error}")
+            self.say(f"healing failed, trying again: {error}")
             asyncio.get_running_loop().call_later(AGAIN_S, self._again, tuple(failed))
         raise error
 
@@ -211,7 +211,7 @@ class FaultBoard:
         for lease, faults in self._leases.expire():
             for fault in faults:
                 if fault.primitive not in fault.part.momentary:
-                    self._say(f"{lease} was not renewed, healed: {fault}")
+                    self.say(f"{lease} was not renewed, healed: {fault}")
             self._apply(faults, healing=True)
         self._watch()
 

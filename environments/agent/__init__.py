@@ -29,6 +29,7 @@ AGENT_MODULES: Final = (
             "firewall",
             "prober",
             "program",
+            "server",
             "store_client",
         )
     ),

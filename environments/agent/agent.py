@@ -15,16 +15,14 @@ else for it.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from environments.agent.child import Child, reap
 from environments.agent.clock import Clock
@@ -35,11 +33,8 @@ from environments.agent.control import (
     DATA,
     DEVICE_VARIABLE,
     DISK,
-    ENDED,
-    LINE_BYTES_MAX,
     LOGS,
     ORPHAN_VARIABLE,
-    REFUSED,
     RULES,
     TOKEN_VARIABLE,
 )
@@ -47,21 +42,17 @@ from environments.agent.disk import NodeDisk
 from environments.agent.firewall import Firewall, missing
 from environments.agent.prober import Prober
 from environments.agent.program import Program
+from environments.agent.server import Agent
 from environments.agent.store_client import StoreClient
 from environments.board import FaultBoard
-from environments.lease import LeaseExpiredError, UnknownLeaseError
 from environments.part import Part
-from filesystems.disk.conversation import DiskFailedError
 from filesystems.nfs import asking
 
-_REQUEST_TIMEOUT_S: Final = 10.0
 
-
-class Agent:
-    """What the harness can ask of a machine; each ``do_<operation>`` is one request."""
+class NodeAgent(Agent):
+    """The agent of a machine that runs one program."""
 
     def __init__(self, token: str, program: Program | None = None, *parts: Part) -> None:
-        self._token = token
         self._firewall = Firewall(os.environ.get(DEVICE_VARIABLE, "eth0"))
         self._program = program or Program(Child(Path(LOGS) / "broker.log"))
         self._child = self._program.child
@@ -70,92 +61,36 @@ class Agent:
         self._clock = Clock(Path(CLOCK))
         self._prober = Prober()
         # A restarted container must not take an old lease's name for one of its own.
-        self._board = FaultBoard(
-            (self._firewall, self._program, self._disk, self._clock, *parts),
-            prefix=os.urandom(4).hex(),
-            say=say,
-        )
-        self.do_renew, self.do_heal, self.do_heal_all = (
-            self._board.renew,
-            self._board.heal,
-            self._board.heal_all,
-        )
+        prefix = os.urandom(4).hex()
+        of_all = (self._firewall, self._program, self._disk, self._clock, *parts)
+        super().__init__(token, FaultBoard(of_all, prefix=prefix, say=say))
         self._missing: dict[str, str] = {}
-        self._stop = asyncio.Event()
         self._orphaned: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
         """Answer until a SIGTERM, or until nobody asks any more; then leave nothing in force."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, reap, (self._child, self._store.child))
-        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        loop.add_signal_handler(signal.SIGTERM, self.ended.set)
         await self._prober.listen()  # first: the rules of a machine are one agent's alone
         Path(RULES).write_text(self._firewall.device)  # noqa: ASYNC240 - a few bytes, once
         self._missing = missing()
         host = os.environ.get(CONTROL_HOST_VARIABLE, "0.0.0.0")
-        server = await asyncio.start_server(self._answer, host, CONTROL_PORT, limit=LINE_BYTES_MAX)
-        self._heard()
+        server = await self.listen(host, CONTROL_PORT)
+        self.heard()
         say(f"agent ready on port {CONTROL_PORT}")
         async with server:
-            await self._stop.wait()
+            await self.ended.wait()
             self._program.end()
-        await self._board.heal_all()
+        await self.board.heal_all()
 
-    def _heard(self) -> None:
-        """Somebody is there."""
+    def heard(self) -> None:
+        """Not an orphan yet."""
         if self._orphaned is not None:
             self._orphaned.cancel()
         patience_s = float(os.environ.get(ORPHAN_VARIABLE, "0"))
         if patience_s:
-            self._orphaned = asyncio.get_running_loop().call_later(patience_s, self._stop.set)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                request = json.loads(await reader.readline())
-            answer = await self._while_wanted(reader, self._execute(request))
-            if answer is None:
-                return
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        except (OSError, KeyError, TypeError, ValueError):
-            pass  # whoever asked has gone, or never was one of ours
-        finally:
-            writer.close()
-
-    async def _while_wanted(
-        self, reader: asyncio.StreamReader, execution: Coroutine[Any, Any, dict[str, Any]]
-    ) -> dict[str, Any] | None:
-        """The answer, or None once nobody waits for it any more.
-
-        Who gives up on a broker's exit hangs up.
-        """
-        executing = asyncio.ensure_future(execution)
-        gone = asyncio.ensure_future(reader.read(1))
-        try:
-            await asyncio.wait((executing, gone), return_when=asyncio.FIRST_COMPLETED)
-            return await executing if executing.done() else None
-        finally:
-            executing.cancel()
-            gone.cancel()
-
-    async def _execute(self, request: Any) -> dict[str, Any]:
-        if not hmac.compare_digest(str(request["token"]), self._token):
-            return {"error": "wrong token: this machine belongs to another deployment"}
-        self._heard()
-        name = str(request["operation"])
-        operation: Callable[..., Awaitable[dict[str, Any] | None]] | None = getattr(self, f"do_{name}", None)
-        if operation is None:
-            return {"error": f"no operation {name!r}"}
-        try:
-            return {"result": await operation(**request["arguments"]) or {}}
-        except (LeaseExpiredError, UnknownLeaseError) as error:
-            return {"error": str(error), "kind": ENDED}
-        except RuntimeError as error:
-            return {"error": str(error), "kind": REFUSED}
-        except (DiskFailedError, OSError, KeyError, TypeError, ValueError) as error:
-            say(f"{name} failed: {error!r}")
-            return {"error": str(error)}
+            self._orphaned = asyncio.get_running_loop().call_later(patience_s, self.ended.set)
 
     # ---- the broker
 
@@ -236,8 +171,8 @@ class Agent:
 
     async def do_inject(self, fault: dict[str, Any], lease_s: float) -> dict[str, Any]:
         """Begin a fault, of one part or of several, and name its lease."""
-        faults = [self._board.fault(name, (), (), wanted) for name, wanted in fault.items() if wanted]
-        return {"lease": await self._board.begin(faults, lease_s)}
+        faults = [self.board.fault(name, (), (), wanted) for name, wanted in fault.items() if wanted]
+        return {"lease": await self.board.begin(faults, lease_s)}
 
     async def do_probe(self, targets: dict[str, str], patience_s: float) -> dict[str, Any]:
         """Try the links to other nodes."""
@@ -268,7 +203,7 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
 
 
-def main(kind: type[Agent] = Agent) -> None:
+def main(kind: type[NodeAgent] = NodeAgent) -> None:
     """Run an agent, or say what is missing."""
     if sys.argv[1:] == ["--missing"]:
         print(json.dumps(missing()))

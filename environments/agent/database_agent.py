@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments.agent.agent import Agent, main
+from environments.agent.agent import NodeAgent, main
 from environments.agent.child import Child, reap
 from environments.agent.control import LOGS
 from environments.agent.program import Program
@@ -109,8 +109,8 @@ class ServerChild(Child):
         await self.exited.wait()
 
 
-class DatabaseAgent(Agent):
-    """See ``Agent``."""
+class DatabaseAgent(NodeAgent):
+    """See ``NodeAgent``."""
 
     def __init__(self, token: str) -> None:
         severed = SeveredClients()

@@ -6,11 +6,10 @@ Why a process of its own: the harness may be killed in the middle of a partition
 then bring the network back, resume stopped brokers, and later end everything. Started by the
 environment as
 
-    python -m environments.local.agent STATE_DIRECTORY [--ready-fd N] [--orphan-s SECONDS]
+    python -m environments.local.agent STATE_DIRECTORY [--orphan-s SECONDS]
 
-it serves `environments.local.control` on ``STATE_DIRECTORY/agent.sock``. A harness that stays away
-for ``--orphan-s`` will not come back: the agent then ends the brokers and itself. On SIGTERM it
-does the same at once.
+A harness that is gone for ``--orphan-s`` will not come back: the agent then ends the brokers and
+itself. On SIGTERM it does the same at once.
 """
 
 from __future__ import annotations
@@ -20,27 +19,24 @@ import asyncio
 import contextlib
 import os
 import resource
-import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import uvloop
 
-from environments.board import FaultBoard
 from environments.labels import RUN_ID, STATE_DIR, identify
 from environments.link_proxy import reserve_port
+from environments.links_agent import LinksAgent
 from environments.local import state
-from environments.local.control import ControlServer, fault_handlers
 from environments.local.database import NODE as DATABASE
 from environments.local.database import LocalDatabase
 from environments.local.disks import Disks
 from environments.local.processes import Brokers
 from environments.local.stores import Stores
-from environments.proxied_links import ProxiedLinks
-from harness.interface import Address, Link, UsageError
+from harness.interface import Address, UsageError
 
 ORPHAN_S: Final = 600.0
 DESCRIPTORS: Final = 65536
@@ -48,56 +44,26 @@ STUCK_S: Final = 2.0
 """A killed broker that is not gone by then waits for a file server that does not answer."""
 
 
-class Agent:
+class DeploymentAgent(LinksAgent):
     """Everything of one deployment that must outlive the harness."""
 
     def __init__(self, directory: Path, orphan_s: float = ORPHAN_S) -> None:
-        self._loop = asyncio.get_running_loop()
         self._directory = directory
-        self._orphan_s = orphan_s
-        self._links = ProxiedLinks()
         self._brokers = Brokers(self._record)
         self._database = LocalDatabase(self._record)
         self._disks = Disks(lambda node: self._brokers.state(node) != "gone")
         self._stores = Stores(self._record)
-        self._board = FaultBoard((self._brokers, self._database, self._disks, self._stores, self._links))
-        self._faults = fault_handlers(self._board)
         self._holders: dict[str, dict[str, Any]] = {}
-        self._orphaned: asyncio.TimerHandle | None = None
-        self.ended = asyncio.Event()
-        self._server = ControlServer(
-            {
-                "plan": self.plan,
-                "database": self._database.begin,
-                "disk": self._disks.mount,
-                "store": self._stores.serve,
-                "mount": self._stores.mount,
-                "start": self.start,
-                "wait": self.wait,
-                "kill": self.kill,
-                **self._faults,
-                "inject": self.inject,
-                "probe": self.probe,
-                "shutdown": self.shutdown,
-            },
-            self._harness_changed,
-        )
-
-    async def run(self, ready: Callable[[], None]) -> None:
-        """Serve until told to end; then leave nothing."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self.ended.set)
-        await self._server.listen(self._directory / state.SOCKET_FILE)
+        super().__init__(orphan_s, self._brokers, self._database, self._disks, self._stores)
+        self.do_database = self._database.begin
+        self.do_disk = self._disks.mount
+        self.do_store = self._stores.serve
+        self.do_mount = self._stores.mount
         self._record()
-        self._harness_changed()
-        ready()
-        await self.ended.wait()
-        self._server.close()
-        await self._end()
 
-    async def plan(
+    async def do_plan(
         self, nodes: Mapping[str, Sequence[str]], sources: Sequence[str], direct: Sequence[str]
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Reserve every node's ports and lay the links.
 
         ``nodes`` maps node names to their logical ports, ``sources`` are the ends that connect to
@@ -116,11 +82,11 @@ class Agent:
             node: {port: address for port, address in ports.items() if port not in direct}
             for node, ports in listen.items()
         }
-        routes = await self._links.lay(sources, targets)
+        routes = await self.links.lay(sources, targets)
         self._record()
-        return {"listen": listen, "routes": routes}
+        return msgspec.to_builtins({"listen": listen, "routes": routes})
 
-    async def start(
+    async def do_start(
         self, node: str, argv: Sequence[str], cwd: str, log: str, variables: Mapping[str, str]
     ) -> int:
         """Start a node's broker; its pid."""
@@ -129,49 +95,38 @@ class Agent:
             node, argv, directory=Path(cwd), log=Path(log), variables=variables, ports=ports
         )
 
-    async def wait(self, node: str) -> int | None:
+    async def do_wait(self, node: str) -> int | None:
         """The exit status of a node's broker once it has ended."""
         self._ports(node)
         return await self._brokers.wait(node)
 
-    async def kill(self, node: str) -> None:
+    async def do_kill(self, node: str) -> None:
         """SIGKILL a node's broker."""
         self._ports(node)
         await self._brokers.kill(node)
 
-    async def inject(self, nodes: Sequence[str], **asked: Any) -> Any:
-        """Begin a fault; its lease."""
-        for node in nodes:
-            self._ports(node)
-        return await self._faults["inject"](nodes=nodes, **asked)
-
-    async def probe(self, links: Sequence[Any], nodes: Sequence[str]) -> dict[str, str]:
-        """What links and nodes do now, each by its name."""
+    def check(self, nodes: Sequence[str]) -> None:
+        """As any agent's."""
         for node in nodes:
             self._ports(node.partition("/")[0])
-        observed = await self._links.probe(msgspec.convert(links, list[Link]))
-        return observed | dict(zip(nodes, await self._board.look(nodes), strict=True))
 
-    async def shutdown(self) -> None:
+    async def do_shutdown(self) -> None:
         """End the brokers, then the agent. Answered when the brokers are gone."""
         await self._kill_brokers()
         self.ended.set()
+
+    async def end(self) -> None:
+        """End the brokers, then all that they used."""
+        await self._kill_brokers()
+        await super().end()
+        for holders in self._holders.values():
+            for holder in holders.values():
+                holder.close()
 
     def _ports(self, node: str) -> dict[str, Any]:
         if node not in self._holders:
             raise UsageError(f"no node {node!r}; there are {', '.join(self._holders) or 'none yet'}")
         return self._holders[node]
-
-    def _harness_changed(self) -> None:
-        if self._orphaned is not None:
-            self._orphaned.cancel()
-            self._orphaned = None
-        if self._server.connected == 0:
-            self._orphaned = self._loop.call_later(self._orphan_s, self._abandon)
-
-    def _abandon(self) -> None:
-        print(f"no harness for {self._orphan_s:.0f} s: ending everything", file=sys.stderr, flush=True)
-        self.ended.set()
 
     def _record(self) -> None:
         """Write down what runs, for `clean`.
@@ -197,30 +152,22 @@ class Agent:
             print(f"cannot record the state: {error}", file=sys.stderr, flush=True)
 
     async def _kill_brokers(self) -> None:
-        killing = self._loop.create_task(self._brokers.kill_all())
+        killing = asyncio.ensure_future(self._brokers.kill_all())
         if not (await asyncio.wait((killing,), timeout=STUCK_S))[0]:
             self._stores.abandon()
         await killing
 
-    async def _end(self) -> None:
-        await self._kill_brokers()
-        await self._board.close()
-        for holders in self._holders.values():
-            for holder in holders.values():
-                holder.close()
 
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run an agent in the foreground."""
     parser = argparse.ArgumentParser(
         prog="environments.local.agent", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--ready-fd", type=int, help="a descriptor that gets one line when the agent listens")
     parser.add_argument(
         "--orphan-s", type=float, default=ORPHAN_S, help="end everything after so long without a harness"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     assert STATE_DIR in os.environ, "an agent without its label could not be cleaned up"
     with contextlib.suppress(OSError, ValueError):
         # Links and their probes take some hundreds of descriptors before the first client connects.
@@ -229,15 +176,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
 
-    def ready() -> None:
-        if options.ready_fd is not None:
-            os.write(options.ready_fd, b"ready\n")
-            os.close(options.ready_fd)
+    async def serve() -> None:
+        await DeploymentAgent(options.directory, options.orphan_s).serve()
 
-    async def run() -> None:
-        await Agent(options.directory, options.orphan_s).run(ready)
-
-    uvloop.run(run())
+    uvloop.run(serve())
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -24,11 +22,11 @@ from typing import Any, Final
 import msgspec
 
 from environments import log_file
+from environments.agent_process import AgentProcess
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
 from environments.local import clean, disks, file_stores, state, stores
-from environments.local.control import ControlClient
 from environments.local.database import NODE as DATABASE_NODE
 from environments.local.file_stores import FileStores
 from environments.postgresql import program
@@ -51,11 +49,8 @@ from harness.interface import (
 DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""
 
-_PROJECT: Final = str(Path(__file__).resolve().parents[2])
-
 LOG_POLL_S: Final = 0.01
 
-AGENT_PATIENCE_S: Final = 30.0
 TEARDOWN_PATIENCE_S: Final = 15.0
 DATABASE_PATIENCE_S: Final = 180.0
 """For a server to be made and started; on an idle machine it takes two seconds."""
@@ -86,8 +81,7 @@ class LocalEnvironment:
         self._deployed: tuple[TestSpec, Sequence[NodePlan]]
         self._state: Path | None = None
         self._nodes: Path | None = None
-        self._agent: subprocess.Popen[bytes] | None = None
-        self._control: ControlClient | None = None
+        self._agent: AgentProcess | None = None
         self._plan = _Plan({}, {})
         self._stores = FileStores()
         self._databases: dict[str, Address] = {}
@@ -143,8 +137,8 @@ class LocalEnvironment:
         run_id = new_run_id()
         try:
             await asyncio.to_thread(self._claim, run_id, directory)
-            self._control = await self._start_agent(run_id)
-            answer = await self._control.call(
+            self._agent = await self._start_agent(run_id)
+            answer = await self._agent.ask(
                 "plan",
                 nodes={node.name: list(node.ports) for node in nodes},
                 sources=[*(node.name for node in nodes), *self.zones],
@@ -152,7 +146,7 @@ class LocalEnvironment:
             )
             self._plan = msgspec.convert(answer, _Plan)
             assert self._nodes is not None, "they are claimed"
-            await self._stores.make(nodes, self._nodes, self._call)
+            await self._stores.make(nodes, self._nodes, self._asked)
             await self._make_database(nodes)
             await self._make_disks(nodes)
             self._deployed = spec, nodes
@@ -183,7 +177,7 @@ class LocalEnvironment:
         Its output goes to ``logs/broker.log``.
         """
         home = self._home(node)
-        await self._call(
+        await self._asked.ask(
             "start",
             node=node,
             argv=self._system.command(self._layout(node)),
@@ -197,17 +191,16 @@ class LocalEnvironment:
 
         None if it never ran.
         """
-        status: int | None = await self._call("wait", timeout_s=None, node=node)
+        status: int | None = await self._asked.ask("wait", timeout_s=None, node=node)
         return status
 
     async def running(self, node: str) -> bool:
         """Whether the broker's process exists, stopped or not."""
-        states: dict[str, str] = await self._call("probe", links=(), nodes=[node])
-        return states[node] != "gone"
+        return (await self._asked.probe(nodes=[node]))[node] != "gone"
 
     async def kill(self, node: str) -> None:
         """SIGKILL to the broker's whole process group; returns when it is gone."""
-        await self._call("kill", node=node)
+        await self._asked.ask("kill", node=node)
 
     async def destroy_data(self, node: str) -> None:
         """Empty the node's data directory; a shared one is not its own.
@@ -243,38 +236,29 @@ class LocalEnvironment:
         """
         if primitive == "power-loss":  # all at once, as one power line
             await asyncio.gather(*(self.kill(node) for node in nodes))
-        lease: str = await self._call(
-            "inject",
-            primitive=primitive,
-            links=links,
-            nodes=nodes,
-            options=dict(options or {}),
-            lease_s=self._lease_s,
-        )
-        return lease
+        return await self._asked.inject(primitive, links, nodes, options or {}, self._lease_s)
 
     async def renew(self, lease: str) -> None:
         """Let a fault go on.
 
         InfrastructureError if it was not renewed in time and is healed already.
         """
-        await self._call("renew", lease=lease)
+        await self._asked.renew(lease)
 
     async def heal(self, lease: str) -> None:
         """End a fault; nothing to do if it has healed itself."""
-        await self._call("heal", lease=lease)
+        await self._asked.heal(lease)
 
     async def heal_all(self) -> None:
         """End all faults."""
-        await self._call("heal-all")
+        await self._asked.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
         """Try the links with bytes of the probe's own, and ask the kernel for the processes.
 
         Keys are "a1->a2" and "a1".
         """
-        observed = await self._call("probe", links=links, nodes=nodes)
-        return Effect(bit=False, observed=observed)
+        return Effect(bit=False, observed=await self._asked.probe(links, nodes))
 
     def describe_services(self) -> dict[str, str]:
         """Each store and the database's server: what it is, and how it is mounted."""
@@ -331,18 +315,11 @@ class LocalEnvironment:
 
         Safe to repeat.
         """
-        if self._control is not None:
-            with contextlib.suppress(InfrastructureError):
-                await self._control.call("shutdown", timeout_s=TEARDOWN_PATIENCE_S)
-            await self._control.close()
-            self._control = None
         agent, self._agent = self._agent, None
         if agent is not None:
-            try:
-                await asyncio.to_thread(agent.wait, TEARDOWN_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                agent.kill()
-                await asyncio.to_thread(agent.wait, TEARDOWN_PATIENCE_S)
+            with contextlib.suppress(InfrastructureError):
+                await agent.ask("shutdown", timeout_s=TEARDOWN_PATIENCE_S)
+            await agent.end(TEARDOWN_PATIENCE_S)
         directory, self._state = self._state, None
         if directory is not None:
             # Not trusting the agent's word: this looks for the processes itself.
@@ -369,58 +346,16 @@ class LocalEnvironment:
             raise InfrastructureError(f"cannot make {error.filename}: {error.strerror}") from error
         self._nodes = nodes
 
-    async def _start_agent(self, run_id: str) -> ControlClient:
-        """Starts the agent in a session of its own.
-
-        So Ctrl-C and the end of the terminal do not reach it.
-        """
+    async def _start_agent(self, run_id: str) -> AgentProcess:
         assert self._state is not None
-        reading, writing = os.pipe()
-        # The brokers run in directories of their own and must find the same packages as this
-        # process does.
-        search = [_PROJECT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        argv = [
-            sys.executable,
-            "-m",
+        orphan = [] if self._orphan_s is None else ["--orphan-s", str(self._orphan_s)]
+        return await AgentProcess.start(
             "environments.local.agent",
             str(self._state),
-            "--ready-fd",
-            str(writing),
-        ]
-        if self._orphan_s is not None:
-            argv += ["--orphan-s", str(self._orphan_s)]
-        variables = {
-            **os.environ,
-            RUN_ID: run_id,
-            STATE_DIR: str(self._state),
-            "PYTHONPATH": os.pathsep.join(dict.fromkeys(search)),
-        }
-        log = self._state / state.LOG_FILE
-        try:
-            with log.open("ab") as output:
-                self._agent = subprocess.Popen(  # noqa: ASYNC220 - a fork, not a wait
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=variables,
-                    pass_fds=(writing,),
-                    start_new_session=True,
-                )
-        finally:
-            os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            try:
-                ready = await asyncio.wait_for(asyncio.to_thread(pipe.readline), AGENT_PATIENCE_S)
-            except TimeoutError:
-                self._agent.kill()
-                raise InfrastructureError(
-                    f"the local agent was not ready within {AGENT_PATIENCE_S:.0f} s"
-                ) from None
-        if not ready:
-            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-            raise InfrastructureError(f"the local agent ended while starting: {last or 'it said nothing'}")
-        return await ControlClient.connect(self._state / state.SOCKET_FILE)
+            *orphan,
+            variables={RUN_ID: run_id, STATE_DIR: str(self._state)},
+            log=self._state / state.LOG_FILE,
+        )
 
     async def _make_database(self, nodes: Sequence[NodePlan]) -> None:
         """A PostgreSQL server, where the test has one.
@@ -433,7 +368,7 @@ class LocalEnvironment:
         if wanting and self._nodes is not None:
             logs = self._nodes / DATABASE_NODE / "logs"
             logs.mkdir(parents=True)
-            answer = await self._call(
+            answer = await self._asked.ask(
                 "database", timeout_s=DATABASE_PATIENCE_S, log=str(logs / "postgresql.log"), nodes=wanting
             )
             self._databases = msgspec.convert(answer["routes"], dict[str, Address])
@@ -448,7 +383,7 @@ class LocalEnvironment:
             if node.disk:
                 home = self._home(node.name)
                 (home / "logs").mkdir(parents=True, exist_ok=True)
-                await self._call(
+                await self._asked.ask(
                     "disk",
                     node=node.name,
                     behind=str(home / "disk"),
@@ -486,7 +421,8 @@ class LocalEnvironment:
         data = self._stores.data(node, home.parent) or home / "data"
         return Layout(etc=str(home / "etc"), data=str(data), logs=str(home / "logs"))
 
-    async def _call(self, do: str, *, timeout_s: float | None = 30.0, **arguments: Any) -> Any:
-        if self._control is None:
+    @property
+    def _asked(self) -> AgentProcess:
+        if self._agent is None:
             raise InfrastructureError("nothing is deployed (any more)")
-        return await self._control.call(do, timeout_s=timeout_s, **arguments)
+        return self._agent

@@ -12,10 +12,11 @@ nodes/a1/store        where a1 has mounted it; without a server there is no such
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from environments.agent_process import AgentProcess
 from environments.ganesha import times_s
 from environments.local import stores
 from harness.interface import NodePlan, StorePlan, UsageError
@@ -48,8 +49,8 @@ class FileStores:
     def __contains__(self, node: str) -> bool:
         return node in self._plans
 
-    async def make(self, nodes: Sequence[NodePlan], place: Path, call: Callable[..., Awaitable[Any]]) -> None:
-        """Start the servers and mount them, where there are to be any; ``call`` asks the agent.
+    async def make(self, nodes: Sequence[NodePlan], place: Path, agent: AgentProcess) -> None:
+        """Start the servers and mount them, where there are to be any.
 
         Raises InfrastructureError.
         """
@@ -57,7 +58,7 @@ class FileStores:
         for name, plan in self._servers().items():
             lease_s, grace_s = times_s(plan)
             home = place / name
-            await call(
+            await agent.ask(
                 "store",
                 timeout_s=PATIENCE_S,
                 store=plan.name,
@@ -70,7 +71,7 @@ class FileStores:
             if plan.nfs:
                 logs = place / node / "logs"
                 logs.mkdir(parents=True, exist_ok=True)
-                self._mounted[node] = await call(
+                self._mounted[node] = await agent.ask(
                     "mount",
                     timeout_s=PATIENCE_S,
                     node=node,

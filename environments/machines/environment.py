@@ -4,7 +4,7 @@ Which mechanism stands behind which fault:
 
 - links between brokers: rules of the packet filter on the target's machine (see
   `environments.agent.firewall`): packets are really lost;
-- links of client zones: the userspace proxy (see `environments.machines.zone_links`), because all
+- links of client zones: the userspace proxy (see `environments.links_agent`), because all
   clients share one host;
 - "pause": SIGSTOP to the broker's process group; the agent and its lease go on;
 - "kill": SIGKILL to the whole machine where that is ours (a container), as if it had lost power
@@ -27,6 +27,7 @@ import msgspec
 
 from environments import log_file
 from environments.agent.control import CONTROL_PORT, PROBE_PORT
+from environments.agent_process import AgentProcess
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES, link_name
 from environments.machines import probes
@@ -34,7 +35,7 @@ from environments.machines.deployment import Deployment
 from environments.machines.faults import Faults, at_once, link_faults
 from environments.machines.furniture import Furniture
 from environments.machines.node import Node, NodeDownError
-from environments.machines.zone_links import ZoneLinks
+from environments.proxied_links import Routes
 from environments.unsupported import SIMULATED_ONLY
 from harness.interface import (
     Address,
@@ -84,7 +85,8 @@ class MachinesEnvironment:
         self._furniture = furniture
         self._system: System
         self._deployed: tuple[TestSpec, Sequence[NodePlan]]
-        self._links: ZoneLinks | None = None
+        self._links: AgentProcess | None = None
+        self._routes: Routes = {}
         self._faults = Faults(deployment.machines, lease_s)
         self._missing: dict[str, str] | None = None
 
@@ -150,17 +152,17 @@ class MachinesEnvironment:
             await at_once(furniture.serve() for furniture in self._furniture)
             await at_once(self._deploy_node(spec, node, nodes) for node in nodes)
             self._missing = (await self._deployment.nodes[nodes[0].name].ask("hello"))["missing"]
-            self._links = self._faults.links = await ZoneLinks.open(
-                self.zones,
-                {
-                    name: {
-                        port: node.reach(number)
-                        for port, number in node.plan.ports.items()
-                        if port not in DIRECT_PORTS
-                    }
-                    for name, node in self._deployment.nodes.items()
-                },
-            )
+            self._links = self._faults.links = await AgentProcess.start("environments.links_agent")
+            targets = {
+                name: {
+                    port: node.reach(number)
+                    for port, number in node.plan.ports.items()
+                    if port not in DIRECT_PORTS
+                }
+                for name, node in self._deployment.nodes.items()
+            }
+            laid = await self._links.ask("lay", sources=self.zones, targets=targets)
+            self._routes = msgspec.convert(laid, Routes)
         except BaseException:
             with contextlib.suppress(InfrastructureError):  # the first error is the one to tell
                 await self.teardown()
@@ -179,8 +181,7 @@ class MachinesEnvironment:
         if source == "admin" or (source in self.zones and port in DIRECT_PORTS):
             return target.reach(number)
         if source in self.zones:
-            assert self._links is not None
-            return self._links.routes[source][node][port]
+            return self._routes[source][node][port]
         self._node(source)
         return Address(target.address, number)
 
@@ -219,7 +220,7 @@ class MachinesEnvironment:
         self._faults.forget()
         try:
             if links is not None:
-                await links.close()
+                await links.end()
         finally:
             await self._deployment.remove()
 

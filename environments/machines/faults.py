@@ -13,9 +13,9 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from environments.agent_process import AgentProcess
 from environments.link_condition import condition_of
 from environments.machines.node import LeaseEndedError, Node, NodeDownError
-from environments.machines.zone_links import ZoneLinks
 from harness.interface import InfrastructureError, Link, UsageError
 
 
@@ -32,7 +32,7 @@ class Faults:
     """Begins, renews and ends faults. ``links`` is set once the links of client zones exist."""
 
     def __init__(self, nodes: Mapping[str, Node], lease_s: float) -> None:
-        self.links: ZoneLinks | None = None
+        self.links: AgentProcess | None = None
         self._nodes = nodes
         self._lease_s = lease_s
         self._held: dict[str, _Held] = {}
@@ -132,7 +132,7 @@ class Faults:
         self, held: _Held, primitive: str, links: Sequence[Link], options: Mapping[str, Any]
     ) -> None:
         assert self.links is not None
-        held.zone_lease = await self.links.inject(primitive, links, options, self._lease_s)
+        held.zone_lease = await self.links.inject(primitive, links, (), options, self._lease_s)
 
     async def _renew_at(self, held: _Held, name: str, lease: str) -> None:
         try:

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from environments.agent import control
-from environments.agent.agent import Agent, clear
+from environments.agent.agent import NodeAgent, clear
 from environments.agent.child import Child, reap
 from environments.agent.control import AgentError
 from environments.agent.program import Program
@@ -92,12 +92,12 @@ async def ask(agent, operation, token="secret", **arguments):  # noqa: S107
 
 def test_an_agent_obeys_only_who_has_its_token(monkeypatch):
     with pytest.raises(AgentError, match="another deployment"):
-        asyncio.run(ask(Agent("secret"), "state", token="guess"))
+        asyncio.run(ask(NodeAgent("secret"), "state", token="guess"))
 
 
 def test_an_agent_forgets_a_request_whose_asker_hung_up(monkeypatch):
     async def main():
-        agent = Agent("secret")
+        agent = NodeAgent("secret")
         begun, ended = asyncio.Event(), asyncio.Event()
 
         async def wait():
@@ -118,7 +118,7 @@ def test_an_agent_forgets_a_request_whose_asker_hung_up(monkeypatch):
 
 def test_an_agent_tells_an_ended_lease_from_other_errors(monkeypatch):
     async def main():
-        agent = Agent("secret")
+        agent = NodeAgent("secret")
         monkeypatch.setattr(agent._firewall, "apply", lambda in_force, changed: None)
         lease = (await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=60.0))["lease"]
         await ask(agent, "renew", lease=lease)
@@ -135,7 +135,7 @@ def test_an_agent_tells_an_ended_lease_from_other_errors(monkeypatch):
 
 def test_a_fault_that_the_kernel_refuses_is_not_in_force_afterwards(monkeypatch):
     async def main():
-        agent = Agent("secret")
+        agent = NodeAgent("secret")
         applied = []
 
         def apply(in_force, changed):
@@ -153,7 +153,7 @@ def test_a_fault_that_the_kernel_refuses_is_not_in_force_afterwards(monkeypatch)
 
 def test_a_fault_nobody_renews_is_healed_by_the_agent(monkeypatch):
     async def main():
-        agent = Agent("secret")
+        agent = NodeAgent("secret")
         applied = []
         monkeypatch.setattr(agent._firewall, "apply", lambda in_force, _: applied.append(len(in_force)))
         await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=0.05)
@@ -190,7 +190,7 @@ def test_a_program_that_is_stopped_and_down_by_several_faults_comes_back_with_th
 
 def test_one_request_breaks_several_parts_and_a_fault_that_is_no_fault_none(monkeypatch):
     async def main():
-        agent = Agent("secret")
+        agent = NodeAgent("secret")
         applied = []
         monkeypatch.setattr(
             agent._firewall, "apply", lambda in_force, _: applied.append([one.primitive for one in in_force])
@@ -207,7 +207,7 @@ def test_one_request_breaks_several_parts_and_a_fault_that_is_no_fault_none(monk
 
 def test_the_agents_lines_survive_a_peer_that_says_nonsense():
     async def main():
-        agent = Agent("secret")
+        agent = NodeAgent("secret")
         server = await asyncio.start_server(agent._answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server:

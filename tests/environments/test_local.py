@@ -405,7 +405,7 @@ def test_a_killed_agent_is_noticed_and_teardown_still_ends_everything(tmp_path, 
         async with deployed(tmp_path) as environment:
             waiting = asyncio.create_task(environment.wait_exit("a1"))
             await environment.inject("pause", nodes=["b1"])
-            environment._agent.kill()
+            environment._agent.process.kill()
             with pytest.raises(InfrastructureError, match="agent is gone"):
                 await asyncio.wait_for(waiting, PATIENCE_S)
             with pytest.raises(InfrastructureError, match="agent is gone"):

@@ -258,8 +258,8 @@ def test_an_agent_whose_harness_stays_away_ends_everything(everything_ends, tmp_
         await environment.inject("pause", nodes=["a1"])
         assert await environment.running("a1")
         # As a killed harness does: the connection goes, nobody says goodbye.
-        await environment._control.close()
-        environment._agent.wait(PATIENCE_S)
+        environment._agent.process.stdin.close()
+        environment._agent.process.wait(PATIENCE_S)
 
     asyncio.run(main())
     assert processes_of(everything_ends) == []
@@ -272,8 +272,8 @@ def test_a_terminated_agent_ends_its_brokers(everything_ends, tmp_path):
         environment = LocalEnvironment()
         await environment.deploy(EchoSystem(), SPEC, NODES, tmp_path / "run")
         await environment.start("a1")
-        environment._agent.terminate()
-        environment._agent.wait(PATIENCE_S)
+        environment._agent.process.terminate()
+        environment._agent.process.wait(PATIENCE_S)
         assert processes_of(everything_ends) == []
         await environment.teardown()
 

@@ -1,0 +1,108 @@
+"""An agent of this machine for links through the userspace proxy, as a process of its own.
+
+Why a process: forwarding every message twice would take the harness' only core away from the
+clients, and somebody must heal when the harness is killed. Its standard input ends with the
+harness, however that ends; ``python -m environments.links_agent`` then ends at once, because
+nobody is left to use the links of its clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import uvloop
+
+from environments.agent.control import TOKEN_VARIABLE
+from environments.agent.server import Agent
+from environments.board import FaultBoard
+from environments.part import Part
+from environments.proxied_links import ProxiedLinks
+from harness.interface import Address, Link, UsageError
+
+HOST: Final = "127.0.0.1"
+
+
+class LinksAgent(Agent):
+    """Links, and whatever other parts its deployment has.
+
+    ``orphan_s`` is how long it goes on without a harness.
+    """
+
+    refusals = (UsageError, ValueError)
+
+    def __init__(self, orphan_s: float = 0.0, *parts: Part) -> None:
+        self.links = ProxiedLinks()
+        self._orphan_s = orphan_s
+        super().__init__(os.environ.pop(TOKEN_VARIABLE), FaultBoard((*parts, self.links)))
+
+    async def serve(self) -> None:
+        """Say on which port, in a line of output, and answer until told to end; leave nothing."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.ended.set)
+        server = await self.listen(HOST, 0)
+        loop.add_reader(0, self._harness_gone)
+        os.write(1, f"{server.sockets[0].getsockname()[1]}\n".encode())
+        os.dup2(2, 1)  # nobody reads further
+        await self.ended.wait()
+        server.close()
+        await self.end()
+
+    def check(self, nodes: Sequence[str]) -> None:
+        """Raises UsageError for one of nodes and their parts ("a1/disk") that there is not."""
+
+    async def end(self) -> None:
+        """End all parts."""
+        await self.board.close()
+
+    async def do_lay(self, sources: Sequence[str], targets: Mapping[str, Any]) -> Any:
+        """Lay a link from every source to every other node, whose ports are at ``targets``."""
+        found = msgspec.convert(targets, dict[str, dict[str, Address]])
+        return msgspec.to_builtins(await self.links.lay(sources, found))
+
+    async def do_inject(
+        self,
+        primitive: str,
+        links: Sequence[Any],
+        nodes: Sequence[str],
+        options: Mapping[str, Any],
+        lease_s: float,
+    ) -> str:
+        """Begin a fault; its lease."""
+        self.check(nodes)
+        return await self.board.inject(primitive, msgspec.convert(links, list[Link]), nodes, options, lease_s)
+
+    async def do_probe(self, links: Sequence[Any], nodes: Sequence[str]) -> dict[str, str]:
+        """What links and nodes do now, each by its name."""
+        self.check(nodes)
+        observed = await self.links.probe(msgspec.convert(links, list[Link]))
+        return observed | dict(zip(nodes, await self.board.look(nodes), strict=True))
+
+    def _harness_gone(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(0)
+        loop.call_later(self._orphan_s, self._abandon)
+
+    def _abandon(self) -> None:
+        if self._orphan_s:
+            print(f"no harness for {self._orphan_s:.0f} s: ending everything", file=sys.stderr, flush=True)
+        self.ended.set()
+
+
+def main() -> None:
+    """Serve until the harness has gone."""
+
+    async def serve() -> None:
+        await LinksAgent().serve()
+
+    uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main()
