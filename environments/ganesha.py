@@ -157,7 +157,7 @@ def missing() -> str:
     return ""
 
 
-class Server:
+class GaneshaServer:
     """A server process.
 
     ``start`` may be called again after ``kill``: that is the restart that clients must survive.

@@ -12,17 +12,13 @@ left alone unless forced.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import inspect
 import os
 import secrets
 import socket
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import psutil
@@ -49,7 +45,7 @@ _ASKED: Final = {
     "ssh": "environments.ssh.clean",
     "scratch": "environments.scratch",
 }
-"""Modules with ``leftovers`` and ``remove``, by the name that a note gives them."""
+"""Modules with ``leftovers(force=)`` and ``remove(force=)``, by the name that a note gives them."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,32 +144,10 @@ def _ask(question: str, *, force: bool) -> list[str]:
             lines.append(f"{NOTE}{name}: not looked at: {error}")
             continue
         try:
-            lines.extend(_call(getattr(module, question), force=force))
+            lines += getattr(module, question)(force=force)
         except (InfrastructureError, OSError) as error:
             lines.append(f"{NOTE}{name}: not looked at: {error}")
     return lines
-
-
-def _call(function: Callable[..., Any], *, force: bool) -> list[str]:
-    arguments = {"force": force} if "force" in inspect.signature(function).parameters else {}
-    if not inspect.iscoroutinefunction(function):
-        return list(function(**arguments))
-    # In a thread of its own, because the caller may be within a running loop already.
-    results: list[list[str]] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(list(asyncio.run(function(**arguments))))
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="leftovers")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 def _started(pid: int) -> str | None:

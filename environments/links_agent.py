@@ -22,7 +22,7 @@ from environments.agent.control import TOKEN_VARIABLE
 from environments.agent.server import Agent
 from environments.board import FaultBoard
 from environments.part import Part
-from environments.proxied_links import ProxiedLinks
+from environments.proxied_links import ProxiedLinks, Routes
 from harness.interface import Address, Link, UsageError
 
 HOST: Final = "127.0.0.1"
@@ -54,6 +54,10 @@ class LinksAgent(Agent):
         server.close()
         await self.end()
 
+    def encode(self, answer: dict[str, Any]) -> bytes:
+        """As JSON, addresses too."""
+        return msgspec.json.encode(answer)
+
     def check(self, nodes: Sequence[str]) -> None:
         """Raises UsageError for one of nodes and their parts ("a1/disk") that there is not."""
 
@@ -61,10 +65,10 @@ class LinksAgent(Agent):
         """End all parts."""
         await self.board.close()
 
-    async def do_lay(self, sources: Sequence[str], targets: Mapping[str, Any]) -> Any:
+    async def do_lay(self, sources: Sequence[str], targets: Mapping[str, Any]) -> Routes:
         """Lay a link from every source to every other node, whose ports are at ``targets``."""
         found = msgspec.convert(targets, dict[str, dict[str, Address]])
-        return msgspec.to_builtins(await self.links.lay(sources, found))
+        return await self.links.lay(sources, found)
 
     async def do_inject(
         self,

@@ -82,24 +82,9 @@ def site(pins: Sequence[str], python: str, architecture: str) -> dict[str, bytes
     with scratch.directory("wheels") as directory:
         machine = _MACHINES.get(architecture, architecture)
         platforms = [f"manylinux{kind}_{machine}" for kind in ("2014", "_2_17", "_2_28", "_2_34")]
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-deps",
-        ]
-        command += [
-            "--only-binary=:all:",
-            "--python-version",
-            python,
-            "--implementation",
-            "cp",
-            "--dest",
-            str(directory),
-        ]
+        options = "--quiet --disable-pip-version-check --no-deps --only-binary=:all: --implementation cp"
+        command = [sys.executable, "-m", "pip", "download", *options.split()]
+        command += ["--python-version", python, "--dest", str(directory)]
         command += [word for name in platforms for word in ("--platform", name)]
         try:
             done = subprocess.run(

@@ -54,12 +54,12 @@ def belongs(path: Path) -> bool:
     )
 
 
-def leftovers() -> list[str]:
+def leftovers(*, force: bool = False) -> list[str]:  # noqa: ARG001 - nobody's who lives is ever asked about
     """What killed processes of this user left, one line each."""
     return [f"scratch directory {path}" for path in _abandoned()]
 
 
-def remove() -> list[str]:
+def remove(*, force: bool = False) -> list[str]:  # noqa: ARG001 - as above
     """Remove what `leftovers` finds; one line for each thing removed."""
     lines = []
     for path in _abandoned():
@@ -89,6 +89,3 @@ def _is_abandoned(path: Path) -> bool:
     finally:
         os.close(claim)
     return True
-
-
-__all__ = ["PREFIX", "belongs", "directory", "leftovers", "remove"]

@@ -99,38 +99,20 @@ def disciplines(slowed: Iterable[Slow], device: str) -> list[list[str]]:
         return []
     if len(slow) > SLOW_TARGETS_MAX:
         raise ValueError(f"one node can slow its links to {SLOW_TARGETS_MAX} others, not {len(slow)}")
-    bands = str(len(slow) + 1)
-    commands = [
-        [
-            "qdisc",
-            "add",
-            "dev",
-            device,
-            "root",
-            "handle",
-            "1:",
-            "prio",
-            "bands",
-            bands,
-            "priomap",
-            *["0"] * 16,
-        ]
-    ]
+    bands = len(slow) + 1
+    commands = [f"qdisc add dev {device} root handle 1: prio bands {bands} priomap {'0 ' * 16}"]
     for band, one in enumerate(slow.values(), 2):
         # The delay is drawn evenly from delay .. delay + jitter, as the other environments do;
         # netem spreads both ways of its middle.
-        netem = ["netem", "delay", f"{one.delay_ms + one.jitter_ms / 2:.3f}ms"]
-        if one.jitter_ms:
-            netem.append(f"{one.jitter_ms / 2:.3f}ms")
-        if one.rate_bytes_s is not None:
-            netem += ["rate", f"{max(1, round(one.rate_bytes_s * 8))}bit"]
-        netem += ["limit", "100000"]
-        commands.append(["qdisc", "add", "dev", device, "parent", f"1:{band}", "handle", f"{band}0:", *netem])
-        match = ["u32", "match", "ip", "dst", f"{one.target}/32", "flowid", f"1:{band}"]
-        commands.append(
-            ["filter", "add", "dev", device, "parent", "1:", "protocol", "ip", "prio", "1", *match]
-        )
-    return commands
+        spread = f"{one.jitter_ms / 2:.3f}ms" if one.jitter_ms else ""
+        rate = "" if one.rate_bytes_s is None else f"rate {max(1, round(one.rate_bytes_s * 8))}bit"
+        netem = f"netem delay {one.delay_ms + one.jitter_ms / 2:.3f}ms {spread} {rate} limit 100000"
+        match = f"u32 match ip dst {one.target}/32 flowid 1:{band}"
+        commands += [
+            f"qdisc add dev {device} parent 1:{band} handle {band}0: {netem}",
+            f"filter add dev {device} parent 1: protocol ip prio 1 {match}",
+        ]
+    return [command.split() for command in commands]
 
 
 class Firewall(Part):

@@ -38,6 +38,10 @@ class Agent:
         """Take requests; port 0 is any that is free. Raises OSError."""
         return await asyncio.start_server(self._answer, host, port, limit=LINE_BYTES_MAX)
 
+    def encode(self, answer: dict[str, Any]) -> bytes:
+        """As JSON."""
+        return json.dumps(answer).encode()
+
     def heard(self) -> None:
         """Somebody is there who has the token."""
 
@@ -48,7 +52,7 @@ class Agent:
             answer = await self._while_wanted(reader, self._execute(request))
             if answer is None or writer.is_closing():  # uvloop's transports then refuse to be written to
                 return
-            writer.write(json.dumps(answer).encode() + b"\n")
+            writer.write(self.encode(answer) + b"\n")
             await writer.drain()
         except (OSError, KeyError, TypeError, ValueError):
             pass  # whoever asked has gone, or never was one of ours

@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import uvloop
 
 from environments.labels import RUN_ID, STATE_DIR, identify
@@ -35,7 +34,7 @@ from environments.local.database import NODE as DATABASE
 from environments.local.database import LocalDatabase
 from environments.local.disks import Disks
 from environments.local.processes import Brokers
-from environments.local.stores import Stores
+from environments.local.stores import LocalStores
 from harness.interface import Address, UsageError
 
 ORPHAN_S: Final = 600.0
@@ -52,18 +51,17 @@ class DeploymentAgent(LinksAgent):
         self._brokers = Brokers(self._record)
         self._database = LocalDatabase(self._record)
         self._disks = Disks(lambda node: self._brokers.state(node) != "gone")
-        self._stores = Stores(self._record)
+        self._stores = LocalStores(self._record)
         self._holders: dict[str, dict[str, Any]] = {}
         super().__init__(orphan_s, self._brokers, self._database, self._disks, self._stores)
         self.do_database = self._database.begin
         self.do_disk = self._disks.mount
-        self.do_store = self._stores.serve
-        self.do_mount = self._stores.mount
+        self.do_stores = self._stores.make
         self._record()
 
     async def do_plan(
         self, nodes: Mapping[str, Sequence[str]], sources: Sequence[str], direct: Sequence[str]
-    ) -> Any:
+    ) -> dict[str, Any]:
         """Reserve every node's ports and lay the links.
 
         ``nodes`` maps node names to their logical ports, ``sources`` are the ends that connect to
@@ -84,7 +82,7 @@ class DeploymentAgent(LinksAgent):
         }
         routes = await self.links.lay(sources, targets)
         self._record()
-        return msgspec.to_builtins({"listen": listen, "routes": routes})
+        return {"listen": listen, "routes": routes}
 
     async def do_start(
         self, node: str, argv: Sequence[str], cwd: str, log: str, variables: Mapping[str, str]

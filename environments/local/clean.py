@@ -15,7 +15,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -93,14 +93,12 @@ def _survey(*, force: bool, remove: bool) -> list[str]:
     return lines
 
 
-def _labelled(label: str, value: str) -> list[psutil.Process]:
-    """Running processes, other than this one, that carry the label."""
-    found = []
+def _others() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
+    """Running processes, other than this one, and the environment of each."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # gone meanwhile, or another user's
-            if process.pid != os.getpid() and process.environ().get(label) == value and identify(process.pid):
-                found.append(process)
-    return found
+            if process.pid != os.getpid() and identify(process.pid):
+                yield process, process.environ()
 
 
 def _processes_of(directory: Path) -> list[psutil.Process]:
@@ -108,7 +106,7 @@ def _processes_of(directory: Path) -> list[psutil.Process]:
 
     Nobody must start a broker while others are being ended.
     """
-    found = {process.pid: process for process in _labelled(STATE_DIR, str(directory))}
+    found = {process.pid: process for process, known in _others() if known.get(STATE_DIR) == str(directory)}
     agent = state.read(directory, state.AgentState)
     recorded: Iterable[Process] = (agent.agent, *agent.brokers.values()) if agent is not None else ()
     for known in recorded:
@@ -125,21 +123,13 @@ def _processes_of(directory: Path) -> list[psutil.Process]:
 
 def _strays(root: Path) -> list[psutil.Process]:
     """Processes that name a state directory of ours which does not exist any more."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            variables = process.environ()
-            home = variables.get(STATE_DIR)
-            if (
-                process.pid != os.getpid()
-                and home is not None
-                and RUN_ID in variables
-                and Path(home).parent == root
-                and not Path(home).exists()
-                and identify(process.pid)
-            ):
-                found.append(process)
-    return found
+    return [
+        process
+        for process, variables in _others()
+        if RUN_ID in variables
+        and (home := Path(variables.get(STATE_DIR, ""))).parent == root
+        and not home.exists()
+    ]
 
 
 def _describe(process: psutil.Process) -> str:

@@ -22,13 +22,14 @@ from typing import Any, Final
 import msgspec
 
 from environments import log_file
+from environments.agent.agent import clear
 from environments.agent_process import AgentProcess
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
 from environments.local import clean, disks, file_stores, state, stores
 from environments.local.database import NODE as DATABASE_NODE
-from environments.local.file_stores import FileStores
+from environments.local.file_stores import SharedDirectories
 from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.unsupported import SIMULATED_ONLY
@@ -83,7 +84,7 @@ class LocalEnvironment:
         self._nodes: Path | None = None
         self._agent: AgentProcess | None = None
         self._plan = _Plan({}, {})
-        self._stores = FileStores()
+        self._stores = SharedDirectories()
         self._databases: dict[str, Address] = {}
         self._variables: dict[str, str] = {}
 
@@ -211,16 +212,7 @@ class LocalEnvironment:
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         if node in self._stores:
             return
-        data = self._home(node) / "data"
-
-        def empty() -> None:
-            for entry in data.iterdir():  # not the directory itself: a disk may be mounted there
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
-
-        await asyncio.to_thread(empty)
+        await asyncio.to_thread(clear, self._home(node) / "data")
 
     async def inject(
         self,

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
 from environments.labels import Process, state_root
 
-HARNESS_FILE: Final = "harness.json"
-AGENT_FILE: Final = "agent.json"
 SOCKET_FILE: Final = "agent.sock"
 LOG_FILE: Final = "agent.log"
 MARKER_FILE: Final = ".jepsen-run"
@@ -30,6 +28,8 @@ The run id, so that `clean` removes only a directory that this deployment made.
 
 class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
     """Whose deployment it is and where its nodes' directories are."""
+
+    FILE: ClassVar[str] = "harness.json"
 
     run_id: str
     harness: Process
@@ -43,6 +43,7 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     directory.
     """
 
+    FILE: ClassVar[str] = "agent.json"
     run_id: str
     agent: Process
     brokers: dict[str, Process]
@@ -60,10 +61,9 @@ def local_root() -> Path:
 
 def write(directory: Path, state: HarnessState | AgentState) -> None:
     """Replace a state file; a reader sees the old or the new one."""
-    name = HARNESS_FILE if isinstance(state, HarnessState) else AGENT_FILE
-    temporary = directory / f".{name}.tmp"
+    temporary = directory / f".{state.FILE}.tmp"
     temporary.write_bytes(msgspec.json.encode(state))
-    os.replace(temporary, directory / name)  # noqa: PTH105 - Path.replace returns a path nobody needs
+    os.replace(temporary, directory / state.FILE)  # noqa: PTH105 - Path.replace returns a path nobody needs
 
 
 def read(directory: Path, kind: type[S]) -> S | None:
@@ -71,8 +71,7 @@ def read(directory: Path, kind: type[S]) -> S | None:
 
     None where there is none or it cannot be read (its deployment was killed while being made).
     """
-    name = HARNESS_FILE if kind is HarnessState else AGENT_FILE
     try:
-        return msgspec.json.decode((directory / name).read_bytes(), type=kind)
+        return msgspec.json.decode((directory / kind.FILE).read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError):
         return None

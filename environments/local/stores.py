@@ -11,22 +11,27 @@ cut here bytes come late instead of being lost, which is what TCP makes of lost 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from environments import ganesha
-from environments.ganesha import Server, ServerOptions
+from environments.ganesha import GaneshaServer, ServerOptions, times_s
 from environments.link_condition import CLEAR, LinkCondition
 from environments.link_proxy import LinkProxy, reserve_port
-from environments.nfs_mounting import FUSE, Mount, mount
+from environments.nfs_mounting import Mount, mount
 from environments.part import Fault, Part
 from filesystems.fuse import device as fuse_device
 from filesystems.nfs import asking
-from harness.interface import Address, Link, UsageError
+from harness.interface import Address, Link, StorePlan, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 HOST: Final = "127.0.0.1"
+MOUNTED: Final = "store"
+"""Where a node has mounted it, in the node's own directory."""
+
 _PATIENCE_S: Final = 0.8
 """Of a question to the server. Both ends are on this machine: an answer takes a millisecond."""
 
@@ -39,8 +44,13 @@ def missing() -> str:
     return f"{lack}; or use --environment docker or simulation" if lack else ""
 
 
-class Stores(Part):
-    """Servers by the name of their store, mounts by node.
+def home(plan: StorePlan) -> str:
+    """The name of a store's directory, and of its server."""
+    return f"store-{plan.name}"
+
+
+class LocalStores(Part):
+    """Servers by their names, mounts by node.
 
     ``on_change`` is called when a process of either starts.
     """
@@ -51,41 +61,24 @@ class Stores(Part):
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._proxy = LinkProxy()
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, GaneshaServer] = {}
         self._down: dict[str, None] = {}
         self._mounts: dict[str, Mount] = {}
         self._routes: dict[str, tuple[Link, Address]] = {}
         self._holders: list[Any] = []
         self._turn = asyncio.Lock()
 
-    async def serve(self, store: str, directory: str, state: str, lease_s: int, grace_s: int) -> None:
-        """Start a store's server, which exports the directory. Raises InfrastructureError."""
-        holder = reserve_port()
-        self._holders.append(holder)
-        server = self._servers[store] = Server(
-            ServerOptions(
-                directory=Path(directory),
-                state=Path(state),
-                port=holder.getsockname()[1],
-                host=HOST,
-                lease_s=lease_s,
-                grace_s=grace_s,
-            )
-        )
-        await server.start()
-        self._on_change()
+    async def make(self, plans: Mapping[str, Any], place: str) -> None:
+        """Start the servers of these plans (node -> StorePlan) and mount them, below ``place``.
 
-    async def mount(self, node: str, store: str, directory: str, options: str, log: str) -> str:
-        """Mount a store for a node, and say how.
-
-        Raises InfrastructureError with the client's words.
+        See `file_stores` for what lies where. Raises InfrastructureError, of a client with its
+        words.
         """
-        link, server = Link(node, f"store-{store}"), self._servers[store].options
-        address = await self._proxy.add_route(link, Address(HOST, server.port))
-        self._routes[node] = link, address
-        self._mounts[node] = await mount(address, server.export, Path(directory), options, Path(log))
-        self._on_change()
-        return FUSE
+        wanted = msgspec.convert(plans, dict[str, StorePlan])
+        for plan in {plan.name: plan for plan in wanted.values()}.values():
+            await self._serve(plan, Path(place) / home(plan))
+        for node, plan in wanted.items():
+            await self._mount(node, plan, Path(place) / node)
 
     def wanted(self, asked: Fault) -> Any:
         """Raises UsageError for a node without a store, too."""
@@ -121,7 +114,7 @@ class Stores(Part):
 
     def pids(self) -> dict[str, int | None]:
         """What there is to run, for `clean`: servers by their names, clients by their nodes'."""
-        pids = {f"store-{name}": server.child.pid for name, server in self._servers.items()}
+        pids = {name: server.child.pid for name, server in self._servers.items()}
         return pids | {f"{node}/{self.name}": one.process.pid for node, one in self._mounts.items()}
 
     def abandon(self) -> None:
@@ -145,7 +138,35 @@ class Stores(Part):
         for holder in self._holders:
             holder.close()
 
-    async def _bring(self, name: str, server: Server, *, down: bool, paused: bool) -> None:
+    async def _serve(self, plan: StorePlan, directory: Path) -> None:
+        lease_s, grace_s = times_s(plan)
+        holder = reserve_port()
+        self._holders.append(holder)
+        server = self._servers[home(plan)] = GaneshaServer(
+            ServerOptions(
+                directory=directory / "data",
+                state=directory / "logs",
+                port=holder.getsockname()[1],
+                host=HOST,
+                lease_s=lease_s,
+                grace_s=grace_s,
+            )
+        )
+        await server.start()
+        self._on_change()
+
+    async def _mount(self, node: str, plan: StorePlan, directory: Path) -> None:
+        link, server = Link(node, home(plan)), self._servers[home(plan)].options
+        address = await self._proxy.add_route(link, Address(HOST, server.port))
+        self._routes[node] = link, address
+        logs = directory / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        self._mounts[node] = await mount(
+            address, server.export, directory / MOUNTED, plan.mount_options, logs / "nfs-client.log"
+        )
+        self._on_change()
+
+    async def _bring(self, name: str, server: GaneshaServer, *, down: bool, paused: bool) -> None:
         if down:
             self._down[name] = None
             await server.kill()
@@ -159,5 +180,5 @@ class Stores(Part):
         else:
             server.resume()
 
-    def _any(self, store: str, nodes: set[str]) -> bool:
-        return any(self._routes[node][0].target == f"store-{store}" for node in nodes)
+    def _any(self, server: str, nodes: set[str]) -> bool:
+        return any(self._routes[node][0].target == server for node in nodes)

@@ -8,7 +8,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-from environments.ganesha import Server, ServerOptions
+from environments.ganesha import GaneshaServer, ServerOptions
 from environments.nfs_mounting import mount
 from harness.interface import Address
 
@@ -30,7 +30,7 @@ class Store:
         # In memory where there is some: what syncs cost on this machine's disk is not what is
         # tested.
         self._memory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else directory)
-        self.server = Server(
+        self.server = GaneshaServer(
             ServerOptions(
                 directory=Path(self._memory.name),
                 state=directory / "server",
