@@ -13,7 +13,6 @@ import pytest
 import uvloop
 from echo_system import NODES, PATIENCE_S, SPEC, EchoSystem, until
 
-from environments.labels import STATE_DIR
 from environments.local import clean
 from environments.local.environment import LocalEnvironment
 from filesystems.fuse import device as fuse_device
@@ -149,10 +148,10 @@ def test_no_mount_is_left_behind_when_agent_and_disks_are_killed(tmp_path):
         data = data_of(tmp_path, "a1")
         assert fuse_device.connection(data) is not None
         state = environment._state
-        for process in clean._labelled(STATE_DIR, str(state)):
+        for process in clean._processes_of(state):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-        await until(lambda: not clean._labelled(STATE_DIR, str(state)), "they are gone")
+        await until(lambda: not clean._processes_of(state), "they are gone")
         await environment.teardown()
         assert fuse_device.connection(data) is None
         assert not (tmp_path / "run" / "nodes").exists()
