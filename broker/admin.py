@@ -28,10 +28,10 @@ from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
-from broker.policies.policy import Command, Policy, RequestRefusedError
+from broker.policies.policy import BrokerPolicy, Command, RequestRefusedError
 from broker.sections import AdminSection
 from broker.start_error import StartError
-from broker.stomp.headers import RefusedError, queue_name
+from broker.stomp.headers import FrameRefusedError, queue_name
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
 
@@ -53,7 +53,7 @@ class AdminServer(Desk):
         self,
         section: AdminSection,
         name: str,
-        policy: Policy,
+        policy: BrokerPolicy,
         stopping: asyncio.Event,
         secret: str | None,
         nonce: Callable[[], bytes],
@@ -232,7 +232,7 @@ class AdminServer(Desk):
         engine, queue = self._queue("create", request)
         try:
             name = queue_name(queue)
-        except RefusedError as error:
+        except FrameRefusedError as error:
             raise RequestError(str(error)) from None
         new = name not in engine.queues
         engine.queue(name)

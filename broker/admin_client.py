@@ -29,7 +29,7 @@ class NobodyAnswersError(OSError):
     """No broker could be asked at that address; the text says what happened."""
 
 
-class RefusedError(OSError):
+class BrokerRefusedError(OSError):
     """The broker answered, but will not do it; the text is its reason."""
 
 
@@ -84,7 +84,7 @@ class AdminClient:
         writer.write(question + b"\n")
         answer = await _read(reader, at)
         if answer.pop("ok", None) is not True:
-            raise RefusedError(str(answer.get("error", "no reason given")))
+            raise BrokerRefusedError(str(answer.get("error", "no reason given")))
         return answer
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ async def log_in(
     offer = await _read(reader, at)
     if offer.get("authentication") == "none":
         if at.secret is not None:
-            raise RefusedError(
+            raise BrokerRefusedError(
                 f"{at} asks for no secret, so it is not the broker of this configuration; without one "
                 "it can be asked"
             )
@@ -109,7 +109,7 @@ async def log_in(
     if offer.get("authentication") != "hmac-sha256":
         raise NobodyAnswersError(f"{at} is no broker's admin port")
     if at.secret is None:
-        raise RefusedError(
+        raise BrokerRefusedError(
             f"{at} asks for a secret: name its broker.toml (--config), or a file that holds it "
             "(--secret-file)"
         )
@@ -118,9 +118,9 @@ async def log_in(
     writer.write(msgspec.json.encode({"nonce": nonce.hex(), "proof": digest.hex()}) + b"\n")
     answer = await _read(reader, at)
     if answer.get("ok") is not True:
-        raise RefusedError(f"{at}: {answer.get('error', 'no reason given')}")
+        raise BrokerRefusedError(f"{at}: {answer.get('error', 'no reason given')}")
     if not is_proof(bytes.fromhex(answer["proof"]), at.secret, "admin", "accepting", nonce, theirs):
-        raise RefusedError(f"{at} does not know the secret itself: another program listens there")
+        raise BrokerRefusedError(f"{at} does not know the secret itself: another program listens there")
 
 
 async def ask(at: Target, command: str, **arguments: Any) -> dict[str, Any]:
@@ -135,7 +135,7 @@ async def ask(at: Target, command: str, **arguments: Any) -> dict[str, Any]:
     try:
         async with asyncio.timeout(timeout_s):
             return await connection.request(command, given)
-    except (NobodyAnswersError, RefusedError):
+    except (NobodyAnswersError, BrokerRefusedError):
         raise
     except TimeoutError:
         raise NobodyAnswersError(f"nobody answers at {at} within {timeout_s:g} s") from None

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from broker import queue_manager_ctl
-from broker.admin_client import NobodyAnswersError, RefusedError, Target, ask
+from broker.admin_client import BrokerRefusedError, NobodyAnswersError, Target, ask
 from broker.admin_secret import read_secret, secret_of
 from broker.config import EXIT_USAGE, BrokerConfig, ConfigurationError, load
 from broker.confirmation import confirmed
@@ -362,12 +362,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
-    except (click.ClickException, ConfigurationError, NobodyAnswersError, RefusedError) as error:
+    except (click.ClickException, ConfigurationError, NobodyAnswersError, BrokerRefusedError) as error:
         told = error.format_message() if isinstance(error, click.ClickException) else str(error)
         print(f"brokerctl: {told}", file=sys.stderr)
         if isinstance(error, NobodyAnswersError):
             return EXIT_NOBODY
-        return EXIT_REFUSED if isinstance(error, RefusedError) else EXIT_USAGE
+        return EXIT_REFUSED if isinstance(error, BrokerRefusedError) else EXIT_USAGE
     except click.Abort:
         return EXIT_REFUSED
     else:

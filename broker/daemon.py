@@ -26,7 +26,7 @@ from broker.admin import AdminServer
 from broker.admin_secret import exposed, secret_of
 from broker.config import BrokerConfig
 from broker.masking import MaskError
-from broker.policies.policy import Policy
+from broker.policies.policy import BrokerPolicy
 from broker.seams import Seams, real_seams
 from broker.start_error import StartError
 from broker.storage import mount_lease
@@ -39,7 +39,7 @@ from broker.storage.volume import Volume
 from broker.strangers import printable
 
 if TYPE_CHECKING:
-    from broker.policies.shared_store.store import Store
+    from broker.policies.shared_store.store import SharedStore
 
 _log = logging.getLogger("broker")
 
@@ -79,7 +79,7 @@ def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> Non
 
 def policy_of(
     config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None = None
-) -> Policy:
+) -> BrokerPolicy:
     """The configured policy, if any; ``volume`` is shared where [ha-policy.shared-store] is."""
     if config.replication is not None:
         from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
@@ -105,7 +105,7 @@ def policy_of(
 
 def _shared_store(
     config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
-) -> Store:
+) -> SharedStore:
     """The store of policy ``shared-store``, where the configuration says that it is."""
     assert config.shared_store is not None, "no shared store"
     if not config.shares_directory:
@@ -123,7 +123,7 @@ async def serve(
     seams: Seams,
     volume: Volume,
     stopping: asyncio.Event,
-    observed: Callable[[Policy], None] | None = None,
+    observed: Callable[[BrokerPolicy], None] | None = None,
     database: Callable[[], Database] | None = None,
 ) -> int:
     """Run a broker until ``stopping`` is set or its policy ends it; the exit status of its process.

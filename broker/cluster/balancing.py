@@ -19,7 +19,7 @@ from broker.cluster.membership import Membership
 from broker.cluster.topology import DESTINATION, encoded
 from broker.core.duplicates import DuplicateId
 from broker.core.engine import DemotedError, Engine
-from broker.core.feed import Feed
+from broker.core.feed import WatchedValue
 from broker.core.message import Message
 
 _log = logging.getLogger(__name__)
@@ -50,11 +50,11 @@ class Balancing:
         self._engine = engine
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told
-        membership.handlers[m.Forward] = self._forwarded
+        membership.handlers[m.ForwardRequest] = self._forwarded
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
-        engine.feeds[DESTINATION] = Feed()
+        engine.feeds[DESTINATION] = WatchedValue()
         prefix = engine.settings.forwarding_queue("")
         for name in list(engine.queues):
             if name.startswith(prefix):
@@ -68,7 +68,7 @@ class Balancing:
         self._engine = None
         membership = self._membership
         membership.handlers.pop(m.Consumers, None)
-        membership.handlers.pop(m.Forward, None)
+        membership.handlers.pop(m.ForwardRequest, None)
         membership.on_change.remove(self._changed)
         membership.on_linked.remove(self._greet)
         if self._timer is not None:
@@ -153,7 +153,7 @@ class Balancing:
 
     # ------------------------------------------------------------------------------------ accepting
 
-    def _forwarded(self, link: Link, request: m.Forward) -> None:
+    def _forwarded(self, link: Link, request: m.ForwardRequest) -> None:
         """Take messages from another broker; the answer goes out when all of them are durable."""
         engine = self._engine
         if engine is None:

@@ -16,7 +16,7 @@ import logging
 from broker.cluster import messages as m
 from broker.cluster.link import Link, LinkError
 from broker.cluster.membership import Membership
-from broker.core.consumer import Consumer, Delivery
+from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import DemotedError, Engine
 from broker.storage.errors import JournalError
 
@@ -100,12 +100,12 @@ class Bridge:
             for delivery in batch
         )
         origin = self._engine.settings.node_id
-        reply = await link.call(m.Forward(link.number(), origin, messages))
+        reply = await link.call(m.ForwardRequest(link.number(), origin, messages))
         if not isinstance(reply, m.Forwarded) or reply.count != len(batch):
             raise LinkError(reply.reason if isinstance(reply, m.Forwarded) else "not understood")
         self._engine.acknowledge(batch)
 
-    def _end(self, consumer: Consumer) -> None:
+    def _end(self, consumer: QueueConsumer) -> None:
         if not self._engine.abandoned:
             self._engine.unsubscribe(consumer)
 

@@ -108,7 +108,7 @@ class Link(asyncio.Protocol):
         self.member: m.Member | None = None
         """The peer, as it last introduced itself."""
         self.on_open = on_open
-        self.on_message: Callable[[m.Message], None] = _ignore
+        self.on_message: Callable[[m.LinkMessage], None] = _ignore
         self.on_closed: Callable[[str], None] = _ignore
         self.on_refused: Callable[[LinkError], None] = _ignore
         """Called instead of ``on_open`` when no link came about."""
@@ -153,7 +153,7 @@ class Link(asyncio.Protocol):
         name = self._peername
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else "unknown"
 
-    def send(self, message: m.Message) -> None:
+    def send(self, message: m.LinkMessage) -> None:
         """Hand a message to the connection; a closed one, of which ``on_closed`` told, drops it."""
         if self._transport is not None and not self.closed:
             self._said = self._loop.time()
@@ -287,7 +287,7 @@ class Link(asyncio.Protocol):
 
     # --------------------------------------------------------------------------------------- inside
 
-    def _take(self, message: m.Message) -> None:
+    def _take(self, message: m.LinkMessage) -> None:
         if not self.is_open:
             self._shake_hands(message)
         elif isinstance(message, m.Ping):
@@ -305,7 +305,7 @@ class Link(asyncio.Protocol):
         else:
             self.on_message(message)
 
-    def _shake_hands(self, message: m.Message) -> None:
+    def _shake_hands(self, message: m.LinkMessage) -> None:
         terms = self.terms
         if isinstance(message, m.Refusal):
             reason = message.reason[:REASON_MAX]

@@ -74,7 +74,7 @@ class Membership:
             tls=Layer.of(section, config, "cluster"),
             member=lambda: self.own,
         )
-        self.handlers: dict[type[m.Message], Handler] = {}
+        self.handlers: dict[type[m.LinkMessage], Handler] = {}
         self.on_change: list[Callable[[], None]] = []
         self.on_linked: list[Callable[[Link], None]] = []
         """Called with each new cluster link, whoever dialled: for what newcomers must be told."""
@@ -184,7 +184,7 @@ class Membership:
             self.broadcast(m.Members((self.own,)))
             self._changed()
 
-    def broadcast(self, message: m.Message) -> None:
+    def broadcast(self, message: m.LinkMessage) -> None:
         """Tell every member we are linked with, once each."""
         told: set[str] = set()
         for link in self._links():
@@ -303,7 +303,7 @@ class Membership:
         _log.info("cluster: link with %s lost: %s", link.peer, reason)
         self._changed()
 
-    def _first(self, peer: Peer, link: Link, message: m.Message) -> None:
+    def _first(self, peer: Peer, link: Link, message: m.LinkMessage) -> None:
         """The other side begins with the members it knows: so its address has told all it can."""
         self._take(link, message)
         if isinstance(message, m.Members):
@@ -311,7 +311,7 @@ class Membership:
             if link.is_open:
                 link.on_message = lambda message: self._take(link, message)
 
-    def _take(self, link: Link, message: m.Message) -> None:
+    def _take(self, link: Link, message: m.LinkMessage) -> None:
         if isinstance(message, m.Members):
             for member in message.members:
                 direct = link.member is not None and member.name == link.member.name

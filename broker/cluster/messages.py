@@ -26,17 +26,17 @@ class NotUnderstoodError(ValueError):
     """The bytes of a frame are no message; whoever sent them is no broker of this version."""
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class LinkMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Anything that travels on a link."""
 
 
-class Request(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Request(LinkMessage, frozen=True):
     """A message that wants an answer; ``number`` is the asker's, unique on its link."""
 
     number: int
 
 
-class Reply(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Reply(LinkMessage, frozen=True):
     """The answer to the request of that number."""
 
     number: int
@@ -76,7 +76,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 # ---------------------------------------------------------------------------------------- handshake
 
 
-class Hello(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Hello(LinkMessage, frozen=True):
     """The first word of whoever connects; over ``nonce`` the other side must prove its password."""
 
     version: int
@@ -84,33 +84,33 @@ class Hello(Message, frozen=True, array_like=True, tag=True, gc=False):
     nonce: bytes
 
 
-class Challenge(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Challenge(LinkMessage, frozen=True):
     """What the connecting side must prove its password over."""
 
     nonce: bytes
 
 
-class Proof(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Proof(LinkMessage, frozen=True):
     """HMAC-SHA-256 of both nonces under the cluster password: the password itself never travels."""
 
     digest: bytes
 
 
-class Welcome(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Welcome(LinkMessage, frozen=True):
     """The accepting side's proof, and who it is."""
 
     digest: bytes
     member: Member
 
 
-class Introduction(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Introduction(LinkMessage, frozen=True):
     """Who connects, and what for; sent only after the other side has proved itself too."""
 
     member: Member
     purpose: Literal["cluster", "replication", "probe"]
 
 
-class Refusal(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Refusal(LinkMessage, frozen=True):
     """No; ``reason`` is for both logs and says nothing that a stranger could use."""
 
     reason: str
@@ -119,13 +119,13 @@ class Refusal(Message, frozen=True, array_like=True, tag=True, gc=False):
 # ----------------------------------------------------------------------------------------- liveness
 
 
-class Ping(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Ping(LinkMessage, frozen=True):
     """``at``, the sender's clock in seconds, comes back: since then the sender has been heard."""
 
     at: float
 
 
-class Pong(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Pong(LinkMessage, frozen=True):
     """``at`` of the ping that is answered."""
 
     at: float
@@ -134,34 +134,34 @@ class Pong(Message, frozen=True, array_like=True, tag=True, gc=False):
 # --------------------------------------------------------------------------------------- membership
 
 
-class Members(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Members(LinkMessage, frozen=True):
     """Brokers that the sender knows, itself included."""
 
     members: tuple[Member, ...]
 
 
-class Leaving(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Leaving(LinkMessage, frozen=True):
     """The sender stops cleanly and will not be back under this start."""
 
     name: str
     incarnation: int
 
 
-class Consumers(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Consumers(LinkMessage, frozen=True):
     """How many clients' consumers queues of the sender have; ``whole``: no others have any."""
 
     counts: dict[str, int]
     whole: bool
 
 
-class Forward(Request, frozen=True, array_like=True, tag=True, gc=False):
+class ForwardRequest(Request, frozen=True, tag="Forward"):
     """Messages for the receiver's queues: (record id at the origin, queue, header lines, body)."""
 
     origin: str
     messages: tuple[tuple[int, str, bytes, bytes], ...]
 
 
-class Forwarded(Reply, frozen=True, array_like=True, tag=True, gc=False):
+class Forwarded(Reply, frozen=True):
     """The first ``count`` of them are durable here; 0 with a reason where none can be taken."""
 
     count: int
@@ -171,7 +171,7 @@ class Forwarded(Reply, frozen=True, array_like=True, tag=True, gc=False):
 # -------------------------------------------------------------------------------------------- votes
 
 
-class VoteRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
+class VoteRequest(Request, frozen=True):
     """Who may be live after replication ``session`` of ``node_id`` was interrupted?
 
     ``claimant`` asks for itself, for the ``round``-th time.
@@ -187,7 +187,7 @@ class VoteRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
     stays: bool
 
 
-class VoteAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
+class VoteAnswer(Reply, frozen=True):
     """``vote`` repeats the question's; ``voter`` is the node ID that answers."""
 
     vote: str
@@ -196,7 +196,7 @@ class VoteAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
     reason: str
 
 
-class VoteWithdrawal(Message, frozen=True, array_like=True, tag=True, gc=False):
+class VoteWithdrawal(LinkMessage, frozen=True):
     """The claimant's rounds up to ``round`` failed: what was granted in them is free again."""
 
     node_id: str
@@ -205,7 +205,7 @@ class VoteWithdrawal(Message, frozen=True, array_like=True, tag=True, gc=False):
     round: int
 
 
-class StartRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
+class StartRequest(Request, frozen=True):
     """The question whether another was voted into the sender's place.
 
     The sender is about to be live again as ``node_id``, with that activation, unless another was
@@ -216,7 +216,7 @@ class StartRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
     activation: int
 
 
-class StartAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
+class StartAnswer(Reply, frozen=True):
     """``claimant`` was; None: nobody, and none will be by the sender while the link stands."""
 
     claimant: str | None
@@ -225,7 +225,7 @@ class StartAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
 # -------------------------------------------------------------------------------------- replication
 
 
-class Attach(Request, frozen=True, array_like=True, tag=True, gc=False):
+class Attach(Request, frozen=True):
     """May I be your backup?
 
     ``node_id`` is what the asker's data carries. ``failback``: a master that wants to be live
@@ -238,7 +238,7 @@ class Attach(Request, frozen=True, array_like=True, tag=True, gc=False):
     patience_s: float
 
 
-class Attached(Reply, frozen=True, array_like=True, tag=True, gc=False):
+class Attached(Reply, frozen=True):
     """Yes, if ``reason`` is empty; the backup takes the live's node ID."""
 
     reason: str
@@ -246,17 +246,17 @@ class Attached(Reply, frozen=True, array_like=True, tag=True, gc=False):
     activation: int
 
 
-class Ready(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Ready(LinkMessage, frozen=True):
     """The backup has moved its old data aside: send."""
 
 
-class SnapshotBegin(Message, frozen=True, array_like=True, tag=True, gc=False):
+class SnapshotBegin(LinkMessage, frozen=True):
     """Everything up to ``last_sequence`` comes in chunks, everything above as entries."""
 
     last_sequence: int
 
 
-class Chunk(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Chunk(LinkMessage, frozen=True):
     """Bytes of a segment of the snapshot, each file in order."""
 
     name: str
@@ -264,39 +264,39 @@ class Chunk(Message, frozen=True, array_like=True, tag=True, gc=False):
     data: bytes
 
 
-class SnapshotEnd(Message, frozen=True, array_like=True, tag=True, gc=False):
+class SnapshotEnd(LinkMessage, frozen=True):
     """The last chunk is out: verify, sync, and say so."""
 
     last_sequence: int
 
 
-class Synchronized(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Synchronized(LinkMessage, frozen=True):
     """The copy is complete and on the backup's disk, up to ``sequence``."""
 
     sequence: int
 
 
-class UpToDate(Message, frozen=True, array_like=True, tag=True, gc=False):
+class UpToDate(LinkMessage, frozen=True):
     """Receipts wait for the backup now; it may take over once it has all up to ``sequence``."""
 
     session: str
     sequence: int
 
 
-class Entries(Message, frozen=True, array_like=True, tag=True, gc=False):
+class JournalEntries(LinkMessage, frozen=True, tag="Entries"):
     """Encoded journal entries, one after the other, from sequence ``first`` on."""
 
     first: int
     data: bytes
 
 
-class Acknowledgement(Message, frozen=True, array_like=True, tag=True, gc=False):
+class Acknowledgement(LinkMessage, frozen=True):
     """Everything up to ``sequence`` is on the backup's disk."""
 
     sequence: int
 
 
-class BlobChunk(Message, frozen=True, array_like=True, tag=True, gc=False):
+class BlobChunk(LinkMessage, frozen=True):
     """Bytes of a large body or a page (``kind`` names its directory), in order; ``last``: all."""
 
     kind: str
@@ -306,52 +306,52 @@ class BlobChunk(Message, frozen=True, array_like=True, tag=True, gc=False):
     last: bool
 
 
-class BlobTaken(Message, frozen=True, array_like=True, tag=True, gc=False):
+class BlobTaken(LinkMessage, frozen=True):
     """So many bytes of blobs were written: as many more may come."""
 
     count: int
 
 
-class BlobRemoved(Message, frozen=True, array_like=True, tag=True, gc=False):
+class BlobRemoved(LinkMessage, frozen=True):
     """Nothing names that blob any more."""
 
     kind: str
     id: int
 
 
-class LiveStopping(Request, frozen=True, array_like=True, tag=True, gc=False):
+class LiveStopping(Request, frozen=True):
     """A clean stop; ``failover``: the backup shall take over, else it stays passive."""
 
     failover: bool
 
 
-class LiveStopped(Reply, frozen=True, array_like=True, tag=True, gc=False):
+class LiveStopped(Reply, frozen=True):
     """Understood; everything is on the backup's disk."""
 
 
-class HandOver(Message, frozen=True, array_like=True, tag=True, gc=False):
+class HandOver(LinkMessage, frozen=True):
     """The live is no longer live; whoever gets this is (failback)."""
 
     activation: int
 
 
-class BackupLeaving(Message, frozen=True, array_like=True, tag=True, gc=False):
+class BackupLeaving(LinkMessage, frozen=True):
     """The backup stops cleanly: nothing was interrupted, nobody need vote."""
 
 
 Any = (
-    Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving | Consumers
-    | Forward | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest | StartAnswer | Attach
-    | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries
-    | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping | LiveStopped | HandOver
-    | BackupLeaving
+    Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
+    | Consumers | ForwardRequest | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest
+    | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized
+    | UpToDate | JournalEntries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping
+    | LiveStopped | HandOver | BackupLeaving
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: LinkMessage) -> bytes:
     """A whole frame."""
     content = _encoder.encode(message)
     return LENGTH.pack(len(content)) + content

@@ -21,14 +21,14 @@ class Delivery:
 
     __slots__ = ("consumer", "lane", "message", "tag")
 
-    def __init__(self, message: Message, consumer: Consumer, lane: Lane, tag: int) -> None:
+    def __init__(self, message: Message, consumer: QueueConsumer, lane: Lane, tag: int) -> None:
         self.message = message
         self.consumer = consumer
         self.lane = lane
         self.tag = tag
 
 
-class Consumer:
+class QueueConsumer:
     """One subscription to one queue; made by ``Engine.subscribe``.
 
     ``deliver`` is called with each delivery and must not call back into the queue. ``window`` is

@@ -40,10 +40,10 @@ from broker.core import browsing, recovery
 from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.browsing import Browsing, QueueStatus
-from broker.core.consumer import Consumer, Delivery
+from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
-from broker.core.feed import Feed
+from broker.core.feed import WatchedValue
 from broker.core.memory import Memory
 from broker.core.message import (
     CLEAN,
@@ -103,7 +103,7 @@ class Engine:
         self.incarnation = f"{seams.random.getrandbits(48):012x}"
         """New for each engine: an ack id or session named with it is of no earlier life."""
         self.queues: dict[str, Queue] = {}
-        self.feeds: dict[str, Feed] = {}
+        self.feeds: dict[str, WatchedValue] = {}
         self.consumer_observers: list[Callable[[str, int], None]] = []
         """Called with (queue, number of clients' consumers) after each change."""
         self.on_abandon: list[Callback] = []
@@ -248,7 +248,7 @@ class Engine:
         auto: bool = False,
         internal: bool = False,
         gone: Callback | None = None,
-    ) -> Consumer:
+    ) -> QueueConsumer:
         """Consume a queue.
 
         ``window`` is the prefetch, by default that of the address settings. End it with
@@ -256,7 +256,7 @@ class Engine:
         """
         self._check()
         known = self.queue(queue)
-        consumer = Consumer(
+        consumer = QueueConsumer(
             known,
             deliver,
             known.settings.default_consumer_window if window is None else window,
@@ -268,7 +268,7 @@ class Engine:
         self._observe(known, consumer)
         return consumer
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """End a consumer; what it holds goes back to its place, for others."""
         if consumer.closed:
             return
@@ -506,7 +506,7 @@ class Engine:
             self.journal.append(self.paging.removals((delivery.message,)))
             self._settle(delivery)
 
-    def _observe(self, queue: Queue, consumer: Consumer) -> None:
+    def _observe(self, queue: Queue, consumer: QueueConsumer) -> None:
         if not consumer.internal:
             count = self.consumers(queue.name)
             for observer in self.consumer_observers:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 Watcher = Callable[[bytes], None]
 
 
-class Feed:
+class WatchedValue:
     """The latest value, which a new watcher gets at once if there is one, and who watches it."""
 
     def __init__(self, content_type: str = "application/json") -> None:

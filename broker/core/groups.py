@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.core.consumer import Consumer
+    from broker.core.consumer import QueueConsumer
     from broker.core.message import Message
 
 
@@ -39,7 +39,7 @@ class Lane:
         self.group = group
         self.fresh: deque[Message] = deque()
         self.returned: list[tuple[int, Message]] = []
-        self.owner: Consumer | None = None
+        self.owner: QueueConsumer | None = None
         self.held = 0
         self.delayed = 0
 

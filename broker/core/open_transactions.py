@@ -41,7 +41,7 @@ class TransactionBounds(NamedTuple):
     size: int = 128 * 1024 * 1024
 
 
-class Owner(Protocol):
+class TransactionOwner(Protocol):
     """Who began a transaction."""
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Owner(Protocol):
 
 
 class _Holding(NamedTuple):
-    owner: Owner
+    owner: TransactionOwner
     name: str
     begun: float
 
@@ -96,7 +96,7 @@ class OpenTransactions:
             _log.warning("%s; the largest: %s", text, self._largest())
         return f"{text}: try again later"
 
-    def begin(self, owner: Owner, name: str, transaction: Transaction) -> None:
+    def begin(self, owner: TransactionOwner, name: str, transaction: Transaction) -> None:
         """It is open from now on."""
         self._open[transaction] = _Holding(owner, name, asyncio.get_running_loop().time())
         self._reserve(transaction.size)

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from broker.core.addresses import AddressSettings
 from broker.core.backlog import CHUNK, Backlog
-from broker.core.consumer import Consumer, Delivery
+from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.groups import Lane
 from broker.core.message import Message
 from broker.core.pages import Page
@@ -117,15 +117,15 @@ class Queue:
         self._limit: float = settings.max_size_bytes if settings.max_size_bytes >= 0 else math.inf
         self.size = 0
         self.messages: dict[int, Message] = {}
-        self.consumers: dict[Consumer, None] = {}
-        self.rotation: deque[Consumer] = deque()
+        self.consumers: dict[QueueConsumer, None] = {}
+        self.rotation: deque[QueueConsumer] = deque()
         self.lanes: dict[str, Lane] = {}
         self.backlog: Backlog | None = None
         """What waits behind ``messages``; None while nothing does."""
         self._plain = Lane(None)
         self._last_place = 0
         self._unowned: list[tuple[int, Lane]] = []
-        self._with_work: dict[Consumer, None] = {}
+        self._with_work: dict[QueueConsumer, None] = {}
         self._scheduled = False
         if pager.pages(self):
             self.paging = True
@@ -316,12 +316,12 @@ class Queue:
 
     # ------------------------------------------------------------------------------------ consumers
 
-    def join(self, consumer: Consumer) -> None:
+    def join(self, consumer: QueueConsumer) -> None:
         """A consumer begins to consume."""
         self.consumers[consumer] = None
         self.offer(consumer)
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: QueueConsumer) -> None:
         """A consumer is gone: what it holds goes back, the groups it owned are free."""
         consumer.closed = True
         self.consumers.pop(consumer, None)
@@ -337,7 +337,7 @@ class Queue:
         for lane in owned:
             self._freed(lane)
 
-    def offer(self, consumer: Consumer) -> None:
+    def offer(self, consumer: QueueConsumer) -> None:
         """A consumer may take messages again: it has credit, or its connection does."""
         if not consumer.is_available():
             return
@@ -393,7 +393,7 @@ class Queue:
             while consumer.is_available() and (owned := self._oldest_owned(consumer)) is not None:
                 self._give(owned, consumer)
 
-    def _give(self, lane: Lane, consumer: Consumer) -> None:
+    def _give(self, lane: Lane, consumer: QueueConsumer) -> None:
         message = lane.pop()
         message.deliveries += 1
         consumer.tags = tag = consumer.tags + 1
@@ -447,7 +447,7 @@ class Queue:
             heappop(heap)
         return plain if plain.fresh or plain.returned else None
 
-    def _oldest_owned(self, consumer: Consumer) -> Lane | None:
+    def _oldest_owned(self, consumer: QueueConsumer) -> Lane | None:
         heap = consumer.lanes
         while heap:
             head, lane = heap[0]

@@ -20,7 +20,7 @@ import click
 import msgspec
 
 from broker import config as configuration
-from broker.admin_client import NobodyAnswersError, RefusedError
+from broker.admin_client import BrokerRefusedError, NobodyAnswersError
 from broker.config import BrokerConfig, ConfigurationError
 from broker.confirmation import confirmed
 from broker.database_tool import backup as backups
@@ -94,7 +94,7 @@ class Tool:
         except MaskError as error:
             raise ConfigurationError(f"{self.config.path}: database-store: {error}") from None
         except ToolRefusedError as error:
-            raise RefusedError(str(error)) from None
+            raise BrokerRefusedError(str(error)) from None
         except DatabaseError as error:
             raise NobodyAnswersError(f"{self.store.url}: {error}") from None
         except OSError as error:

@@ -51,7 +51,7 @@ class Succession(NamedTuple):
     takeovers: tuple[NodeTakeover, ...] = ()
 
 
-class Policy(abc.ABC):
+class BrokerPolicy(abc.ABC):
     """One broker process from start to end.
 
     ``role`` is one of "starting", "live", "backup", "voting", "verifying", "synchronizing",
@@ -72,7 +72,7 @@ class Policy(abc.ABC):
         if membership is None and config.cluster is not None:
             membership = Membership(config, config.cluster, seams)
         self.membership = membership
-        self.reign: Reign | None = None
+        self.reign: LiveReign | None = None
         self.failover: bool | None = None
         """For the stop that is under way: overrides failover-on-shutdown."""
         self._role = "starting"
@@ -129,7 +129,7 @@ class Policy(abc.ABC):
                 self.membership.announce(role=role, **said)
 
 
-class Reign(abc.ABC):
+class LiveReign(abc.ABC):
     """What a broker serves, from the moment at which it may to the end of that.
 
     ``live`` is there once something is served; ``store`` names what keeps its messages, for logs.
@@ -137,7 +137,7 @@ class Reign(abc.ABC):
 
     store: str
 
-    def __init__(self, policy: Policy, *, failover_on_shutdown: bool) -> None:
+    def __init__(self, policy: BrokerPolicy, *, failover_on_shutdown: bool) -> None:
         assert policy.membership is not None, "nobody takes over from a broker without a cluster"
         self.live: Live | None = None
         self.membership = policy.membership

@@ -14,7 +14,7 @@ from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.policies.identity import own_node_id
 from broker.policies.live import Live
-from broker.policies.policy import Policy
+from broker.policies.policy import BrokerPolicy
 from broker.policies.stop import in_time
 from broker.seams import Seams
 from broker.start_error import StartError
@@ -48,8 +48,8 @@ async def open_journal(volume: Volume, config: BrokerConfig) -> tuple[Journal, A
         raise StartError(f"{config.data_path}/journal cannot be opened: {error}") from error
 
 
-class StandalonePolicy(Policy):
-    """See ``policy.Policy``; its epoch counts from 0."""
+class StandalonePolicy(BrokerPolicy):
+    """See ``BrokerPolicy``; its epoch counts from 0."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, volume: Volume) -> None:
         super().__init__(config, seams)

@@ -29,7 +29,7 @@ from typing import Final, Protocol, cast
 from broker.core.engine import DemotedError, Engine
 from broker.sections import AcceptorSection
 from broker.stomp import websocket
-from broker.stomp.headers import RefusedError
+from broker.stomp.headers import FrameRefusedError
 from broker.stomp.keepalive import keep_alive
 from broker.stomp.large import Streamed, Uploads
 from broker.stomp.login import Admission
@@ -63,7 +63,7 @@ no more.
 _log = logging.getLogger(__name__)
 
 
-class Server(Protocol):
+class ConnectionServer(Protocol):
     """What serves all connections, as one of them sees it: see ``server``."""
 
     name: str
@@ -73,22 +73,22 @@ class Server(Protocol):
     rights: Rights
     admission: Admission | None
     warnings: StrangerLog
-    strangers: dict[Connection, None]
+    strangers: dict[StompConnection, None]
 
-    def met(self, connection: Connection) -> None:
+    def met(self, connection: StompConnection) -> None:
         """A client has connected."""
         ...
 
-    def recognise(self, connection: Connection, login: str, client_id: str) -> None:
+    def recognise(self, connection: StompConnection, login: str, client_id: str) -> None:
         """A client that names itself has logged in."""
         ...
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: StompConnection) -> None:
         """A connection is no more."""
         ...
 
 
-class Session(Protocol):
+class FrameHandler(Protocol):
     """What the frames of a connection mean, as the connection sees it: see ``session``."""
 
     name: str
@@ -120,7 +120,7 @@ class Session(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class StompConnection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
@@ -130,7 +130,9 @@ class Connection(asyncio.Protocol):
         "client", "closing", "host", "number", "session", "uploads",
     )  # fmt: skip
 
-    def __init__(self, server: Server, number: int, session: Callable[[Connection], Session]) -> None:
+    def __init__(
+        self, server: ConnectionServer, number: int, session: Callable[[StompConnection], FrameHandler]
+    ) -> None:
         self._server = server
         self.number = number
         self.host = self.address = "?"
@@ -427,7 +429,7 @@ class Connection(asyncio.Protocol):
                 return
             try:
                 handle(frame)
-            except RefusedError as error:
+            except FrameRefusedError as error:
                 self.error(str(error), frame.headers.get("receipt"))
             except (DemotedError, JournalError):
                 self.abort()

@@ -26,7 +26,7 @@ They speak of the frame, or only the broker may say them.
 """
 
 
-class RefusedError(Exception):
+class FrameRefusedError(Exception):
     """The client asked for what cannot be.
 
     An ERROR frame with this text, then the connection is closed. Mend the client.
@@ -36,16 +36,16 @@ class RefusedError(Exception):
 def queue_name(destination: str | None) -> str:
     """What a destination means: ``/queue/NAME`` and ``NAME`` are one queue. Raises RefusedError."""
     if destination is None:
-        raise RefusedError("header 'destination' is missing")
+        raise FrameRefusedError("header 'destination' is missing")
     name = destination.removeprefix(QUEUE_PREFIX)
     if name.startswith((INTERNAL_PREFIX, SYSTEM_PREFIX)):
-        raise RefusedError(f"destination {destination!r} is the broker's own: choose another name")
+        raise FrameRefusedError(f"destination {destination!r} is the broker's own: choose another name")
     if name.startswith("/"):
-        raise RefusedError(
+        raise FrameRefusedError(
             f"destination {destination!r} is no queue: use /queue/NAME or NAME (topics are not supported)"
         )
     if not name or len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
-        raise RefusedError(
+        raise FrameRefusedError(
             f"destination {destination[:64]!r}: a queue's name has 1 to {NAME_BYTES_MAX} bytes, all printable"
         )
     return name
@@ -67,7 +67,9 @@ def number(headers: Mapping[str, str], name: str, least: int) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < least:
-        raise RefusedError(f"header {name!r} is {text[:64]!r}: expected a whole number of at least {least}")
+        raise FrameRefusedError(
+            f"header {name!r} is {text[:64]!r}: expected a whole number of at least {least}"
+        )
     return int(text)
 
 
@@ -76,7 +78,7 @@ def heart_beats(headers: Mapping[str, str]) -> tuple[int, int]:
     text = headers.get("heart-beat", "0,0")
     parts = text.split(",")
     if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        raise RefusedError(
+        raise FrameRefusedError(
             f"header 'heart-beat' is {text[:64]!r}: expected two numbers of milliseconds, as 1000,1000"
         )
     return int(parts[0]), int(parts[1])

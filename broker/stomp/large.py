@@ -4,7 +4,7 @@ Never more than a few hundred kilobytes of one are in memory.
 
 Coming: parts go to a file as fast as the disk takes them, and the connection is not read while it
 cannot. When the file is whole and durable the SEND is an ordinary one, with a body that is a file.
-Frames behind it wait meanwhile, so that they keep their order. Going: ``Connection`` writes a
+Frames behind it wait meanwhile, so that they keep their order. Going: ``StompConnection`` writes a
 ``Streamed`` in its place between other frames, as fast as the network takes it.
 """
 

@@ -15,7 +15,7 @@ from hmac import compare_digest
 from typing import Final, NamedTuple, Protocol
 
 from broker.sections import AcceptorSection
-from broker.stomp.headers import RefusedError, heart_beats
+from broker.stomp.headers import FrameRefusedError, heart_beats
 from stomp_protocol.versions import Version
 
 TTL_MIN_MS: Final = 1000
@@ -50,7 +50,7 @@ def log_in(headers: Mapping[str, str], acceptor: AcceptorSection, version: Versi
         passcode = acceptor.users.get(headers.get("login", ""))
         right = compare_digest((passcode or "").encode(), headers.get("passcode", "").encode())
         if not right or passcode is None:
-            raise RefusedError("login or passcode is wrong")
+            raise FrameRefusedError("login or passcode is wrong")
     client_sends, client_wants = heart_beats(headers) if version.heart_beats else (0, 0)
     beat = _agreed(acceptor.heart_beat_send, client_wants)
     expected = _agreed(acceptor.heart_beat_receive, client_sends)

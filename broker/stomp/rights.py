@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from broker.config import BrokerConfig
 from broker.core.addresses import Matches
-from broker.stomp.headers import RefusedError
+from broker.stomp.headers import FrameRefusedError
 
 Right = Literal["send", "consume", "browse"]
 
@@ -33,7 +33,7 @@ class Rights:
         given: tuple[str, ...] = getattr(setting, right)
         if user in given or any(user in self._roles.get(name, ()) for name in given):
             return
-        raise RefusedError(
+        raise FrameRefusedError(
             f"user {user[:64]!r} may not {_VERBS[right]} queue {queue!r} (security-settings of "
             f"{setting.match!r}: {right})"
         )

@@ -9,10 +9,10 @@ from functools import partial
 
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
-from broker.stomp.connection import Connection
+from broker.stomp.connection import StompConnection
 from broker.stomp.login import Admission
 from broker.stomp.rights import Rights
-from broker.stomp.session import Session
+from broker.stomp.session import StompSession
 from broker.strangers import StrangerLog
 from broker.tls import Layer
 from stomp_protocol.limits import Limits
@@ -44,11 +44,11 @@ class StompServer:
         self.rights = Rights(config)
         self.admission: Admission | None = None
         """Asked at every CONNECT, where there are several brokers to which a client may belong."""
-        self.connections: dict[Connection, None] = {}
-        self.strangers: dict[Connection, None] = {}
+        self.connections: dict[StompConnection, None] = {}
+        self.strangers: dict[StompConnection, None] = {}
         """Those of them that have not logged in, the oldest first."""
         self.warnings = StrangerLog(_log, "acceptor")
-        self.clients: dict[tuple[str, str], Connection] = {}
+        self.clients: dict[tuple[str, str], StompConnection] = {}
         """(login, ``client-id``) -> the one connection of a client that names itself."""
         self._numbers = itertools.count(1)
         self._listener: asyncio.Server | None = None
@@ -104,7 +104,7 @@ class StompServer:
         for connection in list(self.connections):
             connection.abort()
 
-    def met(self, connection: Connection) -> None:
+    def met(self, connection: StompConnection) -> None:
         """A client has connected.
 
         If too many have not logged in, or too many are here, the stranger that has had the most
@@ -126,7 +126,7 @@ class StompServer:
         self.warnings.tell(oldest.host, f"{why}: cut the oldest that has not logged in, {oldest.address}")
         oldest.abort()
 
-    def recognise(self, connection: Connection, login: str, client_id: str) -> None:
+    def recognise(self, connection: StompConnection, login: str, client_id: str) -> None:
         """A client that names itself has logged in.
 
         Its last connection, if there is one, is over, and nothing of it is taken any more.
@@ -139,7 +139,7 @@ class StompServer:
         connection.client = (login, client_id)
         self.clients[connection.client] = connection
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: StompConnection) -> None:
         """A connection is no more."""
         self.connections.pop(connection, None)
         self.strangers.pop(connection, None)
@@ -152,5 +152,5 @@ class StompServer:
         assert self._tls is not None, "no TLS here"
         return self._tls.accepting(self._accept(), self.warnings, "acceptor")
 
-    def _accept(self) -> Connection:
-        return Connection(self, next(self._numbers), partial(Session, self))
+    def _accept(self) -> StompConnection:
+        return StompConnection(self, next(self._numbers), partial(StompSession, self))

@@ -31,12 +31,12 @@ from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.settings import SYSTEM_PREFIX
 from broker.core.transactions import Transaction
-from broker.stomp.connection import Connection, Server
-from broker.stomp.headers import QUEUE_PREFIX, RefusedError, kept_headers, number, queue_name
+from broker.stomp.connection import ConnectionServer, StompConnection
+from broker.stomp.headers import QUEUE_PREFIX, FrameRefusedError, kept_headers, number, queue_name
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.large import LargeSend
 from broker.stomp.login import log_in
-from broker.stomp.subscription import UNNAMED, Browser, EarlierSubscription, Subscription, Watch
+from broker.stomp.subscription import UNNAMED, Browser, EarlierSubscription, FeedSubscription, Subscription
 from broker.stomp.transactions import ClientTransactions
 from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe, refuse_in_unsubscribe
 from stomp_protocol.frames import Frame, LargeHead, LargePart
@@ -46,11 +46,11 @@ PRODUCT: Final = "brokerd/0.1.0"
 PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
 DESTINATIONS_KEPT: Final = 1000
 
-Handler = Callable[["Session", Frame], None]
-AnySubscription = Subscription | Browser | Watch
+Handler = Callable[["StompSession", Frame], None]
+AnySubscription = Subscription | Browser | FeedSubscription
 
 
-class Session:
+class StompSession:
     """One client from CONNECT to its end."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Session:
         "engine", "name", "node_id", "user", "version",
     )  # fmt: skip
 
-    def __init__(self, server: Server, connection: Connection) -> None:
+    def __init__(self, server: ConnectionServer, connection: StompConnection) -> None:
         self.connection = connection
         self.engine = server.engine
         self.name = f"{self.engine.incarnation}-{connection.number}"
@@ -99,12 +99,12 @@ class Session:
             if self._handlers is LEAVING:
                 return
             if frame.command in UNKNOWN:
-                raise RefusedError(f"{frame.command} after CONNECT: a connection logs in once")
+                raise FrameRefusedError(f"{frame.command} after CONNECT: a connection logs in once")
             if frame.command in LOGGED_IN:
                 if self._handlers is UNKNOWN:
-                    raise RefusedError(f"{frame.command} before CONNECT: log in first")
-                raise RefusedError(f"{frame.command} is not part of STOMP {self.version.name}")
-            raise RefusedError(f"{frame.command} is a frame that servers send")
+                    raise FrameRefusedError(f"{frame.command} before CONNECT: log in first")
+                raise FrameRefusedError(f"{frame.command} is not part of STOMP {self.version.name}")
+            raise FrameRefusedError(f"{frame.command} is a frame that servers send")
         handler(self, frame)
 
     def pause(self) -> None:
@@ -242,7 +242,7 @@ class Session:
     def _may_be_created(self, queue: str) -> None:
         engine = self.engine
         if queue not in engine.queues and not engine.settings.addresses.settings(queue).auto_create_queues:
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"there is no queue {queue!r} here, and none is made (auto-create-queues is false)"
             )
 
@@ -293,7 +293,7 @@ class Session:
     def _park(self, queue: str | None, size: int, action: Callable[[], None]) -> None:
         self._intake.park(queue, size, action)
         if self._intake.size > PARKED_BYTES_MAX and self._subscriptions:
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"more than {PARKED_BYTES_MAX} bytes of sends wait for room in {queue or 'a queue'} on "
                 "a connection that also consumes:"
                 " wait for receipts, or produce on another connection"
@@ -312,15 +312,15 @@ class Session:
         subscription_id = self._subscription_id(frame)
         refuse_in_subscribe(headers)
         if subscription_id in self._subscriptions:
-            raise RefusedError(f"subscription {subscription_id!r} exists already on this connection")
+            raise FrameRefusedError(f"subscription {subscription_id!r} exists already on this connection")
         if len(self._subscriptions) >= self._server.acceptor.max_subscriptions:
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"more than {self._server.acceptor.max_subscriptions} subscriptions on one connection "
                 "(acceptor.max-subscriptions)"
             )
         mode = headers.get("ack", "auto")
         if mode not in self.version.ack_modes:
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"header 'ack' is {mode[:64]!r}: expected one of {', '.join(self.version.ack_modes)}"
             )
         windows = [number(headers, name, 1) for name in PREFETCH if name in headers]
@@ -340,11 +340,11 @@ class Session:
         if destination.startswith(SYSTEM_PREFIX):
             feed = self.engine.feeds.get(destination)
             if feed is None:
-                raise RefusedError(
+                raise FrameRefusedError(
                     f"there is no feed {destination!r}; known: "
                     f"{', '.join(sorted(self.engine.feeds)) or 'none'}"
                 )
-            return Watch(self, subscription_id, destination, feed)
+            return FeedSubscription(self, subscription_id, destination, feed)
         name = queue_name(destination)
         self._server.rights.demand(self.user, "browse" if browser else "consume", name)
         self._may_be_created(name)
@@ -370,7 +370,7 @@ class Session:
         refuse_in_unsubscribe(frame.headers)
         subscription = self._subscriptions.pop(subscription_id := self._subscription_id(frame), None)
         if subscription is None:
-            raise RefusedError(f"subscription {subscription_id!r} does not exist on this connection")
+            raise FrameRefusedError(f"subscription {subscription_id!r} does not exist on this connection")
         if isinstance(subscription, Subscription):
             del self._numbers[subscription.number]
         subscription.end()
@@ -418,7 +418,7 @@ class Session:
                     held := subscription.named(int(digits))
                 ):
                     return held
-        raise RefusedError(
+        raise FrameRefusedError(
             f"message-id {message_id[:100]!r} is no message that this connection holds unacknowledged"
         )
 
@@ -433,7 +433,9 @@ class Session:
                 delivery = None if consumer is None else consumer.unacknowledged.get(int(second))
                 if subscription is not None and consumer is not None and delivery is not None:
                     return consumer.through(delivery) if subscription.cumulative else [delivery]
-        raise RefusedError(f"id {ack_id[:100]!r} is no message that this connection holds unacknowledged")
+        raise FrameRefusedError(
+            f"id {ack_id[:100]!r} is no message that this connection holds unacknowledged"
+        )
 
     def _release(self) -> None:
         for subscription in self._subscriptions.values():
@@ -481,24 +483,24 @@ class Session:
 def _required(frame: Frame, name: str) -> str:
     value = frame.headers.get(name)
     if value is None:
-        raise RefusedError(f"header {name!r} is missing from {frame.command}")
+        raise FrameRefusedError(f"header {name!r} is missing from {frame.command}")
     return value
 
 
 UNKNOWN: Final[dict[str, Handler]] = {
-    "CONNECT": Session._connect,  # noqa: SLF001 - the table is part of the class
-    "STOMP": Session._connect,  # noqa: SLF001
+    "CONNECT": StompSession._connect,  # noqa: SLF001 - the table is part of the class
+    "STOMP": StompSession._connect,  # noqa: SLF001
 }
 LOGGED_IN: Final[dict[str, Handler]] = {
-    "SEND": Session._send,  # noqa: SLF001
-    "ACK": Session._ack,  # noqa: SLF001
-    "NACK": Session._nack,  # noqa: SLF001
-    "SUBSCRIBE": Session._subscribe,  # noqa: SLF001
-    "UNSUBSCRIBE": Session._unsubscribe,  # noqa: SLF001
-    "BEGIN": Session._begin,  # noqa: SLF001
-    "COMMIT": Session._commit,  # noqa: SLF001
-    "ABORT": Session._abort,  # noqa: SLF001
-    "DISCONNECT": Session._disconnect,  # noqa: SLF001
+    "SEND": StompSession._send,  # noqa: SLF001
+    "ACK": StompSession._ack,  # noqa: SLF001
+    "NACK": StompSession._nack,  # noqa: SLF001
+    "SUBSCRIBE": StompSession._subscribe,  # noqa: SLF001
+    "UNSUBSCRIBE": StompSession._unsubscribe,  # noqa: SLF001
+    "BEGIN": StompSession._begin,  # noqa: SLF001
+    "COMMIT": StompSession._commit,  # noqa: SLF001
+    "ABORT": StompSession._abort,  # noqa: SLF001
+    "DISCONNECT": StompSession._disconnect,  # noqa: SLF001
 }
 HANDLERS: Final = {
     version.name: {command: handler for command, handler in LOGGED_IN.items() if command in version.commands}

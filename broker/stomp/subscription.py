@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.core.browsing import Browsing
-from broker.core.consumer import Consumer, Delivery
+from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import Engine
-from broker.core.feed import Feed
+from broker.core.feed import WatchedValue
 from broker.core.message import Message
-from broker.stomp.connection import Connection
+from broker.stomp.connection import StompConnection
 from broker.storage.errors import JournalError
 from stomp_protocol.versions import Version
 
@@ -34,7 +34,7 @@ class Subscriber(Protocol):
     name: str
     node_id: str
     ack_prefix: str
-    connection: Connection
+    connection: StompConnection
     engine: Engine
     version: Version
 
@@ -48,7 +48,7 @@ class Subscription:
         self._session = session
         self.number = number
         self.cumulative = mode == "client"
-        self.consumer: Consumer | None = None
+        self.consumer: QueueConsumer | None = None
         self._head = f"MESSAGE\n{_named(session, subscription_id).decode()}message-id:{session.node_id}-"
         self._rewritten: Callable[[bytes], bytes] | None = None
         self._ack_prefix = "" if mode == "auto" else f"\nack:{session.ack_prefix}{number}."
@@ -196,12 +196,14 @@ class Browser:
             connection.stream(head, message.large)
 
 
-class Watch:
+class FeedSubscription:
     """Shows every new value of a feed; a slow client gets only the latest."""
 
     __slots__ = ("_count", "_feed", "_head", "_latest", "_number", "_paused", "_session")
 
-    def __init__(self, session: Subscriber, subscription_id: str, destination: str, feed: Feed) -> None:
+    def __init__(
+        self, session: Subscriber, subscription_id: str, destination: str, feed: WatchedValue
+    ) -> None:
         self._session = session
         self._feed = feed
         self._head = b"".join(

@@ -8,7 +8,7 @@ from broker.core.engine import Engine
 from broker.core.message import OVERHEAD, Message
 from broker.core.transactions import Transaction
 from broker.sections import AcceptorSection
-from broker.stomp.headers import RefusedError
+from broker.stomp.headers import FrameRefusedError
 
 NAME_MAX: Final = 255
 """Characters of a transaction's name: names are remembered, so they are no place for a message."""
@@ -42,13 +42,13 @@ class ClientTransactions:
         """Open one."""
         if name in self._named:
             self.open(name)  # perhaps it timed out
-            raise RefusedError(f"transaction {name!r} is open already")
+            raise FrameRefusedError(f"transaction {name!r} is open already")
         if len(name) > NAME_MAX:
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"the name of a transaction has {len(name)} characters: at most {NAME_MAX} are allowed"
             )
         if len(self._named) >= self._acceptor.max_transactions:
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"{len(self._named)} transactions are open on this connection "
                 "(acceptor.max-transactions): end one first"
             )
@@ -64,11 +64,11 @@ class ClientTransactions:
         transaction = self._named.get(name)
         if transaction is None:
             if name in self._named:
-                raise RefusedError(
+                raise FrameRefusedError(
                     f"transaction {name!r} was undone: it was open for more than"
                     f" {self._engine.transactions.bounds.timeout_s:g} s (broker.transaction-timeout)"
                 )
-            raise RefusedError(f"transaction {name!r} is not open")
+            raise FrameRefusedError(f"transaction {name!r} is not open")
         return transaction
 
     def send(self, transaction: Transaction, queue: str, message: Message) -> None:
@@ -101,7 +101,7 @@ class ClientTransactions:
             self._undo(transaction)
 
     def timed_out(self, name: str, transaction: Transaction) -> None:
-        """See ``open_transactions.Owner``."""
+        """See ``TransactionOwner``."""
         self._named[name] = None
         self._undo(transaction)
 
@@ -113,9 +113,9 @@ class ClientTransactions:
     def _allow(self, size: int, *, begins: bool = False) -> None:
         bound = self._acceptor.max_transaction_bytes
         if self._size + size > bound:
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"open transactions hold more than {bound} bytes (acceptor.max-transaction-bytes)"
             )
         objection = self._engine.transactions.objection(size, begins=begins)
         if objection:
-            raise RefusedError(objection)
+            raise FrameRefusedError(objection)

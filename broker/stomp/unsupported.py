@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker.stomp.headers import RefusedError
+from broker.stomp.headers import FrameRefusedError
 
 
 class _Header(NamedTuple):
@@ -117,7 +117,7 @@ def refuse_in_send(headers: Mapping[str, str]) -> None:
     if not _SEND_NAMES.isdisjoint(headers):
         _refuse(headers, SEND)
         if headers.get(_REPLY_TO, "").startswith("/temp-"):
-            raise RefusedError(
+            raise FrameRefusedError(
                 f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: there are no temporary queues here: "
                 "name a queue"
             )
@@ -137,4 +137,4 @@ def _refuse(headers: Mapping[str, str], known: Mapping[str, _Header]) -> None:
     for name, value in headers.items():
         header = known.get(name)
         if header is not None and value.strip() not in header.harmless:
-            raise RefusedError(f"header {name!r} is {value[:64]!r}: {header.remedy}")
+            raise FrameRefusedError(f"header {name!r} is {value[:64]!r}: {header.remedy}")

@@ -1,6 +1,6 @@
 """STOMP over WebSocket: for browsers, on the port where others speak plain STOMP.
 
-Why a transport: to a ``Connection`` it is one, so that sessions know nothing of it. It takes the
+Why a transport: to a ``StompConnection`` it is one: sessions know nothing of it. It takes the
 bytes that arrive from the network and gives back those of the STOMP stream, however they are cut: a
 frame over several messages, several frames in one message, text or binary. What the broker says
 goes in binary messages, since not every body is text.

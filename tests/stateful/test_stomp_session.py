@@ -5,10 +5,10 @@ The machine, what it found, and parts broken on purpose that it must find.
 
 import pytest
 
-from broker.core.consumer import Consumer
+from broker.core.consumer import QueueConsumer
 from broker.core.engine import Engine
-from broker.stomp.connection import Connection
-from broker.stomp.session import Session
+from broker.stomp.connection import StompConnection
+from broker.stomp.session import StompSession
 from stateful.machines import assert_found, budget
 from stateful.session_machine import SessionMachine
 
@@ -88,32 +88,32 @@ def test_a_commit_that_comes_without_its_sends_is_found(monkeypatch):
 
 
 def test_receipts_that_come_twice_are_found(monkeypatch):
-    receipt = Session._receipt
+    receipt = StompSession._receipt
 
     def twice(self, name):
         receipt(self, name)
         self._open_receipts += 1
         receipt(self, name)
 
-    monkeypatch.setattr(Session, "_receipt", twice)
+    monkeypatch.setattr(StompSession, "_receipt", twice)
     assert_found(SessionMachine)
 
 
 def test_an_error_that_does_not_close_is_found(monkeypatch):
-    error = Connection.error
+    error = StompConnection.error
 
     def lenient(self, *arguments):
-        close, self.closing = Connection.close, False
-        monkeypatch.setattr(Connection, "close", lambda _: None)
+        close, self.closing = StompConnection.close, False
+        monkeypatch.setattr(StompConnection, "close", lambda _: None)
         try:
             error(self, *arguments)
         finally:
-            monkeypatch.setattr(Connection, "close", close)
+            monkeypatch.setattr(StompConnection, "close", close)
 
-    monkeypatch.setattr(Connection, "error", lenient)
+    monkeypatch.setattr(StompConnection, "error", lenient)
     assert_found(SessionMachine)
 
 
 def test_a_cumulative_acknowledgement_of_one_message_only_is_found(monkeypatch):
-    monkeypatch.setattr(Consumer, "through", lambda self, delivery: [delivery])
+    monkeypatch.setattr(QueueConsumer, "through", lambda self, delivery: [delivery])
     assert_found(SessionMachine)

@@ -22,7 +22,7 @@ from broker.policies.ha_database.watch import MemberWatch
 from broker.policies.live import Live
 from broker.policies.ownership.contender import LeasedReign
 from broker.policies.ownership.lease import Lease, LeaseLostError
-from broker.policies.policy import NodeTakeover, Policy, Succession
+from broker.policies.policy import BrokerPolicy, NodeTakeover, Succession
 from broker.policies.stop import until
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
@@ -72,7 +72,7 @@ class Life(LeasedReign):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: BrokerPolicy,
         registry: Registry,
         databases: tuple[Database, Database],
         registered: Registered,

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class HaDatabasePolicy(Contender):
-    """See ``policy.Policy``. ``database`` gives a connection of its own at each call."""
+    """See ``BrokerPolicy``. ``database`` gives a connection of its own at each call."""
 
     reign: Life | None
 

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class MultiInstancePolicy(Contender):
-    """See ``policy.Policy``: the active instance's role is "live", the standby one's "backup"."""
+    """See ``BrokerPolicy``: the active instance's role is "live", the standby one's "backup"."""
 
     reign: StoreReign | None
 
@@ -87,7 +87,7 @@ class MultiInstancePolicy(Contender):
         return await self._compete(candidate, stopping)
 
     def become(self, role: str, **said: Any) -> None:
-        """See ``Policy``."""
+        """See ``BrokerPolicy``."""
         if role == "live" and self._role in ("starting", "backup"):
             _log.info("queue manager %r started", self.section.queue_manager)
         super().become(role, **said)

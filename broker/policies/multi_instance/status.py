@@ -30,7 +30,7 @@ NOT_APPLICABLE: Final = "Not applicable"
 Mode = Literal["Active", "Standby"]
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
+class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
     """One instance that runs, by its broker's name."""
 
     name: str
@@ -43,7 +43,7 @@ class Display(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     queue_manager: str
     status: str
     standby: str
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[RunningInstance, ...] = ()
 
     def lines(self, *, instances: bool, standby: bool) -> list[str]:
         """As ``dspmq`` prints it.
@@ -72,11 +72,11 @@ async def look(places: InstanceLocks, queue_manager: str, own: str | None = None
     last = await places.record("active")
     active = last if await places.held("active") else None
     standby = await places.record("standby") if await places.held("standby") else None
-    instances: list[Instance] = []
+    instances: list[RunningInstance] = []
     if active is not None:
-        instances.append(Instance(name=active.instance, mode="Active"))
+        instances.append(RunningInstance(name=active.instance, mode="Active"))
     if standby is not None:
-        instances.append(Instance(name=standby.instance, mode="Standby"))
+        instances.append(RunningInstance(name=standby.instance, mode="Standby"))
     permitted = NOT_APPLICABLE if active is None else PERMITTED if active.permit_standby else NOT_PERMITTED
     return Display(
         queue_manager=queue_manager,

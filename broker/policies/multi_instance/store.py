@@ -46,7 +46,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueManagerStore:
-    """``shared_store.store.Data``; ``replay`` is there once the logs have been replayed."""
+    """``shared_store.store.SharedData``; ``replay`` is there once the logs have been replayed."""
 
     def __init__(
         self, config: BrokerConfig, section: MultiInstanceSection, seams: Seams, directory: SharedDirectory

@@ -13,19 +13,19 @@ from typing import Any
 from broker.cluster.membership import Membership
 from broker.policies.ownership.candidacy import Candidacy, Granted, bounded
 from broker.policies.ownership.lease import Lease
-from broker.policies.policy import Policy, Reign
+from broker.policies.policy import BrokerPolicy, LiveReign
 from broker.policies.stop import until
 
 _log = logging.getLogger(__name__)
 
 
-class LeasedReign(Reign, abc.ABC):
+class LeasedReign(LiveReign, abc.ABC):
     """As long as its ``lease`` is held; where that is in doubt nobody is answered ("verifying")."""
 
     lease: Lease
 
     def look(self) -> None:
-        """See ``Reign``."""
+        """See ``LiveReign``."""
         self.lease.certain()
 
     def _hold_by(self, lease: Lease) -> None:
@@ -49,7 +49,7 @@ class LeasedReign(Reign, abc.ABC):
             self.live.gate.release()
 
 
-class Contender(Policy, abc.ABC):
+class Contender(BrokerPolicy, abc.ABC):
     """``candidate`` is there while it waits for what it may own, ``reign`` while it owns that."""
 
     membership: Membership
@@ -61,7 +61,7 @@ class Contender(Policy, abc.ABC):
         return self.candidate is not None and self.candidate.next_in_line
 
     def become(self, role: str, **said: Any) -> None:
-        """See ``Policy``."""
+        """See ``BrokerPolicy``."""
         if role != self._role:
             _log.debug("role %s", role)
         super().become(role, **said)

@@ -20,7 +20,7 @@ from broker.cluster.link import Link, LinkError, connect
 from broker.cluster.quorum import vote, votes_needed, withdraw
 from broker.ha_policy import MasterSection
 from broker.policies.identity import write_node_id
-from broker.policies.policy import Policy
+from broker.policies.policy import BrokerPolicy
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.follower import Ending, Follower
 from broker.policies.replication.probe import probe
@@ -62,7 +62,7 @@ class BackupRole:
     ``node_id`` not None: a master's data; only a live with that node ID will do.
     """
 
-    def __init__(self, policy: Policy, volume: Volume, node_id: str | None) -> None:
+    def __init__(self, policy: BrokerPolicy, volume: Volume, node_id: str | None) -> None:
         section = policy.config.replication
         assert section is not None
         assert policy.membership is not None, "a backup without a cluster"
@@ -227,7 +227,7 @@ class BackupRole:
 
     async def _try(self, member: m.Member) -> int | None:
         """Ask one broker whether we may be its backup: its activation, None: no, or no answer."""
-        early: list[m.Message] = []
+        early: list[m.LinkMessage] = []
         try:
             link = await connect(
                 self._membership.terms,

@@ -126,7 +126,7 @@ class ReplicaFeed:
         """Send what has been appended, now."""
         if self._pending:
             last = self._pending_first + len(self._pending) - 1
-            self.link.send(m.Entries(self._pending_first, b"".join(self._pending)))
+            self.link.send(m.JournalEntries(self._pending_first, b"".join(self._pending)))
             if not self.up_to_date and self.link.buffered > BACKLOG_BYTES_MAX:
                 self._loop.call_soon(
                     self.end, "the backup cannot keep up with the load while it synchronises"
@@ -137,7 +137,7 @@ class ReplicaFeed:
 
     # --------------------------------------------------------------------------------------- inside
 
-    def _take(self, message: m.Message) -> None:
+    def _take(self, message: m.LinkMessage) -> None:
         if isinstance(message, m.Acknowledgement):
             self._acknowledge(message.sequence)
         elif isinstance(message, m.BlobTaken):

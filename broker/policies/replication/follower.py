@@ -95,9 +95,9 @@ class Follower:
 
     # --------------------------------------------------------------------------------------- inside
 
-    def _take(self, message: m.Message) -> None:
+    def _take(self, message: m.LinkMessage) -> None:
         try:
-            if isinstance(message, m.Entries):
+            if isinstance(message, m.JournalEntries):
                 self._append(message.first, message.data)
             elif isinstance(message, m.Chunk):
                 self.copy.write_chunk(message.name, message.offset, message.data)

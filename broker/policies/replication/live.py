@@ -22,7 +22,7 @@ from broker.cluster.link import Link, LinkError
 from broker.cluster.quorum import session_name
 from broker.ha_policy import SlaveSection
 from broker.policies.live import Live
-from broker.policies.policy import NodeTakeover, Policy, Reign, Succession
+from broker.policies.policy import BrokerPolicy, LiveReign, NodeTakeover, Succession
 from broker.policies.replication.ballots import Ballots
 from broker.policies.replication.decision import LiveVote, partner_took_over
 from broker.policies.replication.feed import ReplicaFeed
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 LiveEnd = Literal["stopped", "vote-lost", "handed-over", "again", "disk"]
 
 
-class ReplicatedReign(Reign):
+class ReplicatedReign(LiveReign):
     """From an open journal, which is its owner's to close; ``run`` returns why it ended.
 
     ``took_over``: our copy became the data of the node.
@@ -48,7 +48,7 @@ class ReplicatedReign(Reign):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: BrokerPolicy,
         journal: Journal,
         recovered: Recovered,
         node_id: str,
@@ -160,7 +160,7 @@ class ReplicatedReign(Reign):
     def _attached(self, link: Link) -> None:
         """A broker opened a replication connection; its first word must be a request to attach."""
 
-        def first(message: m.Message) -> None:
+        def first(message: m.LinkMessage) -> None:
             if isinstance(message, m.Attach):
                 self._attach(link, message)
 

@@ -20,7 +20,7 @@ from broker.cluster.start import voted_in
 from broker.config import BrokerConfig
 from broker.ha_policy import MasterSection, SlaveSection
 from broker.policies.identity import own_node_id, read_node_id
-from broker.policies.policy import Policy
+from broker.policies.policy import BrokerPolicy
 from broker.policies.replication.backup import BackupRole
 from broker.policies.replication.live import LiveEnd, ReplicatedReign
 from broker.policies.replication.state import State, read_state, write_state
@@ -48,8 +48,8 @@ class VoteLostError(StartError):
     status = EXIT_VOTE_LOST
 
 
-class ReplicationPolicy(Policy):
-    """See ``policy.Policy``."""
+class ReplicationPolicy(BrokerPolicy):
+    """See ``BrokerPolicy``."""
 
     membership: Membership
     reign: ReplicatedReign | None
@@ -99,7 +99,7 @@ class ReplicationPolicy(Policy):
         return shown
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """See ``policy.Policy``. Raises VoteLostError when the live vote was lost."""
+        """See ``BrokerPolicy``. Raises VoteLostError when the live vote was lost."""
         self._activation = (await read_state(self._volume)).activation
         await self.membership.start(self._volume)
         try:
@@ -251,7 +251,7 @@ class ReplicationPolicy(Policy):
             raise VoteLostError("stopped: the live vote was lost, or the backup is live in our place")
 
     def become(self, role: str, **said: Any) -> None:
-        """See ``Policy``; others are also told whether our copy is up to date."""
+        """See ``BrokerPolicy``; others are also told whether our copy is up to date."""
         heir = role == "backup" and self.backup is not None and self.backup.replicating
         if role == self._role:
             self.membership.announce(heir=heir)

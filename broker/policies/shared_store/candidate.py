@@ -18,7 +18,7 @@ from collections.abc import Callable
 from broker.ha_policy import SharedStoreMaster, SharedStoreRole, SharedStoreSlave
 from broker.policies.ownership.candidacy import Candidacy, Granted
 from broker.policies.shared_store import store
-from broker.policies.shared_store.store import Mark, Places
+from broker.policies.shared_store.store import Places, StoreMark
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class StoreCandidate(Candidacy):
         places: Places,
         section: SharedStoreMaster | SharedStoreSlave,
         name: str,
-        waits: Callable[[Mark], None],
+        waits: Callable[[StoreMark], None],
     ) -> None:
         super().__init__(section.lock_poll_period, section.lock_expiration)
         self._places = places
@@ -92,7 +92,7 @@ class StoreCandidate(Candidacy):
                 await self._releases.retry(lock)
         return None
 
-    async def _may_take(self, mark: Mark) -> bool:
+    async def _may_take(self, mark: StoreMark) -> bool:
         if mark.state == store.PAUSED:
             may = not self._seen_live and (self._master or mark.name == self._name)
             why = f"{mark.name} was stopped without failover"

@@ -18,7 +18,7 @@ from typing import Final, cast
 from broker.config import BrokerConfig
 from broker.policies.identity import new_node_id
 from broker.policies.ownership.candidacy import HeldLock
-from broker.policies.shared_store.store import LIVE, Inherited, Mark, Place
+from broker.policies.shared_store.store import LIVE, Inherited, Place, StoreMark
 from broker.seams import Seams
 from broker.storage.database import (
     Database,
@@ -40,7 +40,7 @@ PAGE: Final = 2000
 
 
 class DatabaseLock:
-    """See ``store.HeldLock``; each confirmation is a renewal."""
+    """See ``HeldLock``; each confirmation is a renewal."""
 
     def __init__(self, locks: Locks, holding: Holding) -> None:
         self.holding = holding
@@ -74,14 +74,14 @@ class LockRows:
         """Whether somebody has a place."""
         return await self._locks.held(place)
 
-    async def read(self) -> Mark:
+    async def read(self) -> StoreMark:
         """What the last live left."""
         state, node_id, name, _ = await self._locks.mark()
-        return Mark(str(state), str(node_id) or None, str(name))
+        return StoreMark(str(state), str(node_id) or None, str(name))
 
 
 class DatabaseStore:
-    """See ``store.Store``; each call of ``database`` gives a connection, all are closed here."""
+    """A ``SharedStore``; each call of ``database`` gives a connection, all are closed here."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
         assert config.database_store is not None, "a store in a database without one"

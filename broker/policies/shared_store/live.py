@@ -1,6 +1,6 @@
 """The live broker on a shared store: from the live lock to its loss, its release, or its hand-over.
 
-It inherits what the last life left (`store.Store.inherit`), and serves. Everything that is answered
+It inherits what the last life left (`SharedData.inherit`), and serves. Everything that is answered
 or delivered asks the lease first (`lease`): a broker that stood still, or whose store is silent,
 answers nobody before the store has confirmed its lock again. What proves that the lock is lost, or
 that the store is gone, ends the broker at once: it fences itself.
@@ -20,8 +20,8 @@ from broker.policies.live import Live
 from broker.policies.ownership.candidacy import Granted, bounded
 from broker.policies.ownership.contender import LeasedReign
 from broker.policies.ownership.lease import Lease, LeaseLostError
-from broker.policies.policy import NodeTakeover, Policy, Succession
-from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data
+from broker.policies.policy import BrokerPolicy, NodeTakeover, Succession
+from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, SharedData
 from broker.policies.stop import until
 from broker.start_error import StartError
 from broker.storage.entries import Entries
@@ -52,9 +52,9 @@ class StoreReign(LeasedReign):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: BrokerPolicy,
         section: SharedStoreRole,
-        store: Data,
+        store: SharedData,
         granted: Granted,
         reclaimed: Callable[[], Coroutine[Any, Any, object]] | None = None,
     ) -> None:

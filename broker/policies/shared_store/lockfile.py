@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from broker.policies.shared_store.store import FAILING_BACK, LIVE, NOT_STARTED, PAUSED, Mark, Place
+from broker.policies.shared_store.store import FAILING_BACK, LIVE, NOT_STARTED, PAUSED, Place, StoreMark
 from broker.storage.shared import SharedDirectory, SharedLock
 
 DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
@@ -60,7 +60,7 @@ class LockFile:
         """Whether somebody has a place."""
         return await self._store.locked(PATH, _AT[place])
 
-    async def read(self) -> Mark:
+    async def read(self) -> StoreMark:
         """What the last live left; meaningful for whoever holds the live lock."""
         data = b""
         if await self._store.exists(PATH):
@@ -68,7 +68,7 @@ class LockFile:
         data = data.ljust(_SIZE, b"\0")
         node = data[_NODE_ID_AT : _AT["master"]]
         name = data[_NAME_AT + 1 :][: data[_NAME_AT]]
-        return Mark(
+        return StoreMark(
             data[_STATE_AT:1].strip(b"\0").decode("ascii", "replace"),
             str(uuid.UUID(bytes=node)) if node.strip(b"\0") else None,
             name.decode("utf-8", "replace"),
@@ -86,4 +86,4 @@ class LockFile:
         await live.write(_STATE_AT, state.encode())
 
 
-__all__ = ["DIRECTORIES", "FAILING_BACK", "LIVE", "NOT_STARTED", "PATH", "PAUSED", "LockFile", "Mark"]
+__all__ = ["DIRECTORIES", "FAILING_BACK", "LIVE", "NOT_STARTED", "PATH", "PAUSED", "LockFile", "StoreMark"]

@@ -19,18 +19,18 @@ from broker.policies.ownership.candidacy import Granted, bounded
 from broker.policies.ownership.contender import Contender
 from broker.policies.shared_store.candidate import StoreCandidate, master_is_back
 from broker.policies.shared_store.live import LiveEnd, StoreReign
-from broker.policies.shared_store.store import Store
+from broker.policies.shared_store.store import SharedStore
 from broker.seams import Seams
 
 _log = logging.getLogger(__name__)
 
 
 class SharedStorePolicy(Contender):
-    """See ``policy.Policy``."""
+    """See ``BrokerPolicy``."""
 
     reign: StoreReign | None
 
-    def __init__(self, config: BrokerConfig, seams: Seams, store: Store) -> None:
+    def __init__(self, config: BrokerConfig, seams: Seams, store: SharedStore) -> None:
         assert config.shared_store is not None
         super().__init__(config, seams)
         self.section = config.shared_store
@@ -48,7 +48,7 @@ class SharedStorePolicy(Contender):
         return shown
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """See ``policy.Policy``. Raises FencedError when the lock or the store is lost."""
+        """See ``BrokerPolicy``. Raises FencedError when the lock or the store is lost."""
         await self.membership.start()
         try:
             while not stopping.is_set():

@@ -25,7 +25,7 @@ FAILING_BACK: Final = "F"
 NOT_STARTED: Final = ""
 
 
-class Mark(NamedTuple):
+class StoreMark(NamedTuple):
     """What the last live left: the state, its data's node ID, its own name."""
 
     state: str
@@ -52,7 +52,7 @@ class Places(Protocol):
         """Whether somebody has a place."""
         ...
 
-    async def read(self) -> Mark:
+    async def read(self) -> StoreMark:
         """What the last live left; meaningful for whoever holds the live lock."""
         ...
 
@@ -69,7 +69,7 @@ class Inherited(NamedTuple):
     recovered: Recovered
 
 
-class Data(Protocol):
+class SharedData(Protocol):
     """What a store keeps, for whoever holds its live lock."""
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
@@ -91,7 +91,7 @@ class Data(Protocol):
         ...
 
 
-class Store(Data, Protocol):
+class SharedStore(SharedData, Protocol):
     """A store as one broker has it."""
 
     @property

@@ -11,7 +11,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from broker.admin_client import AdminClient, RefusedError, Target
+from broker.admin_client import AdminClient, BrokerRefusedError, Target
 from harness.interface import Address, Status, StoredMessage, Takeover
 from harness.systems.own.credentials import Credentials
 
@@ -91,5 +91,5 @@ class AdminClients:
     ) -> dict[str, Any]:
         try:
             return await connection.request(command, arguments)
-        except RefusedError as error:
-            raise RefusedError(f"{admin} refused {command}: {error}") from error
+        except BrokerRefusedError as error:
+            raise BrokerRefusedError(f"{admin} refused {command}: {error}") from error

@@ -41,7 +41,7 @@ from harness.systems.own.policies import standalone
 from harness.systems.own.policies.registry import POLICIES
 
 if TYPE_CHECKING:
-    from broker.policies.policy import Policy
+    from broker.policies.policy import BrokerPolicy
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 
@@ -188,7 +188,7 @@ def _volume(disk: Disk) -> Volume:
     return disk.volume
 
 
-def _status_of(name: str, policy: Policy) -> Status:
+def _status_of(name: str, policy: BrokerPolicy) -> Status:
     """What the admin port would answer, without queues and details."""
     life, takeovers = policy.succession
     return Status(

@@ -8,7 +8,7 @@ import pytest
 
 from broker import ctl
 from broker.admin import AdminServer
-from broker.admin_client import RefusedError, Target, ask, log_in
+from broker.admin_client import BrokerRefusedError, Target, ask, log_in
 from broker.admin_connection import PROOF_MAX, REQUEST_MAX, STRANGERS_MAX
 from broker.core.backlog import CHUNK
 from broker.core.engine import Engine
@@ -218,7 +218,7 @@ def test_who_knows_the_secret_is_answered_and_nobody_else():
         async with Admin(secret="s3cret") as admin:
             assert (await ask(admin.target, "status"))["role"] == "live"
             for secret, why in ((None, "asks for a secret"), ("guess", "wrong secret")):
-                with pytest.raises(RefusedError, match=why):
+                with pytest.raises(BrokerRefusedError, match=why):
                     await ask(Target("127.0.0.1", admin.server.port, secret), "stop")
             assert not admin.stopping.is_set()
 
@@ -299,7 +299,7 @@ def test_an_impostor_that_takes_any_proof_is_asked_nothing():
 
         server = await asyncio.start_server(impostor, "127.0.0.1", 0)
         async with server:
-            with pytest.raises(RefusedError, match="does not know the secret itself"):
+            with pytest.raises(BrokerRefusedError, match="does not know the secret itself"):
                 await ask(Target(*server.sockets[0].getsockname(), "s3cret"), "purge", queue="q")
             assert await asked.get() == b""
 

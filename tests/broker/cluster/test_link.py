@@ -171,7 +171,7 @@ def test_messages_arrive_in_order_whatever_their_size():
             other = await listener.links.get()
             sizes = [0, 1, 70_000, 3, 2_000_000, 5, 300_000]
             for number, size in enumerate(sizes):
-                link.send(m.Entries(number, b"x" * size))
+                link.send(m.JournalEntries(number, b"x" * size))
             for number, size in enumerate(sizes):
                 message = await other.inbox.get()
                 assert (message.first, len(message.data)) == (number, size)
@@ -188,7 +188,7 @@ def test_frames_may_arrive_byte_by_byte():
         link._frame_max = m.FRAME_MAX
         got = []
         link.on_message = got.append
-        messages = [m.Entries(1, b"abc"), m.Ready(), m.Acknowledgement(2**40)]
+        messages = [m.JournalEntries(1, b"abc"), m.Ready(), m.Acknowledgement(2**40)]
         for byte in b"".join(m.encode(message) for message in messages):
             link.data_received(bytes([byte]))
         assert got == messages

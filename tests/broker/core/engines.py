@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 from broker import config
-from broker.core.consumer import Consumer, Delivery
+from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import Engine
 from broker.core.message import Message
 from broker.core.settings import EngineSettings
@@ -87,7 +87,7 @@ class Client:
         self.engine = engine
         self.got: list[Delivery] = []
         self.flags: list[tuple[bool, int]] = []
-        self.consumer: Consumer = engine.subscribe(queue, self._deliver, **options)
+        self.consumer: QueueConsumer = engine.subscribe(queue, self._deliver, **options)
 
     def _deliver(self, delivery: Delivery) -> None:
         self.got.append(delivery)

@@ -236,7 +236,7 @@ def test_a_broker_without_a_shared_database_has_no_members(tmp_path):
         broker.config = config.validate(table)
         alone = asyncio.ensure_future(serve(broker.config, real_seams(), MemoryVolume(), broker.stopping))
         await broker.until(broker.serves)
-        with pytest.raises(admin_client.RefusedError, match="unknown command 'members'"):
+        with pytest.raises(admin_client.BrokerRefusedError, match="unknown command 'members'"):
             await broker.ask("members")
         broker.stopping.set()
         assert await alone == 0

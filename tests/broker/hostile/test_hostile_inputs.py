@@ -21,7 +21,7 @@ from inputs import COUNT, hostile
 from records import CHUNK, Secured, context
 
 from broker import config
-from broker.admin_client import NobodyAnswersError, RefusedError, Target, ask, log_in
+from broker.admin_client import BrokerRefusedError, NobodyAnswersError, Target, ask, log_in
 from broker.cluster import messages as m
 from broker.cluster.link import Terms, connect
 from broker.handshake import proof
@@ -380,7 +380,9 @@ async def attack(broker, port, seed):
     at = broker.ports["acceptor" if port == "web" else port.removeprefix("tls-")]
     reader, writer = await asyncio.open_connection(HERE, at, limit=1 << 24)
     try:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, NobodyAnswersError, RefusedError):
+        with contextlib.suppress(
+            OSError, asyncio.IncompleteReadError, NobodyAnswersError, BrokerRefusedError
+        ):
             held, wrap = await first(broker, reader, writer, chance) or ([], bytes)
             writer.write(wrap(hostile(chance, valid + held)))
             writer.write_eof()
@@ -455,7 +457,7 @@ def test_hostile_inputs_harm_nobody(port, tmp_path):
                         group.create_task(attack(broker, port, seed))
                     await broker.round_trip()
                 if begin % PURGED_EVERY == 0:  # what friends have stored is no leak
-                    with contextlib.suppress(RefusedError):  # nobody has stored anything
+                    with contextlib.suppress(BrokerRefusedError):  # nobody has stored anything
                         await ask(Target(HERE, broker.ports["admin"], SECRET), "purge", queue="hostile")
             await WORKS[port](broker)
             assert broker.memory() < broker.resident + GROWTH_MAX

@@ -6,7 +6,7 @@ import pytest
 from queue_managers import in_world, outcome
 
 from broker.policies.multi_instance import status
-from broker.policies.multi_instance.status import Display, Instance
+from broker.policies.multi_instance.status import Display, RunningInstance
 
 
 async def look(host):
@@ -18,7 +18,10 @@ def test_it_is_printed_as_dspmq_does():
         queue_manager="QM1",
         status="Running",
         standby="Permitted",
-        instances=(Instance(name="lins", mode="Active"), Instance(name="gtstress42", mode="Standby")),
+        instances=(
+            RunningInstance(name="lins", mode="Active"),
+            RunningInstance(name="gtstress42", mode="Standby"),
+        ),
     )
     assert shown.lines(instances=False, standby=False) == ["QMNAME(QM1) STATUS(Running)"]
     assert shown.lines(instances=True, standby=True) == [

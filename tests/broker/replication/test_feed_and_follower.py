@@ -141,7 +141,7 @@ def test_a_damaged_entry_ends_the_copy():
         async with Pair() as pair:
             pair.begin()
             await until(lambda: pair.follower.up_to_date, "up to date")
-            pair.live_link.send(m.Entries(pair.journal.last_sequence + 1, b"\x10\0\0\0" + b"z" * 20))
+            pair.live_link.send(m.JournalEntries(pair.journal.last_sequence + 1, b"\x10\0\0\0" + b"z" * 20))
             ending = await pair.follower.ended
             assert ending.kind == "lost"
             await until(lambda: pair.endings, "the live notices")

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from broker.stomp.connection import Connection
+from broker.stomp.connection import StompConnection
 
 
 class Loop:
@@ -25,7 +25,7 @@ class Loop:
 
 
 def connection(loop, heard, ttl_s):
-    made = Connection.__new__(Connection)
+    made = StompConnection.__new__(StompConnection)
     made._loop, made._heard, made._ttl_s = loop, heard, ttl_s
     made._reading, made.closing, made._ttl_timer = True, False, None
     return made

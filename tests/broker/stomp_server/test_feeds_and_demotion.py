@@ -10,7 +10,7 @@ from test_sessions_at_random import Transport
 
 from broker import config
 from broker.core.engine import Engine
-from broker.core.feed import Feed
+from broker.core.feed import WatchedValue
 from broker.core.settings import EngineSettings
 from broker.seams import Seams
 from broker.stomp.server import StompServer
@@ -56,7 +56,7 @@ class OneClient:
 def test_a_feed_is_shown_at_once_and_after_each_change_and_no_more_after_unsubscribe():
     async def scenario():
         client = await OneClient.start()
-        feed = client.engine.feeds["$SYS.x"] = Feed()
+        feed = client.engine.feeds["$SYS.x"] = WatchedValue()
         feed.publish(b"1")
         client.send("SUBSCRIBE", {"id": "t", "destination": "$SYS.x"})
         feed.publish(b"2")

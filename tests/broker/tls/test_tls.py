@@ -109,7 +109,7 @@ def test_a_captured_wire_shows_no_member_queue_user_or_body(encrypted, tmp_path)
             assert (link.member.name, other.member.name) == ("member-server", "member-client")
             sizes = [0, 1, 70_000, 3, 2_000_000]
             for number, size in enumerate(sizes):
-                link.send(m.Entries(number, b"orders-queue body of a message" + b"x" * size))
+                link.send(m.JournalEntries(number, b"orders-queue body of a message" + b"x" * size))
             for number, size in enumerate(sizes):
                 message = await other.inbox.get()
                 assert (message.first, len(message.data)) == (number, size + 30)
