@@ -39,7 +39,7 @@ from broker.storage.volume import Volume
 from broker.strangers import printable
 
 if TYPE_CHECKING:
-    from broker.policies.shared_store.store import SharedStore
+    from broker.policies.shared_store.store import BrokerStore
 
 _log = logging.getLogger("broker")
 
@@ -105,7 +105,7 @@ def policy_of(
 
 def _shared_store(
     config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
-) -> SharedStore:
+) -> BrokerStore:
     """The store of policy ``shared-store``, where the configuration says that it is."""
     assert config.shared_store is not None, "no shared store"
     if not config.shares_directory:

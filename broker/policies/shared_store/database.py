@@ -81,7 +81,7 @@ class LockRows:
 
 
 class DatabaseStore:
-    """A ``SharedStore``; each call of ``database`` gives a connection, all are closed here."""
+    """A ``BrokerStore``; each call of ``database`` gives a connection, all are closed here."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
         assert config.database_store is not None, "a store in a database without one"

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryStore:
-    """See ``store.SharedStore``. The directory is the caller's to close."""
+    """See ``store.BrokerStore``. The directory is the caller's to close."""
 
     def __init__(
         self, config: BrokerConfig, section: SharedStoreRole, seams: Seams, directory: SharedDirectory

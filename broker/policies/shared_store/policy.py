@@ -19,7 +19,7 @@ from broker.policies.ownership.candidacy import Granted, bounded
 from broker.policies.ownership.contender import Contender
 from broker.policies.shared_store.candidate import StoreCandidate, master_is_back
 from broker.policies.shared_store.live import LiveEnd, StoreReign
-from broker.policies.shared_store.store import SharedStore
+from broker.policies.shared_store.store import BrokerStore
 from broker.seams import Seams
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class SharedStorePolicy(Contender):
 
     reign: StoreReign | None
 
-    def __init__(self, config: BrokerConfig, seams: Seams, store: SharedStore) -> None:
+    def __init__(self, config: BrokerConfig, seams: Seams, store: BrokerStore) -> None:
         assert config.shared_store is not None
         super().__init__(config, seams)
         self.section = config.shared_store

@@ -91,7 +91,7 @@ class SharedData(Protocol):
         ...
 
 
-class SharedStore(SharedData, Protocol):
+class BrokerStore(SharedData, Protocol):
     """A store as one broker has it."""
 
     @property

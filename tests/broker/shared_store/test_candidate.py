@@ -11,7 +11,7 @@ from shared import in_world
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
 from broker.policies.shared_store import lockfile
 from broker.policies.shared_store.candidate import StoreCandidate
-from broker.policies.shared_store.lockfile import LockFile, Mark
+from broker.policies.shared_store.lockfile import LockFile, StoreMark
 
 MASTER = SharedStoreMaster(lock_poll_period=100)
 SLAVE = SharedStoreSlave(lock_poll_period=100)
@@ -190,13 +190,13 @@ def test_the_lock_file_says_who_was_live_and_as_which_node():
     async def main(world, server, mounts):
         file = LockFile(mounts["a1"])
         await file.prepare()
-        assert await file.read() == Mark("", None, "")
+        assert await file.read() == StoreMark("", None, "")
         lock = await file.take("live")
         await file.begin(lock, NODE_ID, "ä" * 32)
-        assert await LockFile(mounts["a2"]).read() == Mark("L", NODE_ID, "ä" * 32)
+        assert await LockFile(mounts["a2"]).read() == StoreMark("L", NODE_ID, "ä" * 32)
         await file.begin(lock, NODE_ID, "b")
         await file.leave(lock, lockfile.PAUSED)
-        assert await file.read() == Mark("P", NODE_ID, "b")
+        assert await file.read() == StoreMark("P", NODE_ID, "b")
         data = await mounts["a2"].read(lockfile.PATH)
         assert data[:1] == b"P"
         assert data[3:19].hex() == NODE_ID.replace("-", "")  # where Artemis has them
