@@ -103,10 +103,7 @@ class _UndoneError(Exception):
 
 
 class DatabaseServer:
-    """The server, with what it has on disk.
-
-    ``stop`` and ``start`` lose connections, never a committed transaction.
-    """
+    """The server and its disk; a stop or start loses connections, never a committed transaction."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -160,10 +157,7 @@ class DatabaseServer:
         return "severed" if client in self._severed else "serving"
 
     def close(self) -> None:
-        """The world is over.
-
-        No garbage collector sees what SQLite holds: an open connection would keep the world.
-        """
+        """The world is over: SQLite's open connection, which no collector sees, would keep it."""
         self._connection.close()
 
     # ---- its work

@@ -25,10 +25,7 @@ DATAGRAM_BYTES_MAX: Final = 65507
 
 
 def is_broadcast(host: str) -> bool:
-    """Whether a datagram to ``host`` goes to every machine.
-
-    The broadcast address, and any multicast group.
-    """
+    """Whether every machine gets it: ``host`` is the broadcast address or a multicast group."""
     first = host.partition(".")[0]
     return host in ("255.255.255.255", "<broadcast>") or (
         first.isascii() and first.isdigit() and 224 <= int(first) <= 239
@@ -36,10 +33,7 @@ def is_broadcast(host: str) -> bool:
 
 
 class DatagramNetwork:
-    """The bound sockets of a world.
-
-    Several of one machine may share a port for what is sent to everyone, as with SO_REUSEPORT.
-    """
+    """The bound sockets of a world; one machine's may share a port, as with SO_REUSEPORT."""
 
     def __init__(self, network: Network, scheduler: Scheduler, trace: Trace) -> None:
         self._network = network

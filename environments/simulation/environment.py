@@ -108,10 +108,7 @@ class SimulationEnvironment:
     # ---- where the test runs
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """In a thread of its own, so that whoever waits can still be interrupted.
-
-        As ``conduct`` otherwise.
-        """
+        """As ``conduct``, in a thread of its own, so that whoever waits can be interrupted."""
         work = asyncio.ensure_future(asyncio.to_thread(self.conduct, main, seed=seed))
         try:
             return await asyncio.shield(work)
@@ -202,10 +199,7 @@ class SimulationEnvironment:
         self._write(self._nodes[node])
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Nodes have their names for addresses.
-
-        What a client zone reaches is reached over the links of that zone.
-        """
+        """A node's address is its name; from a client zone it is reached over that zone's links."""
         plan = self._nodes.get(node)
         if plan is None or port not in plan.ports:
             raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
@@ -271,10 +265,7 @@ class SimulationEnvironment:
         return process is not None and process.state != "gone"
 
     async def kill(self, node: str) -> None:
-        """It is not stepped any more.
-
-        Of what it had not synced, any prefix had reached the system.
-        """
+        """Not stepped any more; any prefix of what it had not synced had reached the system."""
         if await self.running(node):
             self._processes[node].kill()
             self._disks[node].process_ended(self._chances[node])
@@ -336,10 +327,7 @@ class SimulationEnvironment:
             raise UsageError(str(error)) from None
 
     async def renew(self, lease: str) -> None:
-        """Let a fault go on.
-
-        InfrastructureError if it was not renewed in time and is healed already.
-        """
+        """Let a fault go on; InfrastructureError if nobody did in time, and it is healed."""
         try:
             await self._board.renew(lease)
         except LeaseExpiredError as error:

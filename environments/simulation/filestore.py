@@ -148,10 +148,7 @@ class FileServer:
         return self._clients.setdefault(name, Client(name))
 
     def remove(self, path: str) -> None:
-        """Removes a name.
-
-        Locks are of the file that had it, and nobody who opens the name anew meets them.
-        """
+        """Remove a name with the locks of its file: who opens the name anew meets none of them."""
         self.files.pop(path, None)
         for place in [place for place in self.locks if place[0] == path]:
             del self.locks[place]
@@ -196,10 +193,7 @@ class FileServer:
                 request.answer.set_exception(request.error)
 
     def _resend(self, client: Client) -> None:
-        """The client is reachable.
-
-        Its kernel repeats what was not answered, unless nobody waits for it any more.
-        """
+        """The client is reachable: it repeats what was not answered and is still waited for."""
         parked, client.parked = client.parked, []
         for request in parked:
             if request.answered:
@@ -214,10 +208,7 @@ class FileServer:
     # --------------------------------------------------------------------------------------- leases
 
     def silence(self, client: Client) -> None:
-        """The client is heard no more (its cable, its power).
-
-        Its lease runs from its last renewal.
-        """
+        """Its cable or power is gone, and it is not heard; its lease runs from the last renewal."""
         if client.expires_ns is None:
             age_ns = round(self._chance.uniform(0, RENEWAL) * self._lease_ns)
             client.expires_ns = self._scheduler.now_ns + self._lease_ns - age_ns

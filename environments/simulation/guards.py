@@ -70,8 +70,7 @@ _installed: list[Guards] = []
 class Guards:
     """The guards of one world.
 
-    ``fail`` is told of each forbidden call, so that no ``except`` hides it; ``wall_s`` dates log
-    records.
+    ``fail`` is told of each forbidden call, whatever catches it; ``wall_s`` dates log records.
     """
 
     def __init__(
@@ -108,10 +107,7 @@ class Guards:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Lifts the guards for the world's own work.
-
-        Such as collecting garbage, at which hooks of others may look at the clock.
-        """
+        """Lift the guards for the world's own work (garbage collection runs hooks of others)."""
         self._lifted = True
         try:
             yield
@@ -157,10 +153,7 @@ class Guards:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether the call is made while a module is being imported.
-
-    What a module does at import it does once a process.
-    """
+    """Whether a module is being imported: what it does then it does once a process."""
     while frame is not None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
             return True

@@ -36,10 +36,7 @@ SLOW_S: Final = 0.01
 
 
 class Kernel:
-    """The client on ``machine``.
-
-    Also its ``harness.interface.in_process.Disk``, for what happens to process and machine.
-    """
+    """The client on ``machine``, and its ``Disk`` for what happens to process and machine."""
 
     def __init__(
         self,
@@ -93,10 +90,7 @@ class Kernel:
         self._chance = chance
 
     def process_ended(self, chance: random.Random) -> None:
-        """A process has ended: the kernel writes what it had been given, and then unlocks.
-
-        That is any prefix of what the process wrote.
-        """
+        """Write any prefix of what the ended process had not synced, and then unlock."""
         process, self.process = self.process, self.process + 1
         self._abandon()
         for file in self.open_files:
@@ -201,10 +195,7 @@ class Kernel:
         grows: bool = False,
         given_up: Callable[[T], None] | None = None,
     ) -> T:
-        """One request and its answer.
-
-        ``given_up`` gets the result of one that nobody waited for until its end.
-        """
+        """One request and its answer; ``given_up`` gets a result that nobody waited for."""
         condition = self._condition
         if condition.delay_ms or condition.jitter_ms:
             await asyncio.sleep((condition.delay_ms + condition.jitter_ms * self._chance.random()) / 1000)

@@ -1,7 +1,4 @@
-"""The directed way from one host to another.
-
-How long things take on it, and what waits for it to heal.
-"""
+"""The directed way between two hosts: how long things take on it, what waits for it to heal."""
 
 from __future__ import annotations
 
@@ -48,10 +45,7 @@ class Way:
         self._waiting: dict[Callable[[], None], int] = {}
 
     def arrival_ns(self, size: int) -> int:
-        """When a segment of a stream arrives that leaves now.
-
-        Later if the link is slow or loses it.
-        """
+        """When a segment that leaves now arrives: later if the link is slow or loses it."""
         arrival = self._scheduler.now_ns + self._latency_ns + int(self._draw() * self._spread_ns)
         if self.condition is not CLEAR:
             arrival += self._slowness_ns(size)
@@ -81,10 +75,7 @@ class Way:
         return arrivals
 
     def wait(self, call: Callable[[], None], since_ns: int | None = None) -> None:
-        """Have ``call`` called when the cut link has healed and a retransmission has got through.
-
-        Asking twice is asking once.
-        """
+        """Have ``call`` called, once, when a retransmission gets through the healed link."""
         self._waiting.setdefault(call, self._scheduler.now_ns if since_ns is None else since_ns)
 
     def apply(self, condition: LinkCondition) -> None:

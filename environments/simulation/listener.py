@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 class Listener(asyncio.AbstractServer):
-    """Accepts for one process at one port.
-
-    What it has accepted lives on when it is closed, as with asyncio up to 3.12.
-    """
+    """Accepts for a process at a port; closed, it leaves what it accepted, as asyncio to 3.12."""
 
     def __init__(self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], port: int) -> None:
         self.node = loop.node

@@ -28,10 +28,7 @@ class NodeLogs(logging.Handler):
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Files a record.
-
-        ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, a traceback on lines of its own.
-        """
+        """File it as ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, then any traceback."""
         loop = events._get_running_loop()  # noqa: SLF001 - the one that runs in this very thread
         if not isinstance(loop, NodeLoop):
             if record.levelno >= logging.WARNING and logging.lastResort is not None:

@@ -258,10 +258,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         port: int | None = None,
         **options: Any,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect over the world's network.
-
-        See `Network` for how hosts are named and what an attempt may end in.
-        """
+        """Connect over the world's `Network`, which tells how hosts are named and what may come."""
         self._refuse(options, "create_connection", "ssl", "sock")
         return await self.network.connect(self, protocol_factory, str(host), int(port or 0))
 

@@ -201,10 +201,7 @@ class Mount(Kernel):
 
 
 class MountedFile:
-    """An open file that is appended to.
-
-    What is written waits in the client's memory for the next ``sync``.
-    """
+    """An open file that is appended to; what is written waits for ``sync`` here."""
 
     __slots__ = ("_end", "_generation", "_mount", "_path", "_stored", "_unwritten")
 
@@ -234,10 +231,7 @@ class MountedFile:
         return self._unwritten
 
     def appending(self, data: bytes) -> Callable[[], None]:
-        """What the server does with these bytes.
-
-        At the place where this client knows the file's end.
-        """
+        """What the server does with these bytes, at what this client knows as the file's end."""
         start = self._end
         self._end += len(data)
 

@@ -64,17 +64,11 @@ class Network:
 
     @staticmethod
     def via(source: str, node: str) -> str:
-        """The host name under which a node reaches ``node`` in the name of ``source``.
-
-        "a1@zone1".
-        """
+        """The host name, "a1@zone1", for reaching ``node`` in the name of ``source``."""
         return f"{node}@{source}"
 
     def apply(self, link: Link, condition: LinkCondition) -> None:
-        """From now on the link is so.
-
-        The condition before is forgotten, so combine what is in force.
-        """
+        """From now on the link is so, whatever it was: combine all that is in force."""
         self._trace.record(self._scheduler.now_ns, link.source, "link", f"->{link.target} {condition}")
         self.way(link.source, link.target).apply(condition)
 
@@ -189,10 +183,7 @@ class Network:
             socket.never_answered()
 
     def process_ended(self, loop: NodeLoop, *, power_lost: bool) -> None:
-        """Close what a process had open, in the order it was opened.
-
-        A machine that lost its power says nothing.
-        """
+        """Close what a process had open, oldest first; a machine without power says nothing."""
         if power_lost:
             self._off.add(loop.node)
         for key, listener in list(self._listeners.items()):
@@ -208,10 +199,7 @@ class Network:
         self.datagrams.process_ended(loop)
 
     def machine_started(self, node: str) -> None:
-        """Its kernel answers when the others try again.
-
-        It knows nothing of connections from before the power was lost.
-        """
+        """Its kernel answers who tries again, and knows nothing of connections from before."""
         self._off.discard(node)
         for socket in [socket for socket in self._unanswered if socket.node == node]:
             del self._unanswered[socket]

@@ -46,10 +46,7 @@ class Mark(enum.Enum):
 
 
 class Pipe:
-    """From ``source``'s kernel to ``target``'s over one `Way`.
-
-    ``back`` carries the acknowledgements.
-    """
+    """From ``source``'s kernel to another over one `Way`; ``back`` carries the acknowledgements."""
 
     def __init__(
         self,
@@ -145,10 +142,7 @@ class Pipe:
             self._queue.clear()
 
     def consumed(self, size: int) -> None:
-        """The receiving process has read so many bytes.
-
-        The sender learns of it over the way back, as soon as it matters.
-        """
+        """So many bytes were read; the sender learns of it over the way back once it matters."""
         if (
             self.source is not None
             and not self.source.blocked

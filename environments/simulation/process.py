@@ -78,10 +78,7 @@ class Process:
         self._end(KILLED, "killed")
 
     def lose_power(self) -> None:
-        """End at once with its machine: nobody is told.
-
-        The machine is on again when the next process is spawned there.
-        """
+        """End with the machine, telling nobody; it is on again when something is spawned there."""
         self._end(KILLED, "lost its power", power_lost=True)
 
     def exit(self, status: int) -> None:

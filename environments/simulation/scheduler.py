@@ -83,10 +83,7 @@ class Scheduler:
             self._runnable.append(loop)
 
     def plan(self, loop: NodeLoop) -> None:
-        """Wake the loop when its next timer is due.
-
-        To be called whenever that may have become earlier.
-        """
+        """Wake the loop when its next timer is due; to be called when that may be earlier."""
         loop.forget_cancelled()
         if loop.timers and loop.runs:
             when, _, handle = loop.timers[0]

@@ -1,7 +1,4 @@
-"""The shared directories of a deployment.
-
-One file server for each, mounted on every node that shares it.
-"""
+"""The shared directories of a deployment: a file server each, mounted on every node of its."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ class Stores(Part):
         self._shared: dict[str, str] = {}
 
     def mount(self, world: World, node: NodePlan) -> Mount | None:
-        """The node's view of its shared directory; None for a node without one.
-
-        Raises UsageError for wrong mount options.
-        """
+        """The node's view of its shared directory, if any. UsageError for wrong mount options."""
         plan = node.store
         if plan is None:
             return None
@@ -62,10 +56,7 @@ class Stores(Part):
         return self._mounts.get(node)
 
     def boot(self, node: str, chance: random.Random) -> Callable[[Process], None] | None:
-        """A process begins on the node.
-
-        What its kernel does when it ends by itself, if there is anything.
-        """
+        """A process begins; what its kernel does when that ends by itself, if there is anything."""
         mount = self._mounts.get(node)
         if mount is None:
             return None

@@ -61,10 +61,7 @@ class Connection:
 
 
 class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa: SLF001 - as asyncio's own transports
-    """One end of a `Connection`.
-
-    The socket, from the SYN on, and the transport once it has a protocol.
-    """
+    """One end of a `Connection`: the socket from the SYN on, and the transport of a protocol."""
 
     _maybe_pause_protocol: Callable[[], None]
     _maybe_resume_protocol: Callable[[], None]
@@ -152,10 +149,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             established.set_exception(_error(errno.ECONNREFUSED if refused else errno.ECONNRESET))
 
     def give_up(self) -> None:
-        """What was sent has not been answered for too long.
-
-        The connection is over, and the other side is not told.
-        """
+        """Nobody has answered for too long: it is over, and the other side is not told."""
         self.time_out()
         self._connection.end()
         if self._ended is not Mark.RST:
@@ -243,10 +237,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
     # -------------------------------------------------------------------------------------- reading
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give it its protocol, as asyncio does.
-
-        First ``connection_made``, in the next round the first bytes.
-        """
+        """Give it its protocol: ``connection_made``, and in the next round the first bytes."""
         self.set_protocol(protocol)
         self._loop.call_soon(protocol.connection_made, self)
         self._loop.call_soon(self._start_reading)

@@ -86,9 +86,7 @@ class Trace:
 
 
 def first_difference(first: Trace, second: Trace, context: int = 5) -> str | None:
-    """Where two recorded runs part, with the events before it and what each did then.
-
-    None when they are the same.
+    """Where two recorded runs part, what came before it and what each did then; None if nowhere.
 
     Raises ValueError when a run was not recorded.
     """

@@ -84,17 +84,11 @@ class World:
         return self.scheduler.steps
 
     def random(self, purpose: str) -> random.Random:
-        """A new stream of chance for one purpose ("network", "disk:a1").
-
-        So more use of one does not change another.
-        """
+        """A stream of chance for one purpose ("disk:a1"), which other purposes do not change."""
         return random.Random(f"{self.seed}/{purpose}")
 
     def clock(self, name: str) -> Clock:
-        """The clocks of a machine; it keeps them when its process ends.
-
-        Those of the harness show virtual time and nothing else.
-        """
+        """A machine's clocks, which outlive its process; the harness' show virtual time alone."""
         clock = self._clocks.get(name)
         if clock is None:
             boot_s = 0 if name == HARNESS else self.random(f"clock:{name}").randrange(BOOT_S_MAX)
@@ -152,10 +146,7 @@ class World:
                 self._end()
 
     def interrupt(self, error: BaseException) -> None:
-        """End the run with ``error`` after the present step.
-
-        The one call that another thread may make.
-        """
+        """End the run with ``error`` after this step; the only call for another thread."""
         self.scheduler.fail(error)
 
     def _cancel_the_rest(self) -> None:
@@ -180,10 +171,7 @@ class World:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Without the interpreter's own moments.
-
-        Collections, and the hooks and the loop of whoever called.
-        """
+        """Without the interpreter's own collections, and the hooks and the loop of who called."""
         collected = gc.isenabled()
         gc.disable()
         hooks = sys.get_asyncgen_hooks()

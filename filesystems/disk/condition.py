@@ -10,79 +10,67 @@ import asyncio
 import errno
 import os
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 WRITE: Final = "write"
 SYNC: Final = "sync"
 
 
-def together(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The fields of all conditions at once: delays add up, whatever one refuses is refused."""
-    delay_ms = jitter_ms = 0.0
-    stalled = full = False
-    failing: set[str] = set()
-    for one in conditions:
-        delay_ms += one.get("delay_ms", 0.0)
-        jitter_ms += one.get("jitter_ms", 0.0)
-        stalled |= one.get("stalled", False)
-        full |= one.get("full", False)
-        failing |= set(one.get("failing", ()))
-    return {
-        "delay_ms": delay_ms,
-        "jitter_ms": jitter_ms,
-        "stalled": stalled,
-        "full": full,
-        "failing": tuple(sorted(failing)),
-    }
-
-
-@dataclass(slots=True)
-class DiskState:
-    """One disk.
-
-    ``set`` replaces its condition; who waits for a stalled disk goes on when it is healed.
-    """
+@dataclass(frozen=True, slots=True)
+class ConditionFields:
+    """The fields of a condition; the default is a sound disk."""
 
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
     stalled: bool = False
     full: bool = False
-    failing: tuple[str, ...] = ()
-    chance: random.Random = field(default_factory=random.Random)
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    failing: Sequence[str] = ()
 
-    def set(
-        self,
-        *,
-        delay_ms: float = 0.0,
-        jitter_ms: float = 0.0,
-        stalled: bool = False,
-        full: bool = False,
-        failing: tuple[str, ...] | list[str] = (),
-    ) -> None:
-        """From now on; the default is a sound disk."""
-        self.delay_ms, self.jitter_ms = delay_ms, jitter_ms
-        self.stalled, self.full, self.failing = stalled, full, tuple(failing)
+
+def together(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The fields of all conditions at once: delays add up, whatever one refuses is refused."""
+    given = [ConditionFields(**one) for one in conditions]
+    return {
+        "delay_ms": sum((one.delay_ms for one in given), 0.0),
+        "jitter_ms": sum((one.jitter_ms for one in given), 0.0),
+        "stalled": any(one.stalled for one in given),
+        "full": any(one.full for one in given),
+        "failing": tuple(sorted({operation for one in given for operation in one.failing})),
+    }
+
+
+class DiskState:
+    """One disk; who waits for a stalled one goes on when `set` gives it another condition."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.condition = ConditionFields()
+        self._chance = chance
+        self._changed = asyncio.Event()
+
+    def set(self, **condition: Any) -> None:
+        """From now on; TypeError for a field that there is not."""
+        self.condition = ConditionFields(**condition)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def settle(self) -> None:
         """What every sync and every change of a directory takes."""
-        if self.delay_ms or self.jitter_ms:
-            await asyncio.sleep((self.delay_ms + self.chance.random() * self.jitter_ms) / 1000)
-        while self.stalled:
+        now = self.condition
+        if now.delay_ms or now.jitter_ms:
+            await asyncio.sleep((now.delay_ms + self._chance.random() * now.jitter_ms) / 1000)
+        while self.condition.stalled:
             await self._changed.wait()
 
     def change(self, *, grows: bool = False) -> None:
         """Whether something may change at all. Raises OSError: ENOSPC, EIO."""
-        if grows and self.full:
+        if grows and self.condition.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if WRITE in self.failing:
+        if WRITE in self.condition.failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     @property
     def sync_fails(self) -> bool:
         """The kernel gives up on what a sync was to write."""
-        return SYNC in self.failing
+        return SYNC in self.condition.failing

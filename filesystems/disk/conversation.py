@@ -1,7 +1,4 @@
-"""The conversation with the process behind a disk.
-
-A line of JSON each way, one question at a time.
-"""
+"""The conversation with the process behind a disk: a line of JSON each way, one at a time."""
 
 from __future__ import annotations
 

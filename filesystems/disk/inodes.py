@@ -1,7 +1,4 @@
-"""The files that the kernel knows of, under the numbers it was given for them.
-
-A file is found again by where it lies behind.
-"""
+"""The files that the kernel knows of by number, each found again by where it lies behind."""
 
 from __future__ import annotations
 
@@ -15,10 +12,7 @@ from filesystems.fuse.node_table import ROOT, NodeTable
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """A file or directory of a mount.
-
-    Where it was last found, what is open of it, what the disk does not have yet.
-    """
+    """A file or directory: where it was last found, what is open of it, what is not synced."""
 
     number: int
     key: tuple[int, int]
@@ -35,10 +29,7 @@ class Inode:
 
 
 def status_of(path: bytes) -> os.stat_result | None:
-    """The stat(2) of what a path leads to, itself and not where it points; None if nothing does.
-
-    Raises OSError.
-    """
+    """The stat(2) of what a path leads to, None for nothing; links are not followed. OSError."""
     try:
         return os.lstat(path)
     except FileNotFoundError:
@@ -86,10 +77,7 @@ class Inodes(NodeTable[Inode]):
             inode.parent, inode.name = parent, os.fsdecode(name)
 
     def removed(self, status: os.stat_result) -> None:
-        """Its last name is gone.
-
-        A new file may get the same place, and owes nothing for the old one.
-        """
+        """Its last name is gone; a new file that gets its place owes nothing for it."""
         inode = self.known((status.st_dev, status.st_ino))
         if inode is not None and status.st_nlink <= 1:
             self.orphan(inode)

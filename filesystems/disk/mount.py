@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import functools
 import json
 import random
 import sys
@@ -32,7 +33,7 @@ from filesystems.disk.condition import SYNC, WRITE
 from filesystems.disk.passthrough import Passthrough
 from filesystems.fuse import device as fuse_device
 from filesystems.fuse.connection import FuseConnection
-from filesystems.fuse.mount import mounted
+from filesystems.fuse.mount import log, mounted
 
 KIND: Final = "fuse.disk"
 
@@ -42,9 +43,7 @@ PROBE_S: Final = 0.3
 SLOW_S: Final = 0.001
 
 
-def tell(line: str) -> None:
-    """One line to the log, with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} disk: {line}", file=sys.stderr, flush=True)
+tell = functools.partial(log, "disk")
 
 
 async def look(disk: Passthrough) -> str:
@@ -61,7 +60,7 @@ async def look(disk: Passthrough) -> str:
     except OSError as error:
         return "full" if error.errno == errno.ENOSPC else f"failing {WRITE}"
     took_s = time.monotonic() - began_s
-    if took_s > SLOW_S and (disk.state.delay_ms or disk.state.jitter_ms):
+    if took_s > SLOW_S and (disk.state.condition.delay_ms or disk.state.condition.jitter_ms):
         return f"slow {took_s * 1000:.0f} ms"
     damage = disk.damages.last()
     return f"damaged {damage}" if damage else "sound"
@@ -88,10 +87,7 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
 
 
 async def serve(behind: Path, directory: Path) -> None:
-    """Mount, serve until the standard input ends, unmount.
-
-    Raises OSError if it does not come to a mount.
-    """
+    """Mount, serve until the standard input ends, unmount. OSError if it does not mount."""
     disk = Passthrough(behind, random.Random())
     async with mounted(str(behind), directory, disk.serve, tell, kind=KIND) as connection:
         loop = asyncio.get_running_loop()

@@ -17,18 +17,15 @@ from typing import Final
 from filesystems.disk.condition import DiskState
 from filesystems.disk.inodes import Inode, Inodes, status_of
 from filesystems.fuse import kernel
-from filesystems.fuse.attributes import Attributes
 from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Entry
+from filesystems.fuse.kernel import Attributes
 
 _RENAME_NOREPLACE: Final = 1
 
 
 class Namespace:
-    """Answers the requests about names of files in ``behind``.
-
-    All methods raise OSError with what the caller is to see.
-    """
+    """Answers requests about names in ``behind``; all raise OSError with what the caller sees."""
 
     def __init__(self, behind: Path, inodes: Inodes, state: DiskState) -> None:
         self._behind = behind
@@ -113,24 +110,14 @@ class Namespace:
         return b""
 
     async def rename(self, request: FuseRequest) -> Answer:
-        target = kernel.RENAME_IN.unpack_from(request.body)[0]
-        return await self._move(request, target, request.body[kernel.RENAME_IN.size :], 0)
-
-    async def rename2(self, request: FuseRequest) -> Answer:
-        target, flags, _ = kernel.RENAME2_IN.unpack_from(request.body)
-        return await self._move(request, target, request.body[kernel.RENAME2_IN.size :], flags)
-
-    async def _move(self, request: FuseRequest, target: int, names: bytes, flags: int) -> Answer:
+        target, flags, old, new = kernel.renaming(request.opcode, request.body)
         if flags & ~_RENAME_NOREPLACE:
             raise OSError(errno.EINVAL, "a disk in a test does not exchange names")
         await self._state.settle()
         self._state.change()
-        old, new = kernel.names(names, 2)
         directory = self._inodes[target]
-        before, after = (
-            self._inodes.inside(self._inodes[request.node], old),
-            self._inodes.inside(directory, new),
-        )
+        before = self._inodes.inside(self._inodes[request.node], old)
+        after = self._inodes.inside(directory, new)
         replaced = status_of(after)
         if replaced is not None and flags & _RENAME_NOREPLACE:
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -141,9 +128,11 @@ class Namespace:
         self._inodes.moved(status, directory, new)
         return b""
 
+    rename2 = rename
+
     async def statfs(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         found = os.statvfs(self._behind)
-        free = 0 if self._state.full else found.f_bfree
+        free = 0 if self._state.condition.full else found.f_bfree
         return kernel.STATFS_OUT.pack(
             found.f_blocks, free, min(free, found.f_bavail), found.f_files, found.f_ffree, found.f_bsize,
             found.f_namemax, found.f_frsize, 0,

@@ -39,7 +39,7 @@ class Passthrough:
     """
 
     def __init__(self, behind: Path, chance: random.Random) -> None:
-        self.state = DiskState(chance=chance)
+        self.state = DiskState(chance)
         self.damages = Damages(behind, chance)
         self._chance = chance
         self._inodes = Inodes(behind)
@@ -53,10 +53,7 @@ class Passthrough:
         """Answers one request."""
 
     def power_lost(self) -> int:
-        """Forget what was not synced, of every file; how many bytes that were.
-
-        Nobody uses the disk meanwhile.
-        """
+        """Forget what was not synced while nobody uses the disk; how many bytes that were."""
         lost = 0
         for inode in self._inodes:
             if inode.unsynced is None:

@@ -79,10 +79,7 @@ class Unsynced:
         return lost
 
     def _tear(self, descriptor: int, end: int, chance: random.Random) -> int:
-        """Decides how much of what was added since the last sync had reached the disk.
-
-        Sector by sector.
-        """
+        """Decide, sector by sector, how much of what was added had reached the disk."""
         if end <= self.size:
             return 0
         fate = chance.choice(("lost", "lost", "cut", "sectors"))

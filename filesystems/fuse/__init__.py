@@ -9,18 +9,3 @@ system does about a request is its own, but for what is the same for all: ``sess
 ``directories.py``, ``node_table.py``. The standard library alone: both run in containers as copied
 modules.
 """
-
-FUSE_MODULES = (
-    "filesystems/__init__.py",
-    "filesystems/fuse/__init__.py",
-    "filesystems/fuse/attributes.py",
-    "filesystems/fuse/connection.py",
-    "filesystems/fuse/device.py",
-    "filesystems/fuse/directories.py",
-    "filesystems/fuse/dispatch.py",
-    "filesystems/fuse/kernel.py",
-    "filesystems/fuse/mount.py",
-    "filesystems/fuse/node_table.py",
-    "filesystems/fuse/session.py",
-)
-"""What every file system in user space needs besides its own modules."""

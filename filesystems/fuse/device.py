@@ -92,10 +92,7 @@ def _by_helper(source: str, directory: Path, *, read_only: bool, kind: str) -> i
 
 
 def unmount(directory: Path) -> None:
-    """Take the mount away from under its users, at once, whether or not its server answers.
-
-    Not mounted is no error.
-    """
+    """Take the mount, if any, away from under its users, whether or not its server answers."""
     if os.geteuid() == 0:
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(directory), _DETACH)
     else:
@@ -103,10 +100,7 @@ def unmount(directory: Path) -> None:
 
 
 def connection(directory: Path) -> int | None:
-    """The number of the FUSE connection mounted on a directory, read without touching it.
-
-    None if none is.
-    """
+    """The number of the FUSE connection on a directory, read without touching it, or None."""
     found = None
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         words = line.split()
@@ -117,10 +111,7 @@ def connection(directory: Path) -> int | None:
 
 
 def abort(number: int) -> bool:
-    """End a connection: all who wait in it get ENOTCONN or ECONNABORTED.
-
-    False if this machine does not show it (fusectl is not mounted).
-    """
+    """End a connection for all who wait in it; False if fusectl is not mounted here."""
     try:
         (_CONNECTIONS / str(number) / "abort").write_text("1")
     except OSError:

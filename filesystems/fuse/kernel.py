@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import stat
 import struct
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
-
-from filesystems.fuse.attributes import Attributes
 
 
 class Opcode(IntEnum):
@@ -61,9 +60,8 @@ WANTED: Final = (
     ASYNC_READ | POSIX_LOCKS | BIG_WRITES | FLOCK_LOCKS | PARALLEL_DIROPS | ABORT_ERROR | MAX_PAGES
 )
 
-DIRECT_IO: Final = (
-    1  # nothing is kept in this machine's page cache: it would be stale as soon as the other host writes
-)
+DIRECT_IO: Final = 1
+"""Nothing is kept in this machine's page cache: it would be stale once another host writes."""
 READ_LOCKOWNER: Final = 2
 WRITE_LOCKOWNER: Final = 2
 RELEASE_FLOCK_UNLOCK: Final = 2
@@ -72,7 +70,7 @@ WRITE_BYTES_MAX: Final = 256 * 1024
 BUFFER_BYTES: Final = WRITE_BYTES_MAX + 4096
 
 SET_MODE, SET_UID, SET_GID, SET_SIZE, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16, 32
-SET_FH, SET_ATIME_NOW, SET_MTIME_NOW = 64, 128, 256
+SET_ATIME_NOW, SET_MTIME_NOW = 128, 256
 
 IN_HEADER: Final = struct.Struct("<IIQQIIIHH")
 OUT_HEADER: Final = struct.Struct("<IiQ")
@@ -81,7 +79,6 @@ INIT_OUT: Final = struct.Struct("<IIIIHHIIHHI28x")
 ENTRY_OUT: Final = struct.Struct("<QQQQII")
 ATTRIBUTES: Final = struct.Struct("<QQQQQQIIIIIIIIII")
 ATTR_OUT: Final = struct.Struct("<QII")
-GETATTR_IN: Final = struct.Struct("<IIQ")
 SETATTR_IN: Final = struct.Struct("<IIQQQQQQIIIIIIII")
 MKNOD_IN: Final = struct.Struct("<IIII")
 MKDIR_IN: Final = struct.Struct("<II")
@@ -107,6 +104,25 @@ FORGET_ONE: Final = struct.Struct("<QQ")
 DIRENT: Final = struct.Struct("<QQII")
 
 BLOCK_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """One file as its file system knew it when it was asked.
+
+    ``mode`` has the bits of its type too, as in stat(2); times are (seconds, nanoseconds).
+    """
+
+    file_id: int
+    mode: int
+    size: int
+    links: int
+    uid: int
+    gid: int
+    space_used: int
+    accessed: tuple[int, int]
+    changed: tuple[int, int]
+    modified: tuple[int, int]
 
 
 def attributes_out(found: Attributes) -> bytes:
@@ -149,12 +165,17 @@ def attr_out(found: Attributes, attribute_s: float) -> bytes:
 
 
 def dirent(file_id: int, offset: int, mode: int, name: bytes) -> bytes:
-    """One entry of a directory.
-
-    ``offset`` is where reading goes on after it, ``mode`` has the bits of its type.
-    """
+    """One entry; reading goes on at ``offset`` after it, ``mode`` has the bits of its type."""
     body = DIRENT.pack(file_id, offset, len(name), stat.S_IFMT(mode) >> 12) + name
     return body + bytes(-len(body) & 7)
+
+
+def renaming(opcode: int, body: bytes) -> tuple[int, int, bytes, bytes]:
+    """What RENAME or RENAME2 asks for: the new directory, flags, the old name and the new one."""
+    header = RENAME_IN if opcode == Opcode.RENAME else RENAME2_IN
+    target, *flags = header.unpack_from(body)
+    old, new = names(body[header.size :], 2)
+    return target, flags[0] if flags else 0, old, new
 
 
 def names(data: bytes, count: int) -> list[bytes]:

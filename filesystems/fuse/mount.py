@@ -1,18 +1,22 @@
-"""A mount for as long as a program serves it.
-
-The device opened, its requests answered, and the directory given back at the end.
-"""
+"""A mount for as long as a program serves it: opened, answered, and given back at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
+import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from filesystems.fuse import device as fuse_device
 from filesystems.fuse.connection import Answer, FuseConnection, FuseRequest
+
+
+def log(program: str, line: str) -> None:
+    """One line to the log of a program that mounts, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {program}: {line}", file=sys.stderr, flush=True)
 
 
 @contextlib.asynccontextmanager

@@ -15,10 +15,7 @@ ROOT: Final = 1
 
 
 class Known(Protocol):
-    """A file or directory in the table.
-
-    ``key`` is what it is found again by, ``lookups`` how often the kernel has its number.
-    """
+    """A file found again by ``key``; ``lookups`` is how often the kernel has its number."""
 
     number: int
     lookups: int
@@ -38,10 +35,7 @@ K = TypeVar("K", bound=Known)
 
 
 class NodeTable(Generic[K]):
-    """Numbers and keys both lead to the node.
-
-    A node lives for as long as the kernel remembers it, or it is needed.
-    """
+    """Nodes by number and by key, as long as the kernel remembers them or they are needed."""
 
     def __init__(self, root: K) -> None:
         self._by_number: dict[int, K] = {ROOT: root}
@@ -59,10 +53,7 @@ class NodeTable(Generic[K]):
         return self._by_key.get(key)
 
     def counted(self, key: Hashable, make: Callable[[int], K]) -> K:
-        """The node of a key, counted as one more thing the kernel knows.
-
-        It is made with a new number if there is none.
-        """
+        """The node of a key, made if there is none, counted as one more thing the kernel knows."""
         node = self._by_key.get(key)
         if node is None:
             node = make(next(self._numbers))
@@ -75,10 +66,7 @@ class NodeTable(Generic[K]):
         del self._by_key[node.key]
 
     def forget(self, number: int, lookups: int) -> None:
-        """The kernel forgets ``lookups`` findings of a node.
-
-        At none the number may be used no more.
-        """
+        """The kernel forgets ``lookups`` findings; at none the number may be used no more."""
         node = self._by_number.get(number)
         if node is None or number == ROOT:
             return

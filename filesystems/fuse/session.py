@@ -1,7 +1,4 @@
-"""What kernel and file system say to each other about themselves.
-
-The greeting, what the kernel forgets, the end.
-"""
+"""What kernel and file system say of themselves: greeting, what is forgotten, the end."""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations

@@ -23,10 +23,7 @@ _LAST_FRAGMENT: Final = 1 << 31
 
 
 async def ask(host: str, port: int, patience_s: float) -> str:
-    """ANSWERS, or SILENT if no answer came within ``patience_s`` seconds.
-
-    For whatever reason (RFC 5531; RFC 7530, 14.1).
-    """
+    """ANSWERS, or SILENT if none came in ``patience_s`` seconds (RFC 5531; RFC 7530, 14.1)."""
     xid = int.from_bytes(os.urandom(4), "big")
     # message type CALL, RPC version 2, program, version, procedure 0, then no credentials and no
     # verifier

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Any, Final
 
-from filesystems.fuse.attributes import Attributes
+from filesystems.fuse.kernel import Attributes
 from filesystems.nfs import xdr
 
 TYPE, SIZE, LEASE_TIME, FILEID = 1, 4, 10, 20

@@ -23,10 +23,7 @@ _LOOK_MS: Final = 1000
 
 
 def mounted(directory: str, mounts: str) -> bool:
-    """Whether NFS is what is mounted on a directory by this text of ``mountinfo``.
-
-    The kernel's or through FUSE.
-    """
+    """Whether this ``mountinfo`` has NFS, the kernel's or through FUSE, on a directory."""
     kind = ""
     for line in mounts.splitlines():
         words = line.split()

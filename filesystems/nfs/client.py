@@ -34,16 +34,10 @@ _RENEWALS_PER_LEASE: Final = 3
 
 
 class Recovering(Protocol):
-    """What is told that the client was introduced to the server anew.
-
-    It opens and locks again all that it had.
-    """
+    """What opens and locks again all that it had when the client is introduced anew."""
 
     async def recover(self, *, reclaim: bool) -> None:
-        """``reclaim``: the server was restarted and may give back what we had.
-
-        Raises NfsError if the server forgot us once more.
-        """
+        """``reclaim``: a restarted server may give it back. NfsError if it forgets us once more."""
         ...
 
 
@@ -167,10 +161,7 @@ class NfsClient:
         await self.settled(hard=hard)
 
     async def settled(self, *, hard: bool) -> None:
-        """Wait for a recovery that is under way.
-
-        What is opened and locked meanwhile, it would take for lost.
-        """
+        """Wait for a recovery under way: it would take what is opened meanwhile for lost."""
         if self._recovery is not None and not self._recovery.done():
             await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
 
@@ -217,10 +208,7 @@ class NfsClient:
         await self.call(self._identity, ops.renew(self.client_id), hard=True)
 
     async def _renew(self) -> None:
-        """Renews the lease for as long as this process is alive and the server can be reached.
-
-        Whether or not anybody uses the mount.
-        """
+        """Renew the lease while the server can be reached, whether or not the mount is used."""
         while True:
             await asyncio.sleep(self.lease_s / _RENEWALS_PER_LEASE)
             life = self.life

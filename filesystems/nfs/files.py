@@ -46,10 +46,7 @@ class Range:
 
 @dataclass(eq=False)
 class OpenOwner:
-    """Who opens files at the server.
-
-    ``order`` is held from building a numbered operation to its answer.
-    """
+    """Who opens files; ``order`` is held from building a numbered operation to its answer."""
 
     name: bytes = b""
     seqid: int = 0
@@ -58,10 +55,7 @@ class OpenOwner:
 
 @dataclass(eq=False)
 class LockHolder:
-    """Who holds locks of one file.
-
-    A process (fcntl) or an opening (flock), under the number the kernel has for it.
-    """
+    """Who holds locks of a file by the kernel's number: a process (fcntl), an opening (flock)."""
 
     name: bytes = b""
     stateid: bytes | None = None
@@ -72,10 +66,7 @@ class LockHolder:
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def replace(self, new: Range, *, held: bool) -> None:
-        """Record that ``new`` is now held in its kind, or not held.
-
-        POSIX splits and replaces what overlaps.
-        """
+        """Record that ``new`` is held in its kind, or not, over what overlaps, as POSIX says."""
         kept = []
         for old in self.ranges:
             if old.end < new.start or old.start > new.end:

@@ -20,7 +20,7 @@ from filesystems.fuse.session import Session
 from filesystems.nfs import attributes
 from filesystems.nfs.client import NfsClient
 from filesystems.nfs.data import Data
-from filesystems.nfs.files import POSIX, READ, WRITE, FileState
+from filesystems.nfs.files import FLOCK, POSIX, READ, WRITE, FileState
 from filesystems.nfs.locking import Locking
 from filesystems.nfs.namespace import Namespace
 from filesystems.nfs.nodes import Node, Nodes
@@ -59,6 +59,9 @@ class FileSystem:
         self._handles.clear()
         await self._files.settle()
 
+    def _who(self, request: FuseRequest) -> bytes:
+        return self._client.identity(request.uid, request.gid)
+
     def _opened(self, node: Node) -> bytes:
         assert node.state is not None, "it was opened just now"
         number = next(self._numbers)
@@ -71,7 +74,7 @@ class FileSystem:
         if node.parent is None:
             raise OSError(errno.EISDIR, "is a directory")
         opened, _ = await self._files.open(
-            self._client.identity(request.uid, request.gid),
+            self._who(request),
             node.parent,
             node.name,
             _ACCESS[flags & os.O_ACCMODE],
@@ -88,7 +91,7 @@ class FileSystem:
         name = kernel.names(request.body[kernel.CREATE_IN.size :], 1)[0]
         values = attributes.encode(mode=mode & ~umask, size=0 if flags & os.O_TRUNC else None)
         node, found = await self._files.open(
-            self._client.identity(request.uid, request.gid), self._nodes[request.node], name,
+            self._who(request), self._nodes[request.node], name,
             _ACCESS[flags & os.O_ACCMODE], create=values, exclusive=bool(flags & os.O_EXCL),
         )  # fmt: skip
         entry = kernel.entry_out(node.number, found, self._lookup_s, self._attribute_s)
@@ -97,33 +100,31 @@ class FileSystem:
     async def read(self, request: FuseRequest) -> Answer:
         handle, offset, size, flags, owner, _, _ = kernel.READ_IN.unpack_from(request.body)
         holder = self._holder(handle, owner if flags & kernel.READ_LOCKOWNER else None)
-        return await self._data.read(
-            self._client.identity(request.uid, request.gid), self._handles[handle], holder, offset, size
-        )
+        return await self._data.read(self._who(request), self._handles[handle], holder, offset, size)
 
     async def write(self, request: FuseRequest) -> Answer:
         handle, offset, size, flags, owner, file_flags, _ = kernel.WRITE_IN.unpack_from(request.body)
         data = request.body[kernel.WRITE_IN.size : kernel.WRITE_IN.size + size]
         holder = self._holder(handle, owner if flags & kernel.WRITE_LOCKOWNER else None)
         taken = await self._data.write(
-            self._client.identity(request.uid, request.gid), self._handles[handle], holder, offset, data,
+            self._who(request), self._handles[handle], holder, offset, data,
             append=bool(file_flags & os.O_APPEND),
         )  # fmt: skip
         return kernel.WRITE_OUT.pack(taken, 0)
 
     async def fsync(self, request: FuseRequest) -> Answer:
         handle, _, _ = kernel.FSYNC_IN.unpack_from(request.body)
-        await self._data.sync(self._client.identity(request.uid, request.gid), self._handles[handle][0])
+        await self._data.sync(self._who(request), self._handles[handle][0])
         return b""
 
     async def flush(self, request: FuseRequest) -> Answer:
         handle, _, _, owner = kernel.FLUSH_IN.unpack_from(request.body)
         node, state = self._handles[handle]
         try:  # what close() returns without an error for is on the server's disk
-            await self._data.sync(self._client.identity(request.uid, request.gid), node)
+            await self._data.sync(self._who(request), node)
         finally:
             self._lockers.get(handle, {}).pop(owner, None)
-            await self._locking.closed(node, state, owner)
+            await self._locking.closed(node, state, (POSIX, owner))
         return b""
 
     async def release(self, request: FuseRequest) -> Answer:
@@ -131,10 +132,10 @@ class FileSystem:
         node, state = self._handles[handle]
         del self._handles[handle]
         for left in self._lockers.pop(handle, {}):  # no process': each has closed its own
-            await self._locking.closed(node, state, left)
+            await self._locking.closed(node, state, (POSIX, left))
             self._files.forget(state, (POSIX, left))
         if flags & kernel.RELEASE_FLOCK_UNLOCK:
-            await self._locking.released(node, state, owner)
+            await self._locking.closed(node, state, (FLOCK, owner))
         if node.hidden and state.openings == 1 and node.parent is not None:
             await self._files.close(node, state)
             await self._namespace.remove(request, node.parent, node.name)
@@ -146,10 +147,7 @@ class FileSystem:
         return await self._locking.test(request, self._handles)
 
     def _holder(self, handle: int, process: int | None) -> int | None:
-        """Whose locks stand for reading and writing here.
-
-        The process', or those of the opening itself (``F_OFD_SETLK``).
-        """
+        """Whose locks stand for I/O here: the process' or the opening's own (``F_OFD_SETLK``)."""
         lockers = self._lockers.get(handle)
         return process if not lockers or process in lockers else next(iter(lockers))
 

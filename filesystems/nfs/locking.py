@@ -16,7 +16,7 @@ from typing import Final
 from filesystems.fuse import kernel
 from filesystems.fuse.connection import FuseRequest
 from filesystems.nfs import operations as ops
-from filesystems.nfs.files import FLOCK, POSIX, FileState, Range
+from filesystems.nfs.files import FLOCK, POSIX, FileState, HolderKey, Range
 from filesystems.nfs.nodes import Node
 from filesystems.nfs.open_files import OpenFiles
 
@@ -29,10 +29,7 @@ _KINDS: Final = {fcntl.F_RDLCK: ops.READ_LOCK, fcntl.F_WRLCK: ops.WRITE_LOCK}
 
 
 class Locking:
-    """Answers the three requests about locks, and lets go of them when their holder closes.
-
-    All methods raise OSError.
-    """
+    """Answers requests about locks, and lets go of those of who closes; all raise OSError."""
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
@@ -79,10 +76,10 @@ class Locking:
         held = fcntl.F_RDLCK if denied.type in (ops.READ_LOCK, ops.READ_LOCK_WAITING) else fcntl.F_WRLCK
         return kernel.LK_OUT.pack(min(denied.offset, _LAST_BYTE), last, held, 0)
 
-    async def closed(self, node: Node, state: FileState, owner: int) -> None:
-        """A process closed one of its openings: POSIX lets all its fcntl locks of the file go."""
-        await self._files.unlock(node, state, (POSIX, owner), _WHOLE)
+    async def closed(self, node: Node, state: FileState, key: HolderKey) -> None:
+        """Let go of all that a holder has of a file.
 
-    async def released(self, node: Node, state: FileState, owner: int) -> None:
-        """An opening was closed for the last time: its flock goes."""
-        await self._files.unlock(node, state, (FLOCK, owner), _WHOLE)
+        A process' fcntl locks with the first of its openings that it closes, as POSIX says; an
+        opening's flock with the last.
+        """
+        await self._files.unlock(node, state, key, _WHOLE)

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import re
 import socket
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from filesystems.fuse import device as fuse_device
-from filesystems.fuse.mount import mounted
+from filesystems.fuse.mount import log, mounted
 from filesystems.nfs.client import DEFAULT_PORT, NfsClient
 from filesystems.nfs.filesystem import FileSystem
 from filesystems.nfs.options import MountOptionError, MountOptions, parse
@@ -56,9 +56,7 @@ def source(text: str, options: MountOptions) -> Source:
     return Source(found["host"].strip("[]"), port, found["export"])
 
 
-def tell(line: str) -> None:
-    """One line to the log, with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} nfs: {line}", file=sys.stderr, flush=True)
+tell = functools.partial(log, "nfs")
 
 
 async def serve(where: Source, directory: Path, options: MountOptions, name: str) -> None:

@@ -1,7 +1,4 @@
-"""Names: looking up, making, moving and removing; directories; attributes.
-
-Requests that need nothing open.
-"""
+"""Names, directories, attributes: the requests that need nothing open."""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations
@@ -26,10 +23,7 @@ _NAME_BYTES_MAX: Final = 255
 
 
 class Namespace:
-    """Answers the requests about names.
-
-    All methods raise OSError with what the caller is to see.
-    """
+    """Answers the requests about names; all raise OSError with what the caller is to see."""
 
     def __init__(self, client: NfsClient, nodes: Nodes, files: OpenFiles) -> None:
         self._client = client
@@ -158,18 +152,10 @@ class Namespace:
         await self._at(request, directory, ops.remove(name))
 
     async def rename(self, request: FuseRequest) -> Answer:
-        (target,) = kernel.RENAME_IN.unpack_from(request.body)
-        return await self._move(request, target, request.body[kernel.RENAME_IN.size :])
-
-    async def rename2(self, request: FuseRequest) -> Answer:
-        target, flags, _ = kernel.RENAME2_IN.unpack_from(request.body)
+        target, flags, old, new = kernel.renaming(request.opcode, request.body)
         if flags:
             raise OSError(errno.EINVAL, "NFSv4.0 renames atomically in one way only")
-        return await self._move(request, target, request.body[kernel.RENAME2_IN.size :])
-
-    async def _move(self, request: FuseRequest, target: int, both: bytes) -> Answer:
         source, directory = self._nodes[request.node], self._nodes[target]
-        old, new = kernel.names(both, 2)
         moved, replaced = self._nodes.named(source, old), self._nodes.named(directory, new)
         if replaced is not None and replaced is not moved and replaced.state is not None:
             await self._hide_open(request, directory, new)
@@ -177,6 +163,8 @@ class Namespace:
         if moved is not None:
             moved.parent, moved.name = directory, new
         return b""
+
+    rename2 = rename
 
     async def _renamed(
         self, request: FuseRequest, source: Node, old: bytes, directory: Node, new: bytes

@@ -1,7 +1,4 @@
-"""The files that the kernel knows of.
-
-One node for each file handle, under the number that the kernel was given for it.
-"""
+"""The files that the kernel knows of: one node, with the kernel's number, for each handle."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ class Unsynced:
 
 @dataclass(eq=False)
 class Node:
-    """One file or directory.
-
-    ``parent`` and ``name`` are where it was last found: NFSv4.0 opens by name only.
-    """
+    """A file or directory, with where it was last found: NFSv4.0 opens by name only."""
 
     number: int
     handle: bytes

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
-from filesystems.fuse.attributes import Attributes
+from filesystems.fuse.kernel import Attributes
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import FileState, LockHolder, OpenOwner, Range

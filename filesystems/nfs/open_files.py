@@ -13,7 +13,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from filesystems.fuse.attributes import Attributes
+from filesystems.fuse.kernel import Attributes
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import FileState, HolderKey, LockHolder, Range, StateLostError
@@ -25,10 +25,7 @@ T = TypeVar("T")
 
 
 class OpenFiles:
-    """All that one mount has open.
-
-    Every method may raise OSError with what the caller of the file system is to see.
-    """
+    """All that one mount has open; all methods raise OSError with what the caller sees."""
 
     def __init__(self, client: NfsClient, nodes: Nodes, tell: Callable[[str], None]) -> None:
         self._client = client
@@ -121,10 +118,7 @@ class OpenFiles:
     async def lock(
         self, node: Node, state: FileState, key: HolderKey, piece: Range, *, waiting: bool = False
     ) -> None:
-        """Take a lock now.
-
-        Raises ops.LockDenied (EAGAIN) if somebody else has one that conflicts.
-        """
+        """Take a lock now; ops.LockDenied (EAGAIN) if somebody else has one that conflicts."""
         holder = state.holders.setdefault(key, LockHolder())
         confirms = bool(holder.ranges)
 
@@ -179,10 +173,7 @@ class OpenFiles:
         return None
 
     async def recover(self, *, reclaim: bool) -> None:
-        """Open and lock again all that is open and locked, as far as the server lets us.
-
-        Raises NfsError if it forgets us meanwhile.
-        """
+        """Open and lock all again, as the server lets us. NfsError if it forgets us meanwhile."""
         self._operations.renew()
         for node in self._nodes:
             state = node.state
@@ -256,10 +247,7 @@ class OpenFiles:
             self._tell(f"given up: {error.strerror}") if error.errno == errno.EIO else None
 
     async def _answered(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> T:
-        """The task's result; it is undone if the caller goes away before it is there.
-
-        The caller was interrupted, or out of patience.
-        """
+        """The task's result; undone if its caller is interrupted or out of patience before."""
         try:
             return await self._client.patiently(task)
         except (asyncio.CancelledError, OSError):

@@ -56,10 +56,7 @@ _DENIABLE: Final = (OperationCode.LOCK, OperationCode.LOCKT)
 
 
 class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
-    """Somebody else holds a lock that conflicts.
-
-    Which range (``length`` TO_THE_END has no end), and of what type.
-    """
+    """Somebody holds a conflicting lock of ``type``; ``length`` TO_THE_END has no end."""
 
     def __init__(self, reader: xdr.Reader, operation: str) -> None:
         super().__init__(Status.DENIED, operation)
@@ -189,10 +186,7 @@ def open_file(
 
 
 def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> NfsOperation:
-    """Has again, during the server's grace, what was open before its restart.
-
-    CLAIM_PREVIOUS, without delegation.
-    """
+    """Has again what was open before the server's restart (CLAIM_PREVIOUS, no delegation)."""
     return _open(seqid, access, client, owner, xdr.u32(0), xdr.u32(1), xdr.u32(0))
 
 

@@ -33,8 +33,23 @@ _FLAGS: Final[dict[str, dict[str, object]]] = {
     "nfs4": {},
     "tcp": {},
 }
+_NUMBERS: Final = {
+    "timeo": ("timeo_ds", 1, 6000, "deciseconds", 1),
+    "retrans": ("retrans", 1, 100, "tries", 1),
+    "retry": ("retry_s", 0, 10000, "minutes", 60.0),
+    "actimeo": ("attribute_cache_s", 0, 3600, "seconds", 1.0),
+    "port": ("port", 1, 65535, "a TCP port", 1),
+}
+"""Option -> field, least, most, what it counts, and by what that is multiplied for the field."""
+
+_LOOKUP_CACHES: Final = {"none": "none", "positive": "positive", "pos": "positive", "all": "all"}
+_CHOICES: Final[dict[str, dict[str, dict[str, object]]]] = {
+    "lookupcache": {said: {"lookup_cache": meant} for said, meant in _LOOKUP_CACHES.items()},
+    "proto": {"tcp": {}},
+    "vers": {"4": {}, "4.0": {}},
+    "nfsvers": {"4": {}, "4.0": {}},
+}
 _VALUES: Final = ("timeo", "retrans", "retry", "lookupcache", "actimeo", "port", "proto", "vers", "nfsvers")
-_LOOKUP_CACHES: Final = ("none", "positive", "pos", "all")
 
 
 class MountOptionError(ValueError):
@@ -69,10 +84,7 @@ class MountOptions:
 
     @property
     def patience_s(self) -> float:
-        """Seconds without an answer after which a mount speaks of it.
-
-        A soft mount reports an error, and a hard one only says so in its log.
-        """
+        """Seconds of silence after which a soft mount reports an error, a hard one logs it."""
         return self.try_s * self.retrans
 
     @property
@@ -82,17 +94,11 @@ class MountOptions:
 
     @property
     def lookup_cache_s(self) -> float:
-        """Seconds for which a name that was found is believed to be there still.
-
-        nfs(5): acdirmin.
-        """
+        """Seconds for which a found name is believed to be there still (nfs(5): acdirmin)."""
         return 0.0 if self.lookup_cache == "none" else 30.0
 
     def kernel(self, port: int) -> str:
-        """The same for mount(8) with the kernel's client.
-
-        Its ``retrans`` counts repetitions, so it is one lower than our tries.
-        """
+        """As options of mount(8), whose ``retrans`` counts repetitions: one less than our tries."""
         words = [
             "vers=4.0",
             "proto=tcp",
@@ -145,36 +151,15 @@ def _flag(name: str) -> dict[str, object]:
 
 
 def _value(name: str, value: str) -> dict[str, object]:
-    if name == "timeo":
-        return {"timeo_ds": _number(name, value, 1, 6000, "deciseconds")}
-    if name == "retrans":
-        return {"retrans": _number(name, value, 1, 100, "tries")}
-    if name == "retry":
-        return {"retry_s": 60.0 * _number(name, value, 0, 10000, "minutes")}
-    if name == "actimeo":
-        return {"attribute_cache_s": float(_number(name, value, 0, 3600, "seconds"))}
-    if name == "port":
-        return {"port": _number(name, value, 1, 65535, "a TCP port")}
-    if name == "lookupcache":
-        return {"lookup_cache": "positive" if value == "pos" else _one_of(name, value, _LOOKUP_CACHES)}
-    if name == "proto":
-        _one_of(name, value, ("tcp",))
-        return {}
-    if name in ("vers", "nfsvers"):
-        _one_of(name, value, ("4", "4.0"))
-        return {}
+    if name in _NUMBERS:
+        field, low, high, unit, scale = _NUMBERS[name]
+        if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
+            raise MountOptionError(f"mount option {name}={value!r}: must be from {low} to {high} ({unit})")
+        return {field: scale * int(value)}
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise MountOptionError(f"mount option {name}={value!r}: must be {' or '.join(_CHOICES[name])}")
+        return _CHOICES[name][value]
     if name in _FLAGS:
         raise MountOptionError(f"mount option {name!r} takes no value, but {value!r} was given")
     return _flag(name)
-
-
-def _number(name: str, value: str, low: int, high: int, unit: str) -> int:
-    if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
-        raise MountOptionError(f"mount option {name}={value!r}: must be from {low} to {high} ({unit})")
-    return int(value)
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise MountOptionError(f"mount option {name}={value!r}: must be {' or '.join(choices)}")
-    return value

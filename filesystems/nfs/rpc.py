@@ -36,10 +36,7 @@ _RECONNECT_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 
 
 class UnreachableError(OSError):
-    """A soft mount's patience is over.
-
-    The server has not answered, and may yet do what it was asked.
-    """
+    """A soft mount's patience is over; the server may yet do what it was asked."""
 
     def __init__(self, waited_s: float) -> None:
         super().__init__(errno.EIO, f"no answer from the NFS server within {waited_s:g} s")

@@ -139,20 +139,15 @@ _ERRNO: Final = {
 
 
 class NfsError(OSError):
-    """The server answered an operation with an error.
-
-    ``errno`` is what the caller of the file system sees.
-    """
+    """The server answered with an error; ``errno`` is what the file system's caller sees."""
 
     def __init__(self, status: int, operation: str) -> None:
         try:
             known = Status(status)
+            number = int(known) if known < 63 else _ERRNO.get(known, errno.EIO)
+            text = f"NFS4ERR_{known.name}"
         except ValueError:
-            super().__init__(errno.EIO, f"{operation}: NFS status {status}")
-            self.status: int = status
-            self.operation = operation
-            return
-        number = int(known) if known < 63 else _ERRNO.get(known, errno.EIO)
-        super().__init__(number, f"{operation}: NFS4ERR_{known.name}")
-        self.status = known
+            number, text = errno.EIO, f"NFS status {status}"
+        super().__init__(number, f"{operation}: {text}")
+        self.status = status
         self.operation = operation
