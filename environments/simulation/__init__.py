@@ -5,7 +5,6 @@ One seed gives one history, byte for byte.
 
 from environments.link_condition import LinkCondition, combine
 from environments.simulation.errors import DeadlockError, ForbiddenCallError, StallError
-from environments.simulation.process import Process
 from environments.simulation.trace import first_difference
 from environments.simulation.world import HARNESS, World
 
@@ -14,7 +13,6 @@ __all__ = [
     "DeadlockError",
     "ForbiddenCallError",
     "LinkCondition",
-    "Process",
     "StallError",
     "World",
     "combine",

@@ -35,7 +35,7 @@ SKEWED_MS: Final = 1.0
 RATE_MARGIN: Final = 0.001
 
 
-class Clock:
+class SimulatedClock:
     """One machine's idea of time. ``boot_s`` is its monotonic clock at virtual time 0."""
 
     def __init__(self, now_ns: Callable[[], int], changed: Callable[[], None], boot_s: float = 0.0) -> None:
@@ -103,7 +103,7 @@ class _Wrong:
     strobe_ms: float | None = None
 
 
-class Clocks(Part):
+class SimulatedClocks(Part):
     """The machines' clocks."""
 
     name = "clock"

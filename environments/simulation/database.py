@@ -24,7 +24,7 @@ import msgspec
 
 from environments.part import Fault
 from environments.postgresql.fault import DatabasePart, ServerFault
-from environments.simulation.process import Process
+from environments.simulation.process import SimulatedProcess
 from environments.simulation.world import World
 from harness.interface import Address, UsageError
 
@@ -109,7 +109,7 @@ class DatabaseServer:
         self._world = world
         self._chance: random.Random = world.random("database")
         self._clock = world.clock(NODE)
-        self._process: Process | None = None
+        self._process: SimulatedProcess | None = None
         self._severed: dict[str, tuple[float, float]] = {}
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.create_function("clock_ms", 0, lambda: round(self._clock.wall_s() * 1000))
@@ -215,7 +215,7 @@ class DatabaseServer:
         return Done(rows, count)
 
 
-class Database(DatabasePart):
+class SimulatedDatabase(DatabasePart):
     """The server as what can break; ``server`` is set where the test has one."""
 
     server: DatabaseServer | None = None

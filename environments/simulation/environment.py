@@ -23,14 +23,14 @@ import msgspec
 from environments.board import FaultBoard
 from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError
 from environments.simulation import database
-from environments.simulation.clock import Clocks
-from environments.simulation.database import Database, DatabaseServer
+from environments.simulation.clock import SimulatedClocks
+from environments.simulation.database import DatabaseServer, SimulatedDatabase
 from environments.simulation.errors import DeadlockError, StallError
-from environments.simulation.links import Links
+from environments.simulation.links import SimulatedLinks
 from environments.simulation.logs import NodeLogs
-from environments.simulation.parts import Disks, Processes
-from environments.simulation.process import Process
-from environments.simulation.stores import Stores
+from environments.simulation.parts import SimulatedDisks, SimulatedProcesses
+from environments.simulation.process import SimulatedProcess
+from environments.simulation.stores import SimulatedStores
 from environments.simulation.world import World
 from harness.interface import (
     Address,
@@ -53,7 +53,18 @@ DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""
 
 PRIMITIVES: Final = (
-    *(name for part in (Links, Processes, Disks, Clocks, Stores, Database) for name in part.primitives),
+    *(
+        name
+        for part in (
+            SimulatedLinks,
+            SimulatedProcesses,
+            SimulatedDisks,
+            SimulatedClocks,
+            SimulatedStores,
+            SimulatedDatabase,
+        )
+        for name in part.primitives
+    ),
     "kill",
     "stop",
     "destroy-data",
@@ -84,13 +95,13 @@ class SimulationEnvironment:
         self._nodes: dict[str, NodePlan] = {}
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._disks: dict[str, Disk] = {}
-        self._stores = Stores()
-        self._database = Database()
+        self._stores = SimulatedStores()
+        self._database = SimulatedDatabase()
         self._chances: dict[str, random.Random] = {}
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, SimulatedProcess] = {}
         self._lives: dict[str, int] = {}
         self._statuses: dict[str, Callable[[], Status]] = {}
-        self._links: Links
+        self._links: SimulatedLinks
         self._board = FaultBoard(())
 
     def supports(self) -> Mapping[str, str]:
@@ -158,13 +169,13 @@ class SimulationEnvironment:
             raise UsageError(f"a node cannot be named {both[0]}: that is what the clients' side is called")
         assert isinstance(system, InProcess), "brokers that are programs of their own"
         self._system = self._in_process = system
-        self._links = Links(world)
+        self._links = SimulatedLinks(world)
         self._board = FaultBoard(
             (
                 self._links,
-                Processes(self._processes),
-                Disks(self._disks, self._processes, self._chances),
-                Clocks(world),
+                SimulatedProcesses(self._processes),
+                SimulatedDisks(self._disks, self._processes, self._chances),
+                SimulatedClocks(world),
                 self._stores,
                 self._database,
             ),

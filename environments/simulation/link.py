@@ -11,7 +11,7 @@ from harness.interface import Link
 
 if TYPE_CHECKING:
     from environments.simulation.scheduler import Scheduler
-    from environments.simulation.stream import Connection
+    from environments.simulation.stream import SimulatedConnection
 
 LATENCY_NS: Final = 80_000
 SPREAD_NS: Final = 120_000
@@ -36,7 +36,7 @@ class Way:
         local = link.source == link.target
         self.link = link
         self.condition = CLEAR
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[SimulatedConnection, None] = {}
         self._latency_ns = LATENCY_NS // 8 if local else LATENCY_NS
         self._spread_ns = SPREAD_NS // 8 if local else SPREAD_NS
         self._scheduler = scheduler

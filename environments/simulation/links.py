@@ -35,7 +35,7 @@ PATIENCE_S: Final = 0.5
 """A packet that has not arrived after so long is called lost."""
 
 
-class Links(Part):
+class SimulatedLinks(Part):
     """The directed links between nodes, and from client zones."""
 
     primitives = (*LINK_PRIMITIVES, *DATAGRAM_PRIMITIVES)

@@ -23,7 +23,7 @@ from environments.simulation.tasks import SimulatedFuture, SimulatedTask
 from environments.simulation.trace import TIMER
 
 if TYPE_CHECKING:
-    from environments.simulation.clock import Clock
+    from environments.simulation.clock import SimulatedClock
     from environments.simulation.network import Network
     from environments.simulation.scheduler import Scheduler
     from environments.simulation.stream import StreamTransport
@@ -59,7 +59,7 @@ class NodeLoop(asyncio.BaseEventLoop):
     _ready: deque[Any]  # of handles; the stock loop's own, which the type stubs do not tell
     _timer_cancelled_count: int
 
-    def __init__(self, node: str, scheduler: Scheduler, clock: Clock, network: Network) -> None:
+    def __init__(self, node: str, scheduler: Scheduler, clock: SimulatedClock, network: Network) -> None:
         super().__init__()
         self.node = node
         self.scheduler = scheduler

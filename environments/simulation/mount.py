@@ -14,7 +14,7 @@ from environments.simulation.filestore import ExpiredError, Lock, StoredFile
 from environments.simulation.kernel import Kernel
 
 
-class Mount(Kernel):
+class SimulatedMount(Kernel):
     """A mounted directory."""
 
     async def list(self, directory: str) -> builtins.list[str]:
@@ -205,7 +205,7 @@ class MountedFile:
 
     __slots__ = ("_end", "_generation", "_mount", "_path", "_stored", "_unwritten")
 
-    def __init__(self, mount: Mount, path: str, stored: StoredFile, generation: int) -> None:
+    def __init__(self, mount: SimulatedMount, path: str, stored: StoredFile, generation: int) -> None:
         self._mount = mount
         self._path = path
         self._stored = stored
@@ -247,7 +247,7 @@ class MountedLock:
 
     __slots__ = ("_lock", "_mount")
 
-    def __init__(self, mount: Mount, lock: Lock) -> None:
+    def __init__(self, mount: SimulatedMount, lock: Lock) -> None:
         self._mount = mount
         self._lock = lock
 

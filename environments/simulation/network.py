@@ -26,8 +26,8 @@ from environments.link_condition import LinkCondition
 from environments.simulation.datagram import DatagramNetwork
 from environments.simulation.link import Way
 from environments.simulation.listener import Listener
-from environments.simulation.pipe import PATIENCE_NS, Mark, Pipe
-from environments.simulation.stream import Connection, StreamTransport
+from environments.simulation.pipe import PATIENCE_NS, ControlSegment, SimulatedPipe
+from environments.simulation.stream import SimulatedConnection, StreamTransport
 from harness.interface import Link
 
 if TYPE_CHECKING:
@@ -101,11 +101,11 @@ class Network:
         forward, backward = self.way(source, node), self.way(node, source)
         out = self._pipe(forward, backward, f"from {own[0]}:{own[1]}", f"{node}:{port}")
         back = self._pipe(backward, forward, f"from {node}:{port}", f"{own[0]}:{own[1]}")
-        connection = Connection(out, back)
+        connection = SimulatedConnection(out, back)
         client = connection.client = StreamTransport(loop, connection, out, back, (own, there))
         client.established = loop.create_future()
         out.deliver = _Door(self, connection, own, there).arrive
-        out.send(Mark.SYN)
+        out.send(ControlSegment.SYN)
         timer = loop.call_later(CONNECT_PATIENCE_S, client.time_out)
         try:
             await client.established
@@ -120,8 +120,8 @@ class Network:
         await loop.turn()
         return client, protocol
 
-    def _pipe(self, way: Way, back: Way, name: str, node: str) -> Pipe:
-        return Pipe(way, back, name, node, self._scheduler, self._trace, self._chance)
+    def _pipe(self, way: Way, back: Way, name: str, node: str) -> SimulatedPipe:
+        return SimulatedPipe(way, back, name, node, self._scheduler, self._trace, self._chance)
 
     def listen(
         self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: Any, port: int
@@ -220,7 +220,11 @@ class _Door:
     """Where a connection attempt arrives: the kernel of the target looks for a listener."""
 
     def __init__(
-        self, network: Network, connection: Connection, client: tuple[str, int], server: tuple[str, int]
+        self,
+        network: Network,
+        connection: SimulatedConnection,
+        client: tuple[str, int],
+        server: tuple[str, int],
     ) -> None:
         self._network = network
         self._connection = connection
@@ -236,12 +240,12 @@ class _Door:
 
     def tried_again(self) -> None:
         """The machine is on; the attempt has not been given up, or its end arrives too."""
-        self.arrive(Mark.SYN)
+        self.arrive(ControlSegment.SYN)
 
-    def arrive(self, item: bytes | Mark) -> None:
+    def arrive(self, item: bytes | ControlSegment) -> None:
         """A SYN, or the end of an attempt that was given up before it was answered."""
         connection, network = self._connection, self._network
-        if item is not Mark.SYN:
+        if item is not ControlSegment.SYN:
             connection.end()
             return
         if not network.answers(self.node):
@@ -249,12 +253,12 @@ class _Door:
             return
         forward, backward = connection.forward, connection.backward
         if forward.way.condition.reset or backward.way.condition.reset:
-            backward.send(Mark.RST)
+            backward.send(ControlSegment.RST)
             return
         listener = network.listener(*self._names[0])
         if listener is None:
-            backward.send(Mark.REFUSED)
+            backward.send(ControlSegment.REFUSED)
             return
         connection.server = StreamTransport(listener.get_loop(), connection, backward, forward, self._names)
-        backward.send(Mark.SYN_ACK)
+        backward.send(ControlSegment.SYN_ACK)
         listener.accept(connection.server)

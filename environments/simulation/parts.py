@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from environments.disk_condition import DISK_LEASES, DiskPart
 from environments.part import Fault, Part
-from environments.simulation.process import Process
+from environments.simulation.process import SimulatedProcess
 from harness.interface import Disk, DiskCondition, InfrastructureError
 
 
-class Processes(Part):
+class SimulatedProcesses(Part):
     """The brokers' processes by node, the latest of each."""
 
     primitives = ("pause",)
 
-    def __init__(self, processes: Mapping[str, Process]) -> None:
+    def __init__(self, processes: Mapping[str, SimulatedProcess]) -> None:
         self._processes = processes
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
@@ -37,13 +37,13 @@ class Processes(Part):
         return "gone" if process is None else process.state
 
 
-class Disks(DiskPart):
+class SimulatedDisks(DiskPart):
     """The disks by node; ``chances`` decide what a node's disk loses."""
 
     def __init__(
         self,
         disks: Mapping[str, Disk],
-        processes: Mapping[str, Process],
+        processes: Mapping[str, SimulatedProcess],
         chances: Mapping[str, random.Random],
     ) -> None:
         self._disks = disks

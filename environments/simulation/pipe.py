@@ -35,7 +35,7 @@ A stream keeps no boundaries, and who relies on them must be found.
 """
 
 
-class Mark(enum.Enum):
+class ControlSegment(enum.Enum):
     """What travels on a pipe besides bytes."""
 
     SYN = "connects"
@@ -45,7 +45,7 @@ class Mark(enum.Enum):
     RST = "resets"
 
 
-class Pipe:
+class SimulatedPipe:
     """From ``source``'s kernel to another over one `Way`; ``back`` carries the acknowledgements."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Pipe:
         self.node = node
         self.source: StreamTransport | None = None
         """The socket that sends."""
-        self.deliver: Callable[[bytes | Mark], None]
+        self.deliver: Callable[[bytes | ControlSegment], None]
         """What the kernel at the end does with the next of the stream."""
         self.used = 0
         """Bytes of the window that are taken."""
@@ -72,14 +72,14 @@ class Pipe:
         self._trace = trace
         self._label = trace.label(node, BYTES, name)
         self._draw = chance.random
-        self._queue: deque[tuple[int, bytes | Mark]] = deque()
+        self._queue: deque[tuple[int, bytes | ControlSegment]] = deque()
         self._last_ns = 0
         self._planned = False
         self._held_since_ns: int | None = None
         self._credit = 0
         self._credit_planned = False
 
-    def send(self, item: bytes | Mark) -> None:
+    def send(self, item: bytes | ControlSegment) -> None:
         """What leaves the sender's kernel now; bytes must have been counted in ``used``."""
         size = len(item) if type(item) is bytes else 0
         if size > 1 and self._draw() < SPLIT_CHANCE:
@@ -89,7 +89,7 @@ class Pipe:
         else:
             self._put(item, size)
 
-    def _put(self, item: bytes | Mark, size: int) -> None:
+    def _put(self, item: bytes | ControlSegment, size: int) -> None:
         due = self.way.arrival_ns(size)
         if due < self._last_ns:
             due = self._last_ns

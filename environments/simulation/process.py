@@ -22,7 +22,7 @@ KILLED: Final = -9
 """The exit status of who was killed, as subprocess has it."""
 
 
-class Process:
+class SimulatedProcess:
     """One incarnation of a node. ``exited`` is done, on the harness' loop, with the exit status."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Process:
         name: str,
         loop: NodeLoop,
         exited: asyncio.Future[int],
-        on_exit: Callable[[Process], object] | None,
+        on_exit: Callable[[SimulatedProcess], object] | None,
     ) -> None:
         self.name = name
         self.loop = loop

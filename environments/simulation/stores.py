@@ -8,14 +8,14 @@ from typing import Any
 
 from environments.part import Fault, Part
 from environments.simulation.filestore import FileServer
-from environments.simulation.mount import Mount
-from environments.simulation.process import Process
+from environments.simulation.mount import SimulatedMount
+from environments.simulation.process import SimulatedProcess
 from environments.simulation.world import World
 from filesystems.nfs.options import MountOptionError, parse
 from harness.interface import NodePlan, UsageError
 
 
-class Stores(Part):
+class SimulatedStores(Part):
     """Empty where no node shares a directory."""
 
     name = "store"
@@ -23,10 +23,10 @@ class Stores(Part):
 
     def __init__(self) -> None:
         self._servers: dict[str, FileServer] = {}
-        self._mounts: dict[str, Mount] = {}
+        self._mounts: dict[str, SimulatedMount] = {}
         self._shared: dict[str, str] = {}
 
-    def mount(self, world: World, node: NodePlan) -> Mount | None:
+    def mount(self, world: World, node: NodePlan) -> SimulatedMount | None:
         """The node's view of its shared directory, if any. UsageError for wrong mount options."""
         plan = node.store
         if plan is None:
@@ -45,24 +45,24 @@ class Stores(Part):
                 lease_s=plan.lease_ms / 1000,
                 grace_s=plan.grace_ms / 1000,
             )
-        mount = self._mounts[node.name] = Mount(
+        mount = self._mounts[node.name] = SimulatedMount(
             server, node.name, options, world.random(f"mount:{node.name}"), (plan.uid, plan.gid)
         )
         self._shared[node.name] = plan.name
         return mount
 
-    def of(self, node: str) -> Mount | None:
+    def of(self, node: str) -> SimulatedMount | None:
         """What its broker is given."""
         return self._mounts.get(node)
 
-    def boot(self, node: str, chance: random.Random) -> Callable[[Process], None] | None:
+    def boot(self, node: str, chance: random.Random) -> Callable[[SimulatedProcess], None] | None:
         """A process begins; what its kernel does when that ends by itself, if there is anything."""
         mount = self._mounts.get(node)
         if mount is None:
             return None
         number = mount.boot()
 
-        def ended(_: Process) -> None:
+        def ended(_: SimulatedProcess) -> None:
             if mount.process == number:  # else it was killed, and that is done already
                 mount.process_ended(chance)
 

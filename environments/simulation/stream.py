@@ -19,7 +19,7 @@ from asyncio import events, transports
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from environments.simulation.pipe import WINDOW_BYTES, Mark, Pipe
+from environments.simulation.pipe import WINDOW_BYTES, ControlSegment, SimulatedPipe
 
 if TYPE_CHECKING:
     from environments.simulation.loop import NodeLoop
@@ -34,10 +34,10 @@ def _nobody(_: bytes) -> None:
     raise AssertionError("bytes were read for a transport that has no protocol")
 
 
-class Connection:
+class SimulatedConnection:
     """Two pipes and, at their ends, the sockets; that of the server once it has accepted."""
 
-    def __init__(self, forward: Pipe, backward: Pipe) -> None:
+    def __init__(self, forward: SimulatedPipe, backward: SimulatedPipe) -> None:
         self.forward = forward
         self.backward = backward
         self.client: StreamTransport | None = None
@@ -51,7 +51,7 @@ class Connection:
             pipe.drop()
         for end in (self.client, self.server):
             if end is not None:
-                end.arrive(Mark.RST)
+                end.arrive(ControlSegment.RST)
         self.end()
 
     def end(self) -> None:
@@ -61,7 +61,7 @@ class Connection:
 
 
 class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa: SLF001 - as asyncio's own transports
-    """One end of a `Connection`: the socket from the SYN on, and the transport of a protocol."""
+    """One end of a connection: the socket from the SYN on, and the transport of a protocol."""
 
     _maybe_pause_protocol: Callable[[], None]
     _maybe_resume_protocol: Callable[[], None]
@@ -69,9 +69,9 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
     def __init__(
         self,
         loop: NodeLoop,
-        connection: Connection,
-        out: Pipe,
-        incoming: Pipe,
+        connection: SimulatedConnection,
+        out: SimulatedPipe,
+        incoming: SimulatedPipe,
         names: tuple[tuple[str, int], tuple[str, int]],
     ) -> None:
         super().__init__({"sockname": names[0], "peername": names[1]}, loop)
@@ -88,7 +88,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         # the kernel's half
         self._segments: list[bytes] = []
         self._arrived: list[bytes] = []
-        self._ended: Mark | None = None  # FIN or RST, behind what has arrived
+        self._ended: ControlSegment | None = None  # FIN or RST, behind what has arrived
         self._socket_closed = False
         self._reset = False
         self._error = _error(errno.ECONNRESET)
@@ -116,7 +116,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         """Whether bytes wait for the window."""
         return bool(self._buffer)
 
-    def arrive(self, item: bytes | Mark) -> None:
+    def arrive(self, item: bytes | ControlSegment) -> None:
         """Take the next of the stream from the network, whatever the process does."""
         if self._socket_closed or self._vanished:
             self._answer_the_late(item)
@@ -130,47 +130,47 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         else:
             self._end(item)  # type: ignore[arg-type]
 
-    def _end(self, how: Mark) -> None:
+    def _end(self, how: ControlSegment) -> None:
         """The stream ends behind what has arrived, or breaks off."""
-        if self._ended is not Mark.RST:
+        if self._ended is not ControlSegment.RST:
             self._ended = how
-            if how is Mark.RST:
+            if how is ControlSegment.RST:
                 self._reset = True
                 if self._buffer:
                     self.window_opened()  # a writer learns of it too
             self._wake_reader()
 
-    def _answered(self, established: asyncio.Future[None], item: Mark) -> None:
+    def _answered(self, established: asyncio.Future[None], item: ControlSegment) -> None:
         """The other side has answered an attempt to connect."""
-        if item is Mark.SYN_ACK:
+        if item is ControlSegment.SYN_ACK:
             established.set_result(None)
         else:
-            refused = item is Mark.REFUSED
+            refused = item is ControlSegment.REFUSED
             established.set_exception(_error(errno.ECONNREFUSED if refused else errno.ECONNRESET))
 
     def give_up(self) -> None:
         """Nobody has answered for too long: it is over, and the other side is not told."""
         self.time_out()
         self._connection.end()
-        if self._ended is not Mark.RST:
+        if self._ended is not ControlSegment.RST:
             self._error = _error(errno.ETIMEDOUT)
-            self._end(Mark.RST)
+            self._end(ControlSegment.RST)
 
     def time_out(self) -> None:
         """The kernel gives up an attempt to connect."""
         if self.established is not None and not self.established.done():
             self.established.set_exception(_error(errno.ETIMEDOUT))
 
-    def _answer_the_late(self, item: bytes | Mark) -> None:
+    def _answer_the_late(self, item: bytes | ControlSegment) -> None:
         """A reset for what arrives at a closed socket; silence from a machine that is off."""
-        if item is Mark.RST or item is Mark.REFUSED:
+        if item is ControlSegment.RST or item is ControlSegment.REFUSED:
             self._reset = True
             self._connection.end()
         elif self._reset:
             pass
         elif self._vanished and not self._loop.network.answers(self._loop.node):
             self._loop.network.unanswered(self)
-        elif item is not Mark.FIN:
+        elif item is not ControlSegment.FIN:
             self.send_reset()
         else:
             self._connection.end()
@@ -189,7 +189,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         """Tell the other side that there is nobody."""
         if not self._reset:
             self._reset = True
-            self._out.send(Mark.RST)
+            self._out.send(ControlSegment.RST)
 
     def flush(self) -> None:
         """What was written in one step leaves as one segment."""
@@ -212,7 +212,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             if self._arrived:
                 self.send_reset()
             elif not self._eof_asked or self._buffer:
-                self._out.send(Mark.FIN)
+                self._out.send(ControlSegment.FIN)
         if self._ended is not None:
             self._connection.end()
         self._arrived.clear()
@@ -249,7 +249,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
 
     def _read(self) -> None:
         self._read_planned = False
-        if self._conn_lost or self._paused or (self._closing and self._ended is not Mark.RST):
+        if self._conn_lost or self._paused or (self._closing and self._ended is not ControlSegment.RST):
             return
         arrived = self._arrived
         if arrived and not self._closing:
@@ -259,9 +259,9 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._hand_over(data)
             if self._ended is not None:
                 self._wake_reader()
-        elif self._ended is Mark.RST:
+        elif self._ended is ControlSegment.RST:
             self._lose(self._error)
-        elif self._ended is Mark.FIN and not self._eof_seen:
+        elif self._ended is ControlSegment.FIN and not self._eof_seen:
             self._eof_seen = True
             self._end_of_stream()
 
@@ -384,7 +384,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
     def _send_fin(self) -> None:
         self.flush()
         if not self._reset:
-            self._out.send(Mark.FIN)
+            self._out.send(ControlSegment.FIN)
 
     def can_write_eof(self) -> bool:
         """TCP can."""

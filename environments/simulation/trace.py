@@ -16,7 +16,7 @@ DATAGRAM: Final = "receives datagram"
 TIMER: Final = "timer"
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """One thing that happened: ``what`` at ``node``, ``detail`` on it.
 
     ``size`` and ``checksum`` of the bytes if there were any.
@@ -43,7 +43,7 @@ class Trace:
 
     def __init__(self, *, recording: bool = False) -> None:
         self.recording = recording
-        self.events: list[Event] = []
+        self.events: list[TraceEvent] = []
         self.count = 0
         self._digest = 0
         self._labels: dict[int, tuple[str, str, str]] = {}
@@ -71,13 +71,13 @@ class Trace:
         self._digest = hash((self._digest, at_ns, label, checksum))
         self.count += 1
         if self.recording:
-            self.events.append(Event(at_ns, *self._labels[label], len(data), checksum))
+            self.events.append(TraceEvent(at_ns, *self._labels[label], len(data), checksum))
 
     def record(self, at_ns: int, node: str, what: str, detail: str = "", data: bytes = b"") -> None:
         """Take an event into the digest that has no label yet."""
         self.mark(at_ns, self.label(node, what, detail), data)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: TraceEvent) -> None:
         """Take an event of another process' trace: the digest becomes what it was there."""
         label = self.label(event.node, event.what, event.detail)
         self._digest = hash((self._digest, event.at_ns, label, event.checksum))

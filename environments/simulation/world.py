@@ -30,12 +30,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from environments.simulation.clock import Clock
+from environments.simulation.clock import SimulatedClock
 from environments.simulation.graveyard import Graveyard
 from environments.simulation.guards import Guards
 from environments.simulation.loop import NodeLoop
 from environments.simulation.network import Network
-from environments.simulation.process import Process, exit_status
+from environments.simulation.process import SimulatedProcess, exit_status
 from environments.simulation.scheduler import Scheduler
 from environments.simulation.tasks import describe, sorted_tasks
 from environments.simulation.trace import Trace
@@ -63,8 +63,8 @@ class World:
         self.scheduler = Scheduler(self.random("scheduler"), self.trace, stall_steps)
         self.scheduler.on_system_exit = self._system_exit
         self.network = Network(self.scheduler, self.trace, self.random("network"))
-        self._clocks: dict[str, Clock] = {}
-        self._processes: dict[str, Process] = {}
+        self._clocks: dict[str, SimulatedClock] = {}
+        self._processes: dict[str, SimulatedProcess] = {}
         self._generators: dict[int, NodeLoop] = {}
         self._ran = False
         self.harness = self._loop(HARNESS)
@@ -87,17 +87,17 @@ class World:
         """A stream of chance for one purpose ("disk:a1"), which other purposes do not change."""
         return random.Random(f"{self.seed}/{purpose}")
 
-    def clock(self, name: str) -> Clock:
+    def clock(self, name: str) -> SimulatedClock:
         """A machine's clocks, which outlive its process; the harness' show virtual time alone."""
         clock = self._clocks.get(name)
         if clock is None:
             boot_s = 0 if name == HARNESS else self.random(f"clock:{name}").randrange(BOOT_S_MAX)
-            clock = self._clocks[name] = Clock(
+            clock = self._clocks[name] = SimulatedClock(
                 lambda: self.scheduler.now_ns, lambda: self._replan(name), boot_s
             )
         return clock
 
-    def process(self, name: str) -> Process | None:
+    def process(self, name: str) -> SimulatedProcess | None:
         """The latest process of a node, running or not."""
         return self._processes.get(name)
 
@@ -105,8 +105,8 @@ class World:
         self,
         name: str,
         main: Callable[[], Coroutine[Any, Any, Any]],
-        on_exit: Callable[[Process], object] | None = None,
-    ) -> Process:
+        on_exit: Callable[[SimulatedProcess], object] | None = None,
+    ) -> SimulatedProcess:
         """Start a process on the machine ``name``.
 
         It lives until ``main`` returns (its exit status, if that is an int) or raises (1).
@@ -119,7 +119,9 @@ class World:
             raise ValueError(f"a process already runs on node {name!r}")
         self.trace.record(self.now_ns, name, "spawned")
         loop = self._loop(name)
-        process = self._processes[name] = Process(self, name, loop, self.harness.create_future(), on_exit)
+        process = self._processes[name] = SimulatedProcess(
+            self, name, loop, self.harness.create_future(), on_exit
+        )
         process.start(main)
         self.network.machine_started(name)
         return process

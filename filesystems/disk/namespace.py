@@ -24,7 +24,7 @@ from filesystems.fuse.kernel import Attributes
 _RENAME_NOREPLACE: Final = 1
 
 
-class Namespace:
+class DiskNamespace:
     """Answers requests about names in ``behind``; all raise OSError with what the caller sees."""
 
     def __init__(self, behind: Path, inodes: Inodes, state: DiskState) -> None:

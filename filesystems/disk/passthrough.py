@@ -20,13 +20,13 @@ from typing import Final
 from filesystems.disk.condition import DiskState
 from filesystems.disk.damage import Damages
 from filesystems.disk.inodes import Inode, Inodes, status_of
-from filesystems.disk.namespace import Namespace
+from filesystems.disk.namespace import DiskNamespace
 from filesystems.disk.unsynced import Unsynced
 from filesystems.fuse import kernel
 from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Directories
 from filesystems.fuse.dispatch import Dispatch
-from filesystems.fuse.session import Session
+from filesystems.fuse.session import FuseSession
 
 _WANTED: Final = kernel.WANTED & ~(kernel.POSIX_LOCKS | kernel.FLOCK_LOCKS)
 
@@ -43,11 +43,11 @@ class Passthrough:
         self.damages = Damages(behind, chance)
         self._chance = chance
         self._inodes = Inodes(behind)
-        self._namespace = Namespace(behind, self._inodes, self.state)
+        self._namespace = DiskNamespace(behind, self._inodes, self.state)
         self.serve = Dispatch(
             self,
             self._namespace,
-            Session(self._inodes.forget, wanted=_WANTED),
+            FuseSession(self._inodes.forget, wanted=_WANTED),
             Directories(self._namespace.listed),
         ).serve
         """Answers one request."""

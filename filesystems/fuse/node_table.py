@@ -14,7 +14,7 @@ ROOT: Final = 1
 """The number of the directory that is mounted."""
 
 
-class Known(Protocol):
+class TableNode(Protocol):
     """A file found again by ``key``; ``lookups`` is how often the kernel has its number."""
 
     number: int
@@ -31,7 +31,7 @@ class Known(Protocol):
         ...
 
 
-K = TypeVar("K", bound=Known)
+K = TypeVar("K", bound=TableNode)
 
 
 class NodeTable(Generic[K]):

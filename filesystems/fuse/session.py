@@ -14,7 +14,7 @@ _BACKGROUND: Final = 64
 """Requests that nobody waits for, under way at once."""
 
 
-class Session:
+class FuseSession:
     """One mount's. ``forget(number, lookups)`` is told of what the kernel forgets.
 
     ``write_bytes`` is the largest write that may come.

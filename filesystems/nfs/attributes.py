@@ -45,11 +45,11 @@ FORMATS: Final = {
 NOBODY: Final = 65534
 
 
-def _time(reader: xdr.Reader) -> tuple[int, int]:
+def _time(reader: xdr.XdrReader) -> tuple[int, int]:
     return reader.u64(), reader.u32()
 
 
-def _owner(reader: xdr.Reader) -> int:
+def _owner(reader: xdr.XdrReader) -> int:
     return _number(reader.opaque())
 
 
@@ -65,24 +65,24 @@ def _number(owner: bytes) -> int:
         return NOBODY
 
 
-_DECODERS: Final[dict[int, Callable[[xdr.Reader], Any]]] = {
-    **dict.fromkeys((TYPE, LEASE_TIME, MAXNAME, MODE, NUMLINKS), xdr.Reader.u32),
+_DECODERS: Final[dict[int, Callable[[xdr.XdrReader], Any]]] = {
+    **dict.fromkeys((TYPE, LEASE_TIME, MAXNAME, MODE, NUMLINKS), xdr.XdrReader.u32),
     **dict.fromkeys(
         (
             SIZE, FILEID, FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXREAD, MAXWRITE,
             SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SPACE_USED,
         ),
-        xdr.Reader.u64,
+        xdr.XdrReader.u64,
     ),
     **dict.fromkeys((OWNER, OWNER_GROUP), _owner),
     **dict.fromkeys((TIME_ACCESS, TIME_METADATA, TIME_MODIFY), _time),
 }  # fmt: skip
 
 
-def decode(reader: xdr.Reader) -> dict[int, Any]:
+def decode(reader: xdr.XdrReader) -> dict[int, Any]:
     """A fattr4: attribute number -> value. Raises XdrError for one that nobody asked for."""
     bits = reader.bits()
-    values = xdr.Reader(reader.opaque())
+    values = xdr.XdrReader(reader.opaque())
     found = {}
     for bit in bits:
         if bit not in _DECODERS:
@@ -91,7 +91,7 @@ def decode(reader: xdr.Reader) -> dict[int, Any]:
     return found
 
 
-def of_file(reader: xdr.Reader) -> Attributes:
+def of_file(reader: xdr.XdrReader) -> Attributes:
     """The answer to OF_A_FILE. What a server does not support gets the value that does no harm."""
     found = decode(reader)
     size = found.get(SIZE, 0)

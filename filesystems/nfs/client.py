@@ -24,7 +24,7 @@ from filesystems.nfs import attributes, rpc
 from filesystems.nfs import operations as ops
 from filesystems.nfs.operations import NfsOperation
 from filesystems.nfs.options import MountOptions
-from filesystems.nfs.status import LATER, STATE_GONE, NfsError, Status
+from filesystems.nfs.status import LATER, STATE_GONE, NfsError, NfsStatus
 
 T = TypeVar("T")
 
@@ -167,9 +167,9 @@ class NfsClient:
 
     async def _recover(self, status: int) -> None:
         while True:
-            restarted = status in (Status.STALE_CLIENTID, Status.STALE_STATEID)
+            restarted = status in (NfsStatus.STALE_CLIENTID, NfsStatus.STALE_STATEID)
             try:
-                if not restarted and status != Status.EXPIRED:
+                if not restarted and status != NfsStatus.EXPIRED:
                     try:
                         await self._renew_once()
                     except NfsError as error:
@@ -179,7 +179,7 @@ class NfsClient:
                 self._tell(
                     "the server was restarted: reclaiming what was open and locked"
                     if restarted
-                    else f"the lease was lost (NFS4ERR_{Status(status).name}): locks are gone, files "
+                    else f"the lease was lost (NFS4ERR_{NfsStatus(status).name}): locks are gone, files "
                     "are opened anew"
                 )
                 if not restarted:
@@ -215,10 +215,10 @@ class NfsClient:
             try:
                 await self._renew_once()
             except NfsError as error:
-                if error.status not in (*STATE_GONE, Status.CB_PATH_DOWN):
+                if error.status not in (*STATE_GONE, NfsStatus.CB_PATH_DOWN):
                     self._tell(f"renewing the lease failed: {error}")
                 elif (
-                    error.status != Status.CB_PATH_DOWN
+                    error.status != NfsStatus.CB_PATH_DOWN
                 ):  # which renews too: only delegations need a way back
                     with contextlib.suppress(OSError):
                         await self.recover(life, error.status, hard=True)

@@ -13,13 +13,13 @@ from filesystems.nfs import attributes, rpc
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import FileState
-from filesystems.nfs.nodes import Node, Unsynced
+from filesystems.nfs.nodes import NfsNode, Uncommitted
 from filesystems.nfs.open_files import OpenFiles
 
 _UNSYNCED_BYTES_MAX: Final = 16 << 20
 
 
-class Data:
+class FileContent:
     """The content of files. All methods raise OSError."""
 
     def __init__(self, client: NfsClient, files: OpenFiles) -> None:
@@ -29,7 +29,7 @@ class Data:
         self._fresh_sizes = client.options.attribute_cache_s == 0.0
 
     async def read(
-        self, identity: bytes, opened: tuple[Node, FileState], process: int | None, offset: int, size: int
+        self, identity: bytes, opened: tuple[NfsNode, FileState], process: int | None, offset: int, size: int
     ) -> bytes:
         """``size`` bytes, fewer only at the end of the file."""
         node, state = opened
@@ -51,7 +51,7 @@ class Data:
     async def write(
         self,
         identity: bytes,
-        opened: tuple[Node, FileState],
+        opened: tuple[NfsNode, FileState],
         process: int | None,
         offset: int,
         data: bytes,
@@ -79,13 +79,13 @@ class Data:
                 identity, node, state, lambda: state.stateid_for(process), offset + done, piece, self._stable
             )
             if stable != ops.FILE_SYNC:
-                node.unsynced.append(Unsynced(offset + done, piece[:taken], verifier))
+                node.unsynced.append(Uncommitted(offset + done, piece[:taken], verifier))
             done += taken
         if sum(len(entry.data) for entry in node.unsynced) > _UNSYNCED_BYTES_MAX:
             await self.sync(identity, node)
         return done
 
-    async def sync(self, identity: bytes, node: Node) -> None:
+    async def sync(self, identity: bytes, node: NfsNode) -> None:
         """Return when all that was written to the file through this mount is on the server's disk.
 
         If the server was restarted since it took some of it, that is sent again. Raises OSError,
@@ -104,7 +104,7 @@ class Data:
                 node.unsynced[:0] = entries
                 raise
 
-    async def _again(self, identity: bytes, node: Node, entry: Unsynced) -> None:
+    async def _again(self, identity: bytes, node: NfsNode, entry: Uncommitted) -> None:
         state = node.state
         done = 0
         while done < len(entry.data):
@@ -122,7 +122,7 @@ class Data:
     async def _write(
         self,
         identity: bytes,
-        node: Node,
+        node: NfsNode,
         state: FileState | None,
         stateid: Callable[[], bytes],
         offset: int,

@@ -31,7 +31,7 @@ class StateLostError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class LockRange:
     """Bytes under a lock, from ``start`` to ``end`` (both included; ops.TO_THE_END has no end)."""
 
     start: int
@@ -61,11 +61,11 @@ class LockHolder:
     stateid: bytes | None = None
     client: int = 0  # who we were to the server when it gave the stateid
     seqid: int = 0
-    ranges: list[Range] = field(default_factory=list)
+    ranges: list[LockRange] = field(default_factory=list)
     lost: bool = False
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def replace(self, new: Range, *, held: bool) -> None:
+    def replace(self, new: LockRange, *, held: bool) -> None:
         """Record that ``new`` is held in its kind, or not, over what overlaps, as POSIX says."""
         kept = []
         for old in self.ranges:
@@ -73,9 +73,9 @@ class LockHolder:
                 kept.append(old)
                 continue
             if old.start < new.start:
-                kept.append(Range(old.start, new.start - 1, old.kind))
+                kept.append(LockRange(old.start, new.start - 1, old.kind))
             if old.end > new.end:
-                kept.append(Range(new.end + 1, old.end, old.kind))
+                kept.append(LockRange(new.end + 1, old.end, old.kind))
         self.ranges = sorted([*kept, new] if held else kept, key=lambda piece: piece.start)
 
 

@@ -16,14 +16,14 @@ from filesystems.fuse import kernel
 from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Directories
 from filesystems.fuse.dispatch import Dispatch
-from filesystems.fuse.session import Session
+from filesystems.fuse.session import FuseSession
 from filesystems.nfs import attributes
 from filesystems.nfs.client import NfsClient
-from filesystems.nfs.data import Data
+from filesystems.nfs.data import FileContent
 from filesystems.nfs.files import FLOCK, POSIX, READ, WRITE, FileState
 from filesystems.nfs.locking import Locking
-from filesystems.nfs.namespace import Namespace
-from filesystems.nfs.nodes import Node, Nodes
+from filesystems.nfs.namespace import NfsNamespace
+from filesystems.nfs.nodes import NfsNode, NfsNodes
 from filesystems.nfs.open_files import OpenFiles
 
 _ACCESS: Final = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE}
@@ -34,12 +34,12 @@ class FileSystem:
 
     def __init__(self, client: NfsClient, root: bytes, tell: Callable[[str], None]) -> None:
         self._client = client
-        self._nodes = Nodes(root)
+        self._nodes = NfsNodes(root)
         self._files = OpenFiles(client, self._nodes, tell)
-        self._namespace = Namespace(client, self._nodes, self._files)
-        self._data = Data(client, self._files)
+        self._namespace = NfsNamespace(client, self._nodes, self._files)
+        self._data = FileContent(client, self._files)
         self._locking = Locking(self._files)
-        self._handles: dict[int, tuple[Node, FileState]] = {}
+        self._handles: dict[int, tuple[NfsNode, FileState]] = {}
         self._lockers: dict[int, dict[int, None]] = {}
         self._numbers = itertools.count(1)
         self._lookup_s = client.options.lookup_cache_s
@@ -47,7 +47,7 @@ class FileSystem:
         self.serve = Dispatch(
             self,
             self._namespace,
-            Session(self._nodes.forget, wanted=kernel.WANTED, write_bytes=client.transfer_bytes),
+            FuseSession(self._nodes.forget, wanted=kernel.WANTED, write_bytes=client.transfer_bytes),
             Directories(self._namespace.listed),
         ).serve
         """Answers one request."""
@@ -62,7 +62,7 @@ class FileSystem:
     def _who(self, request: FuseRequest) -> bytes:
         return self._client.identity(request.uid, request.gid)
 
-    def _opened(self, node: Node) -> bytes:
+    def _opened(self, node: NfsNode) -> bytes:
         assert node.state is not None, "it was opened just now"
         number = next(self._numbers)
         self._handles[number] = (node, node.state)

@@ -16,13 +16,13 @@ from typing import Final
 from filesystems.fuse import kernel
 from filesystems.fuse.connection import FuseRequest
 from filesystems.nfs import operations as ops
-from filesystems.nfs.files import FLOCK, POSIX, FileState, HolderKey, Range
-from filesystems.nfs.nodes import Node
+from filesystems.nfs.files import FLOCK, POSIX, FileState, HolderKey, LockRange
+from filesystems.nfs.nodes import NfsNode
 from filesystems.nfs.open_files import OpenFiles
 
-Handles = Mapping[int, tuple[Node, FileState]]
+Handles = Mapping[int, tuple[NfsNode, FileState]]
 
-_WHOLE: Final = Range(0, ops.TO_THE_END, ops.WRITE_LOCK)
+_WHOLE: Final = LockRange(0, ops.TO_THE_END, ops.WRITE_LOCK)
 _LAST_BYTE: Final = (1 << 63) - 1
 _AGAIN_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 _KINDS: Final = {fcntl.F_RDLCK: ops.READ_LOCK, fcntl.F_WRLCK: ops.WRITE_LOCK}
@@ -44,9 +44,9 @@ class Locking:
         node, state = handles[number]
         key = (FLOCK if flags & kernel.LK_FLOCK else POSIX, owner)
         if kind == fcntl.F_UNLCK:
-            await self._files.unlock(node, state, key, Range(start, end, ops.WRITE_LOCK))
+            await self._files.unlock(node, state, key, LockRange(start, end, ops.WRITE_LOCK))
             return b""
-        piece = Range(start, end, _KINDS[kind])
+        piece = LockRange(start, end, _KINDS[kind])
         attempt = 0
         while True:
             try:
@@ -67,7 +67,7 @@ class Locking:
         number, owner, start, end, kind, _, _, _ = kernel.LK_IN.unpack_from(request.body)
         node, state = handles[number]
         denied = await self._files.test(
-            node, state, (POSIX, owner), Range(start, end, _KINDS.get(kind, ops.WRITE_LOCK))
+            node, state, (POSIX, owner), LockRange(start, end, _KINDS.get(kind, ops.WRITE_LOCK))
         )
         if denied is None:
             return kernel.LK_OUT.pack(start, end, fcntl.F_UNLCK, 0)
@@ -76,7 +76,7 @@ class Locking:
         held = fcntl.F_RDLCK if denied.type in (ops.READ_LOCK, ops.READ_LOCK_WAITING) else fcntl.F_WRLCK
         return kernel.LK_OUT.pack(min(denied.offset, _LAST_BYTE), last, held, 0)
 
-    async def closed(self, node: Node, state: FileState, key: HolderKey) -> None:
+    async def closed(self, node: NfsNode, state: FileState, key: HolderKey) -> None:
         """Let go of all that a holder has of a file.
 
         A process' fcntl locks with the first of its openings that it closes, as POSIX says; an

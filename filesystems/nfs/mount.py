@@ -34,7 +34,7 @@ _FAREWELL_S: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Source:
+class MountSource:
     """What is mounted: ``SERVER[:PORT]/EXPORT``."""
 
     host: str
@@ -45,7 +45,7 @@ class Source:
         return f"{self.host}:{self.port}{self.export}"
 
 
-def source(text: str, options: MountOptions) -> Source:
+def source(text: str, options: MountOptions) -> MountSource:
     """Read SERVER:/EXPORT or SERVER:PORT/EXPORT. Raises MountOptionError."""
     found = _SOURCE.fullmatch(text)
     if found is None:
@@ -53,13 +53,13 @@ def source(text: str, options: MountOptions) -> Source:
     port = int(found["port"]) if found["port"] else (options.port or DEFAULT_PORT)
     if not 0 < port < 65536:
         raise MountOptionError(f"{text!r}: the port must be from 1 to 65535")
-    return Source(found["host"].strip("[]"), port, found["export"])
+    return MountSource(found["host"].strip("[]"), port, found["export"])
 
 
 tell = functools.partial(log, "nfs")
 
 
-async def serve(where: Source, directory: Path, options: MountOptions, name: str) -> None:
+async def serve(where: MountSource, directory: Path, options: MountOptions, name: str) -> None:
     """Mount, serve until the end, unmount. Raises OSError if it does not come to a mount."""
     client = NfsClient(where.host, where.port, options, name=name, tell=tell)
     try:

@@ -15,36 +15,38 @@ from filesystems.nfs import attributes, xdr
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import READ, WRITE
-from filesystems.nfs.nodes import Node, Nodes
+from filesystems.nfs.nodes import NfsNode, NfsNodes
 from filesystems.nfs.open_files import OpenFiles
 from filesystems.nfs.operations import NfsOperation
 
 _NAME_BYTES_MAX: Final = 255
 
 
-class Namespace:
+class NfsNamespace:
     """Answers the requests about names; all raise OSError with what the caller is to see."""
 
-    def __init__(self, client: NfsClient, nodes: Nodes, files: OpenFiles) -> None:
+    def __init__(self, client: NfsClient, nodes: NfsNodes, files: OpenFiles) -> None:
         self._client = client
         self._nodes = nodes
         self._files = files
         self._lookup_s = client.options.lookup_cache_s
         self._attribute_s = client.options.attribute_cache_s
 
-    async def _at(self, request: FuseRequest, node: Node, *operations: NfsOperation) -> list[Any]:
+    async def _at(self, request: FuseRequest, node: NfsNode, *operations: NfsOperation) -> list[Any]:
         """What operations on a node gave."""
         identity = self._client.identity(request.uid, request.gid)
         _, *found = await self._client.call(identity, ops.putfh(node.handle), *operations)
         return found
 
-    async def _entry(self, request: FuseRequest, parent: Node, name: bytes, operation: NfsOperation) -> bytes:
+    async def _entry(
+        self, request: FuseRequest, parent: NfsNode, name: bytes, operation: NfsOperation
+    ) -> bytes:
         """What a name in a directory leads to, which an operation looks up or makes."""
         _, handle, found = await self._at(request, parent, operation, ops.GETFH, ops.GETATTR)
         node = self._nodes.found(handle, parent, name)
         return kernel.entry_out(node.number, found, self._lookup_s, self._attribute_s)
 
-    async def _found(self, request: FuseRequest, parent: Node, name: bytes) -> bytes:
+    async def _found(self, request: FuseRequest, parent: NfsNode, name: bytes) -> bytes:
         if len(name) > _NAME_BYTES_MAX:
             raise OSError(errno.ENAMETOOLONG, "the name is too long")
         return await self._entry(request, parent, name, ops.lookup(name))
@@ -129,7 +131,7 @@ class Namespace:
         await self._hide_open(request, directory, name)
         return b""
 
-    async def _hide_open(self, request: FuseRequest, directory: Node, name: bytes) -> None:
+    async def _hide_open(self, request: FuseRequest, directory: NfsNode, name: bytes) -> None:
         """Removes the name of a file that may be open here.
 
         One that is open is renamed instead until it is closed, for the server would end it under
@@ -147,7 +149,7 @@ class Namespace:
         await self.remove(request, self._nodes[request.node], kernel.names(request.body, 1)[0])
         return b""
 
-    async def remove(self, request: FuseRequest, directory: Node, name: bytes) -> None:
+    async def remove(self, request: FuseRequest, directory: NfsNode, name: bytes) -> None:
         """Take a name out of a directory."""
         await self._at(request, directory, ops.remove(name))
 
@@ -167,7 +169,7 @@ class Namespace:
     rename2 = rename
 
     async def _renamed(
-        self, request: FuseRequest, source: Node, old: bytes, directory: Node, new: bytes
+        self, request: FuseRequest, source: NfsNode, old: bytes, directory: NfsNode, new: bytes
     ) -> None:
         await self._at(request, source, ops.SAVEFH, ops.putfh(directory.handle), ops.rename(old, new))
 

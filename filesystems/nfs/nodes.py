@@ -10,7 +10,7 @@ from filesystems.nfs.files import FileState
 
 
 @dataclass(frozen=True, slots=True)
-class Unsynced:
+class Uncommitted:
     """Bytes that a server had in its memory; ``verifier`` names the life of the server that did."""
 
     offset: int
@@ -19,18 +19,18 @@ class Unsynced:
 
 
 @dataclass(eq=False)
-class Node:
+class NfsNode:
     """A file or directory, with where it was last found: NFSv4.0 opens by name only."""
 
     number: int
     handle: bytes
-    parent: Node | None
+    parent: NfsNode | None
     name: bytes
     lookups: int = 0
     state: FileState | None = None
     hidden: bool = False
     """Removed while open here: renamed on the server, to be removed with the last close."""
-    unsynced: list[Unsynced] = field(default_factory=list)
+    unsynced: list[Uncommitted] = field(default_factory=list)
     """What the server took but did not promise to keep, sent again if it was restarted before a
     COMMIT.
     """
@@ -51,19 +51,19 @@ class Node:
         return self.state is not None
 
 
-class Nodes(NodeTable[Node]):
+class NfsNodes(NodeTable[NfsNode]):
     """Numbers and handles both lead to the node."""
 
     def __init__(self, root: bytes) -> None:
-        super().__init__(Node(ROOT, root, None, b"", lookups=1))
+        super().__init__(NfsNode(ROOT, root, None, b"", lookups=1))
 
-    def found(self, handle: bytes, parent: Node, name: bytes) -> Node:
+    def found(self, handle: bytes, parent: NfsNode, name: bytes) -> NfsNode:
         """The node of a handle that a name led to, counted as one more thing the kernel knows."""
-        node = self.counted(handle, lambda number: Node(number, handle, parent, name))
+        node = self.counted(handle, lambda number: NfsNode(number, handle, parent, name))
         if node.number != ROOT and not node.hidden:
             node.parent, node.name = parent, name
         return node
 
-    def named(self, parent: Node, name: bytes) -> Node | None:
+    def named(self, parent: NfsNode, name: bytes) -> NfsNode | None:
         """The node that was last found under this name, if the kernel knows one."""
         return next((node for node in self if node.parent is parent and node.name == name), None)

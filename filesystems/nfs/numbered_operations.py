@@ -16,8 +16,8 @@ from typing import Any, Final
 from filesystems.fuse.kernel import Attributes
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
-from filesystems.nfs.files import FileState, LockHolder, OpenOwner, Range
-from filesystems.nfs.nodes import Node
+from filesystems.nfs.files import FileState, LockHolder, LockRange, OpenOwner
+from filesystems.nfs.nodes import NfsNode
 from filesystems.nfs.operations import NfsOperation
 from filesystems.nfs.status import LATER, SEQUENCE_KEPT, STATE_GONE, NfsError
 
@@ -79,7 +79,7 @@ class NumberedOperations:
         )
         return await self._confirmed(identity, handle, stateid, confirm=confirm), handle, attributes
 
-    async def reclaim(self, node: Node, state: FileState) -> bytes:
+    async def reclaim(self, node: NfsNode, state: FileState) -> bytes:
         """Open again what was open at a server that was restarted; the stateid."""
         owner = self.owner
         ((stateid, confirm),) = await self._asked(
@@ -90,17 +90,17 @@ class NumberedOperations:
         )
         return await self._confirmed(state.identity, node.handle, stateid, confirm=confirm)
 
-    async def close(self, node: Node, state: FileState) -> None:
+    async def close(self, node: NfsNode, state: FileState) -> None:
         """Give a file back, with all its locks. Whoever calls holds the owner's ``order``."""
         owner = self.owner
         await self._asked(owner, state.identity, node.handle, lambda: ops.close(state.stateid, owner.seqid))
 
     async def lock(
         self,
-        node: Node,
+        node: NfsNode,
         state: FileState,
         holder: LockHolder,
-        piece: Range,
+        piece: LockRange,
         *,
         waiting: bool = False,
         reclaim: bool = False,
@@ -135,7 +135,7 @@ class NumberedOperations:
             )
         holder.name, holder.stateid, holder.seqid, holder.client = name, stateid, 1, client
 
-    async def unlock(self, node: Node, state: FileState, holder: LockHolder, piece: Range) -> None:
+    async def unlock(self, node: NfsNode, state: FileState, holder: LockHolder, piece: LockRange) -> None:
         """Give back a range of what a holder has."""
         (holder.stateid,) = await self._asked(
             holder,

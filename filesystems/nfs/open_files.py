@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from filesystems.fuse.kernel import Attributes
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
-from filesystems.nfs.files import FileState, HolderKey, LockHolder, Range, StateLostError
-from filesystems.nfs.nodes import Node, Nodes
+from filesystems.nfs.files import FileState, HolderKey, LockHolder, LockRange, StateLostError
+from filesystems.nfs.nodes import NfsNode, NfsNodes
 from filesystems.nfs.numbered_operations import NumberedOperations
 from filesystems.nfs.status import STATE_GONE, NfsError
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class OpenFiles:
     """All that one mount has open; all methods raise OSError with what the caller sees."""
 
-    def __init__(self, client: NfsClient, nodes: Nodes, tell: Callable[[str], None]) -> None:
+    def __init__(self, client: NfsClient, nodes: NfsNodes, tell: Callable[[str], None]) -> None:
         self._client = client
         self._nodes = nodes
         self._tell = tell
@@ -57,19 +57,19 @@ class OpenFiles:
     async def open(
         self,
         identity: bytes,
-        directory: Node,
+        directory: NfsNode,
         name: bytes,
         access: int,
         *,
         create: bytes | None = None,
         exclusive: bool = False,
-    ) -> tuple[Node, Attributes]:
+    ) -> tuple[NfsNode, Attributes]:
         """Open by name, creating with attributes ``create`` if given.
 
         The node counts as looked up once more, and as open once more.
         """
 
-        async def action() -> tuple[Node, Attributes]:
+        async def action() -> tuple[NfsNode, Attributes]:
             async with self._operations.owner.order:
                 stateid, handle, attributes = await self._operations.open(
                     identity, directory.handle, name, access, create=create, exclusive=exclusive
@@ -86,11 +86,11 @@ class OpenFiles:
         task = self._task(self.surviving(None, action, hard=True))
         return await self._answered(task, lambda result: self.close(result[0], result[0].state))
 
-    def release(self, node: Node, state: FileState) -> None:
+    def release(self, node: NfsNode, state: FileState) -> None:
         """Close in the background, as the kernel does not wait for it."""
         self._task(self.close(node, state))
 
-    async def close(self, node: Node, state: FileState | None) -> None:
+    async def close(self, node: NfsNode, state: FileState | None) -> None:
         """One opening less; with the last one everything is given back to the server."""
         if state is None:
             return
@@ -100,7 +100,7 @@ class OpenFiles:
                 await asyncio.wait(tuple(state.locking))
             for key in list(state.holders):
                 with contextlib.suppress(OSError):  # the server lets go of locks with the file
-                    await self.unlock(node, state, key, Range(0, ops.TO_THE_END, 0))
+                    await self.unlock(node, state, key, LockRange(0, ops.TO_THE_END, 0))
         async with self._operations.owner.order:
             state.openings -= 1
             if state.openings:
@@ -116,7 +116,7 @@ class OpenFiles:
                     raise
 
     async def lock(
-        self, node: Node, state: FileState, key: HolderKey, piece: Range, *, waiting: bool = False
+        self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange, *, waiting: bool = False
     ) -> None:
         """Take a lock now; ops.LockDenied (EAGAIN) if somebody else has one that conflicts."""
         holder = state.holders.setdefault(key, LockHolder())
@@ -136,7 +136,7 @@ class OpenFiles:
         task.add_done_callback(state.locking.discard)
         await self._answered(task, lambda _: self.unlock(node, state, key, piece))
 
-    async def unlock(self, node: Node, state: FileState, key: HolderKey, piece: Range) -> None:
+    async def unlock(self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange) -> None:
         """Give back what is held of a range. One whose lock was lost may lock anew after this."""
         holder = state.holders.get(key)
         if holder is None or not holder.ranges:
@@ -159,7 +159,9 @@ class OpenFiles:
         if holder is not None and not holder.ranges and not state.locking:
             del state.holders[key]
 
-    async def test(self, node: Node, state: FileState, key: HolderKey, piece: Range) -> ops.LockDenied | None:
+    async def test(
+        self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange
+    ) -> ops.LockDenied | None:
         """Who would refuse this lock, if anybody (LOCKT)."""
         holder = state.holders.get(key)
         name = holder.name if holder is not None and holder.name else self._operations.name("lock", 0)
@@ -196,7 +198,7 @@ class OpenFiles:
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
-    async def _reclaimed(self, node: Node, state: FileState) -> bool:
+    async def _reclaimed(self, node: NfsNode, state: FileState) -> bool:
         try:
             state.stateid = await self._operations.reclaim(node, state)
         except NfsError as error:
@@ -206,7 +208,7 @@ class OpenFiles:
             return False
         return True
 
-    async def _opened_anew(self, node: Node, state: FileState) -> None:
+    async def _opened_anew(self, node: NfsNode, state: FileState) -> None:
         assert node.parent is not None, "directories are not opened"
         try:
             state.stateid, handle, _ = await self._operations.open(
@@ -220,7 +222,7 @@ class OpenFiles:
         if handle != node.handle:
             state.lost = "another file has its name since the lease was lost"
 
-    async def _locked_again(self, node: Node, state: FileState, holder: LockHolder) -> bool:
+    async def _locked_again(self, node: NfsNode, state: FileState, holder: LockHolder) -> bool:
         try:
             for piece in holder.ranges:
                 await self._operations.lock(node, state, holder, piece, reclaim=True)

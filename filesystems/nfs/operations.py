@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from filesystems.nfs import attributes, xdr
-from filesystems.nfs.status import NfsError, Status
+from filesystems.nfs.status import NfsError, NfsStatus
 
 
 class OperationCode(IntEnum):
@@ -58,8 +58,8 @@ _DENIABLE: Final = (OperationCode.LOCK, OperationCode.LOCKT)
 class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
     """Somebody holds a conflicting lock of ``type``; ``length`` TO_THE_END has no end."""
 
-    def __init__(self, reader: xdr.Reader, operation: str) -> None:
-        super().__init__(Status.DENIED, operation)
+    def __init__(self, reader: xdr.XdrReader, operation: str) -> None:
+        super().__init__(NfsStatus.DENIED, operation)
         self.offset = reader.u64()
         self.length = reader.u64()
         self.type = reader.u32()
@@ -73,7 +73,7 @@ class NfsOperation:
 
     code: OperationCode
     arguments: bytes
-    result: Callable[[xdr.Reader], Any]
+    result: Callable[[xdr.XdrReader], Any]
 
 
 def request(operations: Sequence[NfsOperation]) -> bytes:
@@ -82,7 +82,7 @@ def request(operations: Sequence[NfsOperation]) -> bytes:
     return xdr.u32(0) + xdr.u32(0) + xdr.u32(len(parts)) + b"".join(parts)
 
 
-def results(operations: Sequence[NfsOperation], reader: xdr.Reader) -> list[Any]:
+def results(operations: Sequence[NfsOperation], reader: xdr.XdrReader) -> list[Any]:
     """What each operation of a COMPOUND gave. Raises NfsError for one that failed, XdrError."""
     status = reader.u32()
     reader.opaque()
@@ -95,7 +95,7 @@ def results(operations: Sequence[NfsOperation], reader: xdr.Reader) -> list[Any]
         answered, failure = reader.u32(), reader.u32()
         if answered != operation.code:
             raise xdr.XdrError(f"the server answered operation {answered} where {name} was asked")
-        if failure == Status.DENIED and operation.code in _DENIABLE:
+        if failure == NfsStatus.DENIED and operation.code in _DENIABLE:
             raise LockDenied(reader, name)
         if failure:
             raise NfsError(failure, name)
@@ -103,30 +103,32 @@ def results(operations: Sequence[NfsOperation], reader: xdr.Reader) -> list[Any]
     return found
 
 
-def _nothing(_: xdr.Reader) -> None:
+def _nothing(_: xdr.XdrReader) -> None:
     """The result of an operation that only succeeds, or of which nothing is wanted at the end."""
 
 
-def _verifier(reader: xdr.Reader) -> bytes:
+def _verifier(reader: xdr.XdrReader) -> bytes:
     return bytes(reader.fixed(8))
 
 
-def _stateid(reader: xdr.Reader) -> bytes:
+def _stateid(reader: xdr.XdrReader) -> bytes:
     return bytes(reader.fixed(16))
 
 
-def _change_info(reader: xdr.Reader) -> None:
+def _change_info(reader: xdr.XdrReader) -> None:
     reader.fixed(20)
 
 
-def _op(code: OperationCode, *parts: bytes, result: Callable[[xdr.Reader], Any] = _nothing) -> NfsOperation:
+def _op(
+    code: OperationCode, *parts: bytes, result: Callable[[xdr.XdrReader], Any] = _nothing
+) -> NfsOperation:
     return NfsOperation(code, b"".join(parts), result)
 
 
 PUTROOTFH: Final = _op(OperationCode.PUTROOTFH)
-GETFH: Final = _op(OperationCode.GETFH, result=xdr.Reader.opaque)
+GETFH: Final = _op(OperationCode.GETFH, result=xdr.XdrReader.opaque)
 SAVEFH: Final = _op(OperationCode.SAVEFH)
-READLINK: Final = _op(OperationCode.READLINK, result=xdr.Reader.opaque)
+READLINK: Final = _op(OperationCode.READLINK, result=xdr.XdrReader.opaque)
 GETATTR: Final = _op(OperationCode.GETATTR, attributes.OF_A_FILE, result=attributes.of_file)
 GETATTR_SIZE: Final = _op(OperationCode.GETATTR, attributes.ONLY_SIZE, result=attributes.decode)
 GETATTR_SERVER: Final = _op(OperationCode.GETATTR, attributes.OF_THE_SERVER, result=attributes.decode)
@@ -166,7 +168,7 @@ def _open(seqid: int, access: int, client: int, owner: bytes, *how_and_claim: by
     return _op(OperationCode.OPEN, shared, owned, *how_and_claim, result=_opened)
 
 
-def _opened(reader: xdr.Reader) -> tuple[bytes, bool]:
+def _opened(reader: xdr.XdrReader) -> tuple[bytes, bool]:
     """The stateid, and whether this owner is new to the server: OPEN_CONFIRM must follow."""
     stateid = _stateid(reader)
     _change_info(reader)
@@ -242,17 +244,17 @@ def write(stateid: bytes, offset: int, data: bytes | memoryview, stable: int) ->
 
 
 def setattr_(stateid: bytes, values: bytes) -> NfsOperation:  # noqa: D103
-    return _op(OperationCode.SETATTR, stateid, values, result=xdr.Reader.bits)
+    return _op(OperationCode.SETATTR, stateid, values, result=xdr.XdrReader.bits)
 
 
-def _listed(reader: xdr.Reader) -> tuple[bytes, list[tuple[int, bytes, dict[int, Any]]], bool]:
+def _listed(reader: xdr.XdrReader) -> tuple[bytes, list[tuple[int, bytes, dict[int, Any]]], bool]:
     verifier, entries = _verifier(reader), []
     while reader.u32():
         entries.append((reader.u64(), reader.opaque(), attributes.decode(reader)))
     return verifier, entries, bool(reader.u32())
 
 
-def _created(reader: xdr.Reader) -> None:
+def _created(reader: xdr.XdrReader) -> None:
     _change_info(reader)
     reader.bits()
 

@@ -75,7 +75,7 @@ class RpcClient:
         self._notice_s = notice_s
         self._tell = tell
         self._xid = int.from_bytes(os.urandom(4), "big")
-        self._outstanding: dict[int, tuple[bytes, asyncio.Future[xdr.Reader]]] = {}
+        self._outstanding: dict[int, tuple[bytes, asyncio.Future[xdr.XdrReader]]] = {}
         self._connection: _Connection | None = None
         self._silent = False
         self.answered_at = 0.0
@@ -96,7 +96,9 @@ class RpcClient:
             if not answer.done():
                 answer.set_exception(UnreachableError(0.0))
 
-    async def compound(self, identity: bytes, body: bytes, *, patience_s: float | None = None) -> xdr.Reader:
+    async def compound(
+        self, identity: bytes, body: bytes, *, patience_s: float | None = None
+    ) -> xdr.XdrReader:
         """One COMPOUND call; the answer after its RPC header.
 
         Raises UnreachableError after ``patience_s`` without an answer, RpcRefusedError if the
@@ -112,7 +114,7 @@ class RpcClient:
             )
         )
         record = xdr.u32(_LAST_FRAGMENT | len(message)) + message
-        answer: asyncio.Future[xdr.Reader] = loop.create_future()
+        answer: asyncio.Future[xdr.XdrReader] = loop.create_future()
         self._outstanding[xid] = (record, answer)
         if self._connection is not None:
             self._connection.write(record)
@@ -166,7 +168,7 @@ class RpcClient:
         if self._silent:
             self._silent = False
             self._tell(f"server {self._host}:{self._port} OK")
-        reader = xdr.Reader(record)
+        reader = xdr.XdrReader(record)
         entry = self._outstanding.get(reader.u32())
         if entry is None or entry[1].done():
             return  # the caller has gone: given up, or interrupted
@@ -178,7 +180,7 @@ class RpcClient:
             entry[1].set_result(reader)
 
 
-def _accepted(reader: xdr.Reader) -> None:
+def _accepted(reader: xdr.XdrReader) -> None:
     if reader.u32() != _REPLY:
         raise RpcRefusedError("not a reply")
     if reader.u32() != 0:

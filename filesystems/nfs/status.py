@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 
-class Status(IntEnum):
+class NfsStatus(IntEnum):
     """nfsstat4, under the names of the RFC."""
 
     OK = 0
@@ -78,63 +78,63 @@ class Status(IntEnum):
     CB_PATH_DOWN = 10048
 
 
-LATER: Final = frozenset((Status.DELAY, Status.GRACE))
+LATER: Final = frozenset((NfsStatus.DELAY, NfsStatus.GRACE))
 """Ask again: the server is busy, or lets those reclaim who held something before it was
 restarted.
 """
 
 STATE_GONE: Final = frozenset(
     (
-        Status.EXPIRED,
-        Status.STALE_CLIENTID,
-        Status.STALE_STATEID,
-        Status.BAD_STATEID,
-        Status.OLD_STATEID,
-        Status.ADMIN_REVOKED,
-        Status.BAD_SEQID,
+        NfsStatus.EXPIRED,
+        NfsStatus.STALE_CLIENTID,
+        NfsStatus.STALE_STATEID,
+        NfsStatus.BAD_STATEID,
+        NfsStatus.OLD_STATEID,
+        NfsStatus.ADMIN_REVOKED,
+        NfsStatus.BAD_SEQID,
     )
 )
 """The server no longer knows what we opened or locked: the lease ended, or it was restarted."""
 
 SEQUENCE_KEPT: Final = frozenset(
     (
-        Status.STALE_CLIENTID,
-        Status.STALE_STATEID,
-        Status.BAD_STATEID,
-        Status.BAD_SEQID,
-        Status.BADXDR,
-        Status.RESOURCE,
-        Status.NOFILEHANDLE,
-        Status.MOVED,
+        NfsStatus.STALE_CLIENTID,
+        NfsStatus.STALE_STATEID,
+        NfsStatus.BAD_STATEID,
+        NfsStatus.BAD_SEQID,
+        NfsStatus.BADXDR,
+        NfsStatus.RESOURCE,
+        NfsStatus.NOFILEHANDLE,
+        NfsStatus.MOVED,
     )
 )
 """Answers that do not advance an owner's sequence number (RFC 7530, 9.1.7)."""
 
 _ERRNO: Final = {
-    Status.BADHANDLE: errno.ESTALE,
-    Status.FHEXPIRED: errno.ESTALE,
-    Status.STALE: errno.ESTALE,
-    Status.NOTEMPTY: errno.ENOTEMPTY,
-    Status.NAMETOOLONG: errno.ENAMETOOLONG,
-    Status.DQUOT: errno.EDQUOT,
-    Status.NOTSUPP: errno.EOPNOTSUPP,
-    Status.ATTRNOTSUPP: errno.EOPNOTSUPP,
-    Status.LOCK_NOTSUPP: errno.ENOLCK,
-    Status.DENIED: errno.EAGAIN,
-    Status.LOCKED: errno.EAGAIN,
-    Status.DELAY: errno.EAGAIN,
-    Status.SHARE_DENIED: errno.EACCES,
-    Status.WRONGSEC: errno.EPERM,
-    Status.SYMLINK: errno.ELOOP,
-    Status.OPENMODE: errno.EBADF,
-    Status.DEADLOCK: errno.EDEADLK,
-    Status.FILE_OPEN: errno.EBUSY,
-    Status.BADOWNER: errno.EINVAL,
-    Status.BADNAME: errno.EINVAL,
-    Status.BADCHAR: errno.EINVAL,
-    Status.LOCK_RANGE: errno.EINVAL,
-    Status.BAD_RANGE: errno.EINVAL,
-    Status.BADTYPE: errno.EINVAL,
+    NfsStatus.BADHANDLE: errno.ESTALE,
+    NfsStatus.FHEXPIRED: errno.ESTALE,
+    NfsStatus.STALE: errno.ESTALE,
+    NfsStatus.NOTEMPTY: errno.ENOTEMPTY,
+    NfsStatus.NAMETOOLONG: errno.ENAMETOOLONG,
+    NfsStatus.DQUOT: errno.EDQUOT,
+    NfsStatus.NOTSUPP: errno.EOPNOTSUPP,
+    NfsStatus.ATTRNOTSUPP: errno.EOPNOTSUPP,
+    NfsStatus.LOCK_NOTSUPP: errno.ENOLCK,
+    NfsStatus.DENIED: errno.EAGAIN,
+    NfsStatus.LOCKED: errno.EAGAIN,
+    NfsStatus.DELAY: errno.EAGAIN,
+    NfsStatus.SHARE_DENIED: errno.EACCES,
+    NfsStatus.WRONGSEC: errno.EPERM,
+    NfsStatus.SYMLINK: errno.ELOOP,
+    NfsStatus.OPENMODE: errno.EBADF,
+    NfsStatus.DEADLOCK: errno.EDEADLK,
+    NfsStatus.FILE_OPEN: errno.EBUSY,
+    NfsStatus.BADOWNER: errno.EINVAL,
+    NfsStatus.BADNAME: errno.EINVAL,
+    NfsStatus.BADCHAR: errno.EINVAL,
+    NfsStatus.LOCK_RANGE: errno.EINVAL,
+    NfsStatus.BAD_RANGE: errno.EINVAL,
+    NfsStatus.BADTYPE: errno.EINVAL,
 }
 
 
@@ -143,7 +143,7 @@ class NfsError(OSError):
 
     def __init__(self, status: int, operation: str) -> None:
         try:
-            known = Status(status)
+            known = NfsStatus(status)
             number = int(known) if known < 63 else _ERRNO.get(known, errno.EIO)
             text = f"NFS4ERR_{known.name}"
         except ValueError:

@@ -40,7 +40,7 @@ def bitmap(bits: tuple[int, ...]) -> bytes:
     return u32(len(words)) + b"".join(map(u32, words))
 
 
-class Reader:
+class XdrReader:
     """Takes values off the front of a reply. Raises XdrError at its end."""
 
     __slots__ = ("_at", "_data")

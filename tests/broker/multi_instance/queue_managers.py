@@ -10,7 +10,7 @@ from broker.policies.multi_instance.candidate import InstanceCandidate, StartRef
 from broker.policies.multi_instance.places import InstanceLocks, InstanceRecord, write_record
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
-from environments.simulation.mount import Mount
+from environments.simulation.mount import SimulatedMount
 from filesystems.nfs.options import parse
 
 LEASE_S = 4.0
@@ -58,7 +58,10 @@ def in_world(main, seed=1, users=None, options="hard"):
     )
     hosts = {
         name: Host(
-            name, Mount(server, name, parse(options), world.random(name), (users or {}).get(name, (501, 501)))
+            name,
+            SimulatedMount(
+                server, name, parse(options), world.random(name), (users or {}).get(name, (501, 501))
+            ),
         )
         for name in HOSTS
     }

@@ -15,7 +15,7 @@ from replicated import Cluster, Node
 from broker import config
 from environments.link_condition import LinkCondition
 from environments.simulation.logs import NodeLogs
-from environments.simulation.process import Process
+from environments.simulation.process import SimulatedProcess
 from environments.simulation.world import World
 from harness.interface import InProcessResources, Link
 from harness.systems.own.system import OwnSystem
@@ -28,7 +28,7 @@ class SimulatedNode(Node):
 
     def __init__(self, name: str, world: World, logs: NodeLogs) -> None:
         super().__init__(name)
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.lives = 0
         self.chance = world.random(f"damage:{name}")
         self.disk = OwnSystem().disk()

@@ -2,7 +2,7 @@
 
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
-from environments.simulation.mount import Mount
+from environments.simulation.mount import SimulatedMount
 from filesystems.nfs.options import parse
 
 LEASE_S = 4.0
@@ -14,5 +14,5 @@ def in_world(main, seed=1, machines=("a1", "a2"), options="hard"):
     server = FileServer(
         "a", world.scheduler, world.trace, world.random("store"), lease_s=LEASE_S, grace_s=1.0
     )
-    mounts = {name: Mount(server, name, parse(options), world.random(name)) for name in machines}
+    mounts = {name: SimulatedMount(server, name, parse(options), world.random(name)) for name in machines}
     return world.run(lambda: main(world, server, mounts))

@@ -11,7 +11,7 @@ import pytest
 from broker.policies.ownership.lease import Lease
 from broker.policies.shared_store import EXIT_FENCED, lockfile
 from environments.simulation.kernel import Kernel
-from environments.simulation.mount import Mount
+from environments.simulation.mount import SimulatedMount
 from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule
 from harness.run.simulate import simulate
@@ -56,7 +56,7 @@ def test_with_a_store_that_fences_nobody_either_the_zombie_answers_and_the_check
     """
     monkeypatch.setattr(Lease, "run", for_ever)
     monkeypatch.setattr(Lease, "certain", lambda self: True)
-    monkeypatch.setattr(Mount, "current", lambda self, path, generation: None)
+    monkeypatch.setattr(SimulatedMount, "current", lambda self, path, generation: None)
     found = set().union(*(run(seed=seed).grave for seed in (1, 2)))
     assert "split-brain" in found
     assert found & {"zombie", "lost"}
@@ -69,8 +69,8 @@ def test_a_store_whose_locks_exclude_nobody_is_noticed(monkeypatch):
         self.server.locks.pop((path, offset), None)
         return await take(self, path, offset)
 
-    take = Mount.try_lock
-    monkeypatch.setattr(Mount, "try_lock", anybody)
+    take = SimulatedMount.try_lock
+    monkeypatch.setattr(SimulatedMount, "try_lock", anybody)
     result = run(Schedule(faults=(Fault(kind="kill", start_s=3.0, duration_s=1.0, target="a2"),)))
     assert result.valid is not True
 

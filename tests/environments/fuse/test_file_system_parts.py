@@ -17,7 +17,7 @@ from filesystems.fuse.directories import Directories, Entry
 from filesystems.fuse.dispatch import Dispatch
 from filesystems.fuse.kernel import Opcode
 from filesystems.fuse.node_table import ROOT, NodeTable
-from filesystems.fuse.session import Session
+from filesystems.fuse.session import FuseSession
 
 
 def request(opcode, body=b"", node=ROOT):
@@ -31,7 +31,7 @@ class Reading:
 
 def test_a_request_is_answered_by_the_part_that_has_its_name_and_by_enosys_if_none_has():
     forgotten = []
-    dispatch = Dispatch(Reading(), Session(lambda *what: forgotten.append(what), wanted=0))
+    dispatch = Dispatch(Reading(), FuseSession(lambda *what: forgotten.append(what), wanted=0))
 
     async def scenario():
         assert await dispatch.serve(request(Opcode.READ)) == b"read"
@@ -51,7 +51,7 @@ def test_two_parts_do_not_answer_the_same():
 
 def test_a_greeting_takes_of_what_the_kernel_offers_only_what_is_wanted():
     wanted = kernel.ASYNC_READ | kernel.BIG_WRITES
-    session = Session(lambda *_: None, wanted=wanted, write_bytes=8192)
+    session = FuseSession(lambda *_: None, wanted=wanted, write_bytes=8192)
 
     async def greet(minor):
         body = kernel.INIT_IN.pack(kernel.MAJOR, minor, 131072, kernel.BIG_WRITES | kernel.POSIX_LOCKS)
@@ -68,7 +68,7 @@ def test_a_greeting_takes_of_what_the_kernel_offers_only_what_is_wanted():
 def test_many_are_forgotten_at_once():
     forgotten = []
     body = kernel.BATCH_FORGET_IN.pack(2, 0) + kernel.FORGET_ONE.pack(7, 1) + kernel.FORGET_ONE.pack(8, 3)
-    session = Session(lambda *what: forgotten.append(what), wanted=0)
+    session = FuseSession(lambda *what: forgotten.append(what), wanted=0)
     assert asyncio.run(session.batch_forget(request(Opcode.BATCH_FORGET, body))) is None
     assert forgotten == [(7, 1), (8, 3)]
 

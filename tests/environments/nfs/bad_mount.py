@@ -10,11 +10,11 @@ import sys
 
 from filesystems.fuse import kernel
 from filesystems.nfs import filesystem
-from filesystems.nfs.data import Data
+from filesystems.nfs.data import FileContent
 from filesystems.nfs.mount import main
 
 
-class LyingSync(Data):
+class LyingSync(FileContent):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.held = {}

@@ -10,14 +10,14 @@ import pytest
 
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
-from filesystems.nfs.files import POSIX, FileState, LockHolder, Range, StateLostError
+from filesystems.nfs.files import POSIX, FileState, LockHolder, LockRange, StateLostError
 from filesystems.nfs.open_files import OpenFiles
 from filesystems.nfs.options import parse
-from filesystems.nfs.status import NfsError, Status
+from filesystems.nfs.status import NfsError, NfsStatus
 
 KEY = (POSIX, 7)
-BYTE = Range(1, 1, ops.WRITE_LOCK)
-EXPIRED = NfsError(Status.EXPIRED, "LOCK")
+BYTE = LockRange(1, 1, ops.WRITE_LOCK)
+EXPIRED = NfsError(NfsStatus.EXPIRED, "LOCK")
 
 
 class Client:
@@ -142,7 +142,7 @@ def test_nothing_is_locked_while_a_recovery_goes_on():
 
         client._introduce = introduce
         files = OpenFiles(client, [], lambda _: None)
-        recovery = asyncio.create_task(client.recover(client.life, Status.EXPIRED, hard=True))
+        recovery = asyncio.create_task(client.recover(client.life, NfsStatus.EXPIRED, hard=True))
         await asyncio.sleep(0)
 
         async def action():
@@ -170,9 +170,9 @@ def test_who_lost_the_lease_comes_back_as_another_life_and_who_met_a_restarted_s
             lives.append(client._verifier)
 
         client._introduce = introduce
-        await client.recover(client.life, Status.STALE_CLIENTID, hard=True)
-        await client.recover(client.life, Status.EXPIRED, hard=True)
-        await client.recover(client.life, Status.STALE_STATEID, hard=True)
+        await client.recover(client.life, NfsStatus.STALE_CLIENTID, hard=True)
+        await client.recover(client.life, NfsStatus.EXPIRED, hard=True)
+        await client.recover(client.life, NfsStatus.STALE_STATEID, hard=True)
         first, restarted, lost, again = lives
         assert first == restarted
         assert first != lost

@@ -10,7 +10,7 @@ import pytest
 
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
-from environments.simulation.mount import Mount
+from environments.simulation.mount import SimulatedMount
 from filesystems.nfs.options import parse
 
 LEASE_S = 4.0
@@ -23,7 +23,7 @@ def in_world(main, seed=1, options="hard"):
     server = FileServer(
         "a", world.scheduler, world.trace, world.random("store"), lease_s=LEASE_S, grace_s=GRACE_S
     )
-    mounts = [Mount(server, name, parse(options), world.random(name)) for name in ("a1", "a2")]
+    mounts = [SimulatedMount(server, name, parse(options), world.random(name)) for name in ("a1", "a2")]
     return world.run(lambda: main(server, *mounts))
 
 

@@ -11,7 +11,7 @@ import gc
 import sys
 
 from environments.simulation import LinkCondition, World
-from environments.simulation.trace import Event, Trace
+from environments.simulation.trace import Trace, TraceEvent
 from harness.interface import Link
 
 NODES = ("a1", "a2", "b1")
@@ -185,7 +185,7 @@ def parse(text):
     trace = Trace(recording=True)
     for line in lines:
         at_ns, node, what, detail, size, checksum = line.split("|")
-        trace.take(Event(int(at_ns), node, what, detail, int(size), int(checksum)))
+        trace.take(TraceEvent(int(at_ns), node, what, detail, int(size), int(checksum)))
     return digest, int(answers), trace
 
 
