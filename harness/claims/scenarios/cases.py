@@ -30,18 +30,36 @@ TAKEN: Final[tuple[Expectation, ...]] = (BY_A2, Moved(least=20, of="a1", by="a2"
 """a2 goes on with what a1 had; a1 stays away."""
 
 
-def one_pair(name: str, policy: str, seconds: float, rate: float = 60.0, **fields: Any) -> TestSpec:
-    """A live and its backup on one store. ``fields`` are others of the spec."""
+def load(
+    name: str,
+    policy: str,
+    seconds: float,
+    *,
+    pairs: int = 1,
+    clients: int = 3,
+    rate: float = 60.0,
+    every: dict[str, object] | None = None,
+    store: dict[str, object] | None = None,
+    server: bool = False,
+    **fields: Any,
+) -> TestSpec:
+    """So many producers and consumers, ``rate`` sends a second in all, four groups for each pair.
+
+    ``every`` are properties of all brokers, ``store`` of what they share, ``fields`` others of the
+    spec. ``server``: on no file of SQLite. A process that is stopped within a commit keeps it
+    locked, and all that share it wait for it.
+    """
+    by_node = {"*": every, "store": store, "database": {"type": "server"} if server else None}
     return TestSpec(
         name=name,
         policy=policy,
-        pairs=1,
+        pairs=pairs,
         time_limit_s=seconds,
         rate=rate,
-        producers=3,
-        consumers=3,
-        groups=4,
-        **fields,
+        producers=clients,
+        consumers=clients,
+        groups=4 * pairs,
+        **{"properties": {node: values for node, values in by_node.items() if values}, **fields},
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.claims.changed import Replacement
-from harness.claims.scenarios.cases import at_stake, fault, faults, paged, properties
+from harness.claims.scenarios.cases import at_stake, fault, faults, load, paged, properties
 from harness.claims.scenarios.expectations import (
     Answers,
     Before,
@@ -50,40 +50,20 @@ _JOURNAL: Final = "broker/storage/database/journal.py"
 _REGISTRY: Final = "broker/storage/database/registry.py"
 
 
-def _spec(
-    name: str,
-    brokers: int = 3,
-    seconds: float = 11.0,
-    rate: float = 25.0,
-    every: dict[str, object] | None = None,
-    *,
-    server: bool = False,
-    **fields: Any,
-) -> TestSpec:
+def _spec(name: str, brokers: int = 3, seconds: float = 11.0, rate: float = 25.0, **fields: Any) -> TestSpec:
     """Consumers are slower than producers, so that a broker that fails has messages.
 
-    ``rate`` is of each broker's producers, ``every`` are properties of all brokers, ``fields``
-    others of the spec.
-
-    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and
-    all brokers wait for it.
+    ``rate`` is of each broker's producers.
     """
-    by_node: dict[str, dict[str, Any]] = {
-        **({"*": every} if every else {}),
-        **({"database": {"type": "server"}} if server else {}),
-    }
-    return TestSpec(
-        name=name,
-        policy="ha-database",
+    return load(
+        name,
+        "ha-database",
+        seconds,
         pairs=brokers,
-        time_limit_s=seconds,
+        clients=2 * brokers,
         rate=rate * brokers,
-        producers=2 * brokers,
-        consumers=2 * brokers,
-        groups=4 * brokers,
         hold_s=0.5,
         prefetch=3,
-        properties=by_node,
         **fields,
     )
 

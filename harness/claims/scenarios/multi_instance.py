@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.claims.scenarios.cases import SLOW, TAKEN, at_stake, ends_in_time, fault, faults, one_pair
+from harness.claims.scenarios.cases import SLOW, TAKEN, at_stake, ends_in_time, fault, faults, load
 from harness.claims.scenarios.expectations import Becomes, GoesOn, Reported, Says, Takeovers
 from harness.claims.scenarios.refuter import FORGETS, WAITS_FOR_EVER, Refuter, without
 from harness.claims.scenarios.scenario import Roles, Scenario
@@ -25,7 +25,7 @@ _STEERING: Final = "broker/policies/multi_instance/steering.py"
 
 def _spec(name: str, seconds: float = 11.0, **fields: Any) -> TestSpec:
     """One queue manager, a1 started first and a2 beside it."""
-    return one_pair(name, "multi-instance", seconds, **SLOW, **fields)
+    return load(name, "multi-instance", seconds, **SLOW, **fields)
 
 
 SCENARIOS: Final = (

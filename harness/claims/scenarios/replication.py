@@ -16,6 +16,7 @@ from harness.claims.scenarios.cases import (
     at_stake,
     fault,
     faults,
+    load,
     paged,
     properties,
 )
@@ -52,21 +53,8 @@ _FORGETS: Final = _lacking(
 )
 
 
-def _spec(
-    name: str, pairs: int = 1, seconds: float = 12.0, every: dict[str, Any] | None = None, **fields: Any
-) -> TestSpec:
-    """``every`` are properties of all brokers, ``fields`` others of the spec."""
-    return TestSpec(
-        name=name,
-        policy="replication",
-        pairs=pairs,
-        time_limit_s=seconds,
-        rate=150.0,
-        producers=2 * pairs + 2,
-        consumers=2 * pairs + 2,
-        groups=4 * pairs,
-        **{"properties": {"*": every} if every else {}, **fields},
-    )
+def _spec(name: str, pairs: int = 1, seconds: float = 12.0, **fields: Any) -> TestSpec:
+    return load(name, "replication", seconds, pairs=pairs, clients=2 * pairs + 2, rate=150.0, **fields)
 
 
 def _both(**values: object) -> dict[str, object]:

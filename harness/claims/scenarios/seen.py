@@ -61,9 +61,11 @@ class Seen:
         self.grave = grave
         self.reported = grave | reported
         self.reasons = tuple(reasons)
-        self._given_rows = rows
-        self._given_logs = logs
         self._store = store
+        if rows is not None:
+            self.rows = rows
+        if logs is not None:
+            self.logs = logs
 
     @classmethod
     def of_store(cls, store: Path, verdict: Verdict) -> Self:
@@ -93,8 +95,6 @@ class Seen:
     @functools.cached_property
     def rows(self) -> Sequence[Row]:
         """The whole history, in order."""
-        if self._given_rows is not None:
-            return self._given_rows
         files = [] if self._store is None else parquet.complete_files(self._store) or []
         rows = [row for file in files for row in pq.read_table(file).to_pylist()]
         return sorted(rows, key=lambda row: row["index"])
@@ -102,7 +102,7 @@ class Seen:
     @functools.cached_property
     def control(self) -> Sequence[Row]:
         """What harness, monitor and nemesis recorded, in order."""
-        if self._given_rows is not None or self._store is None:
+        if "rows" in vars(self) or self._store is None:
             return [row for row in self.rows if row["process"] < 0]
         rows = pq.read_table(self._store / parquet.DIRECTORY / parquet.CONTROL).to_pylist()
         return sorted((row for row in rows if row["process"] < 0), key=lambda row: row["index"])
@@ -110,8 +110,8 @@ class Seen:
     @functools.cached_property
     def logs(self) -> Mapping[str, Sequence[str]]:
         """Node -> the lines of its logs."""
-        if self._given_logs is not None or self._store is None:
-            return self._given_logs or {}
+        if self._store is None:
+            return {}
         lines: dict[str, list[str]] = {}
         for directory in sorted((self._store / stores.LOGS).iterdir()):
             if directory.is_dir():

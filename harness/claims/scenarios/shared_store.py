@@ -24,7 +24,7 @@ from harness.claims.scenarios.cases import (
     ends_in_time,
     fault,
     faults,
-    one_pair,
+    load,
     paged,
     properties,
 )
@@ -58,7 +58,8 @@ _DIRECTORY: Final = "broker/policies/shared_store/directory.py"
 _LIVE_ROLE: Final = "broker/policies/shared_store/live.py"
 _POLICY: Final = "broker/policies/shared_store/policy.py"
 
-_NO_FAILBACK: Final = properties(_HA, slave__allow_failback=False)
+NO_FAILBACK: Final = properties(_HA, slave__allow_failback=False)
+"""A live that has ended itself gets nothing back when it is started again."""
 
 _WRITES_AGAIN: Final = Replacement(
     "broker/storage/log.py",
@@ -109,16 +110,8 @@ def alone(*changes: Replacement) -> tuple[Replacement, ...]:
     )
 
 
-def _spec(
-    name: str,
-    seconds: float = 11.0,
-    store: dict[str, Any] | None = None,
-    every: dict[str, object] | None = None,
-    **fields: Any,
-) -> TestSpec:
-    """``store`` are properties of the store, ``every`` of all brokers."""
-    by_node = {**({"*": every} if every else {}), **({"store": store} if store else {})}
-    return one_pair(name, "shared-store", seconds, properties=by_node, **fields)
+def _spec(name: str, seconds: float = 11.0, **fields: Any) -> TestSpec:
+    return load(name, "shared-store", seconds, **fields)
 
 
 def _lease(seconds: float) -> dict[str, object]:
@@ -245,7 +238,7 @@ SCENARIOS: Final = (
         id="SS5-false",
         claim="allow-failback=false: the backup stays live when the old live comes back",
         source="AMQ 17.3.2.2",
-        spec=_spec("ss5-false", **SLOW, every=_NO_FAILBACK),
+        spec=_spec("ss5-false", **SLOW, every=NO_FAILBACK),
         schedule=faults(fault("kill", 3.0, 2.0)),
         roles=Roles(live=("a2",), never_live=("a1",)),
         besides=(BY_A2, Says("a1", "waiting for the live lock, next in line")),
@@ -329,7 +322,7 @@ SCENARIOS: Final = (
             "ss7-soft",
             store=_store("soft,timeo=5,retrans=2", 12.0),
             **SLOW,
-            every={**_NO_FAILBACK, **_lease(12.0)},
+            every={**NO_FAILBACK, **_lease(12.0)},
         ),
         schedule=faults(fault("nfs-stall", 3.0, 3.0)),
         besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=2.9)),
@@ -361,7 +354,7 @@ SCENARIOS: Final = (
         "the end of its lock's lease",
         source="AMQ 17.3.2.1",
         spec=_spec(
-            "ss7-minutes", store={"mount-options": "soft,timeo=600,retrans=5"}, **SLOW, every=_NO_FAILBACK
+            "ss7-minutes", store={"mount-options": "soft,timeo=600,retrans=5"}, **SLOW, every=NO_FAILBACK
         ),
         schedule=faults(fault("nfs-disconnect", 3.0, 7.0)),
         besides=(*TAKEN, ends_in_time("nfs-disconnect-1")),
@@ -397,7 +390,7 @@ SCENARIOS: Final = (
         claim="a live that stood still beyond its NFS lease, and comes back, is fenced",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
         # Also cut off: the kernel of a machine renews the lease of a process that stands still.
-        spec=_spec("ss9", **SLOW, operation_timeout_s=20.0, every=_NO_FAILBACK),
+        spec=_spec("ss9", **SLOW, operation_timeout_s=20.0, every=NO_FAILBACK),
         schedule=faults(fault("nfs-disconnect", 3.0, 6.0), fault("pause", 3.0, 6.0)),
         roles=Roles(ended=("a1",)),
         besides=TAKEN,
@@ -420,7 +413,7 @@ SCENARIOS: Final = (
         claim="the file server stands still for longer than its lease: the live has ended itself before "
         "anybody can have its lock",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
-        spec=_spec("ss9-server", **SLOW, every=_NO_FAILBACK),
+        spec=_spec("ss9-server", **SLOW, every=NO_FAILBACK),
         schedule=faults(fault("nfs-stall", 3.0, 6.0)),
         besides=(*TAKEN, ends_in_time("nfs-stall-1")),
         guards=at_stake("nfs-stall-1"),

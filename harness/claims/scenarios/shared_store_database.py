@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.claims.changed import Replacement
-from harness.claims.scenarios.cases import SLOW, TAKEN, at_stake, ends_in_time, fault, faults, one_pair, paged
+from harness.claims.scenarios.cases import SLOW, TAKEN, at_stake, ends_in_time, fault, faults, load, paged
 from harness.claims.scenarios.expectations import Becomes, Says, Takeovers
 from harness.claims.scenarios.refuter import (
     FORGETS,
@@ -26,7 +26,7 @@ from harness.claims.scenarios.refuter import (
     begins_without,
 )
 from harness.claims.scenarios.scenario import Roles, Scenario
-from harness.claims.scenarios.shared_store import alone
+from harness.claims.scenarios.shared_store import NO_FAILBACK, alone
 from harness.interface import TestSpec
 
 _SOURCE: Final = "AMQ 17.3.2.2"
@@ -35,22 +35,9 @@ _DATABASE: Final = "broker/policies/shared_store/database.py"
 _LOCKS: Final = "broker/storage/database/locks.py"
 
 
-def _spec(
-    name: str, seconds: float = 12.0, *, failback: bool = True, server: bool = False, **fields: Any
-) -> TestSpec:
-    """One live and its backup on one store, and slow consumers: messages wait in the store.
-
-    Without ``failback`` a live that has ended itself gets nothing back when it is started again.
-
-    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and
-    its backup waits for it.
-    """
-    properties: dict[str, dict[str, object]] = {"store": {"type": "database"}}
-    if server:
-        properties["database"] = {"type": "server"}
-    if not failback:
-        properties["*"] = {"ha-policy.shared-store.slave.allow-failback": False}
-    return one_pair(name, "shared-store", seconds, properties=properties, **SLOW, **fields)
+def _spec(name: str, seconds: float = 12.0, **fields: Any) -> TestSpec:
+    """Consumers are slow: messages wait in the store."""
+    return load(name, "shared-store", seconds, store={"type": "database"}, **SLOW, **fields)
 
 
 def _lacking(what: Lack) -> Refuter:
@@ -123,7 +110,7 @@ SCENARIOS: Final = (
         claim="the database stands still for longer than lock-expiration: the live steps down, the "
         "backup goes on with the database",
         source=_SOURCE,
-        spec=_spec("ss3-stall", seconds=13.0, failback=False),
+        spec=_spec("ss3-stall", seconds=13.0, every=NO_FAILBACK),
         schedule=faults(fault("database-stall", 3.0, 6.0, None)),
         besides=(*TAKEN, ends_in_time("database-stall-1")),
         guards=at_stake("database-stall-1"),
@@ -134,7 +121,7 @@ SCENARIOS: Final = (
         claim="a live that stood still for longer than lock-expiration, and goes on, is fenced",
         source=f"{_SOURCE}; ARTEMIS-2421",
         # Patient clients: who waits for the live that stands still is there when it goes on.
-        spec=_spec("ss3-pause", operation_timeout_s=20.0, failback=False, server=True),
+        spec=_spec("ss3-pause", operation_timeout_s=20.0, every=NO_FAILBACK, server=True),
         schedule=faults(fault("pause", 3.0, 6.0)),
         roles=Roles(ended=("a1",)),
         besides=TAKEN,
@@ -160,7 +147,7 @@ SCENARIOS: Final = (
         id="SS3-cut-off",
         claim="the live alone is cut off from the database: it answers nobody before the backup takes over",
         source=_SOURCE,
-        spec=_spec("ss3-cut-off", failback=False),
+        spec=_spec("ss3-cut-off", every=NO_FAILBACK),
         schedule=faults(fault("database-disconnect", 3.0, 6.0, chance=1.0, committed=0.0)),
         besides=(*TAKEN, ends_in_time("database-disconnect-1")),
         guards=at_stake("database-disconnect-1"),

@@ -94,9 +94,7 @@ class ExcerptReader:
         rows += self._of_control("session", sessions)
         rows += self._of_control("transaction", transactions)
         return Excerpt(
-            rows=_ordered([*_ordered(rows)[:ROWS_MAX], *shown]),
-            control=self.control,
-            neighbours=neighbours,
+            rows=_ordered([*_ordered(rows)[:ROWS_MAX], *shown]), control=self.control, neighbours=neighbours
         )
 
     def _of_messages(self, example: Row, shown: Sequence[Row], messages: Sequence[int]) -> list[Row]:

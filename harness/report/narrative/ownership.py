@@ -157,10 +157,7 @@ def _number(one: dict[str, Any]) -> str:
 
 
 def diverged(of: Clauses) -> list[str]:
-    """What brokers held for true of one thing, and for how long.
-
-    Each was asked again and again.
-    """
+    """What brokers held for true of one thing, and for how long. Each was asked again and again."""
     details = of.story.finding.details
     held = details.get("held")
     if not held:
