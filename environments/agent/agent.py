@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from environments.agent.child import Child, reap
 from environments.agent.clock import Clock
@@ -33,6 +33,7 @@ from environments.agent.control import (
     DATA,
     DEVICE_VARIABLE,
     DISK,
+    LINE_BYTES_MAX,
     LOGS,
     ORPHAN_VARIABLE,
     RULES,
@@ -47,6 +48,8 @@ from environments.agent.store_client import StoreClient
 from environments.board import FaultBoard
 from environments.part import Part
 from filesystems.nfs import asking
+
+_LOG_BYTES: Final = LINE_BYTES_MAX // 8  # JSON takes up to six for one
 
 
 class NodeAgent(Agent):
@@ -113,6 +116,19 @@ class NodeAgent(Agent):
         """Answer when no broker runs (any more)."""
         await self._child.exited.wait()
         return {"status": self._child.status}
+
+    async def do_log(self, position: int | None) -> dict[str, Any]:
+        """What the broker has logged behind a position (bytes), or the next of it if that is much.
+
+        None: where its log ends now.
+        """
+        try:
+            with Path(LOGS, "broker.log").open("rb") as log:  # noqa: ASYNC230 - a local file
+                end = log.seek(0, os.SEEK_END)
+                log.seek(end if position is None else position)
+                return {"end": end, "text": log.read(_LOG_BYTES).decode("latin-1")}
+        except FileNotFoundError:  # it has not been started yet
+            return {"end": 0, "text": ""}
 
     async def do_kill(self) -> dict[str, Any]:
         """SIGKILL to the broker's process group; answered when it is gone."""

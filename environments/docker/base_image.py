@@ -43,22 +43,74 @@ def base_image(client: Any, tell: Tell) -> str:
 
     Raises InfrastructureError if there is no way to make one, with both reasons.
     """
-    from docker.errors import ImageNotFound  # noqa: PLC0415
-
-    tags = (_tag("official", OFFICIAL), _tag("debian", DEBIAN, *PYTHON_PACKAGES))
-    for tag in tags:
-        try:
-            client.images.get(tag)
-        except ImageNotFound:
-            continue
-        return tag
-    official, debian = tags
-    problem = _from_official(client, official, tell)
+    official, debian = _tag("official", OFFICIAL), _tag("debian", DEBIAN, *PYTHON_PACKAGES)
+    for tag in (official, debian):
+        if exists(client, tag):
+            return tag
+    problem = _pull(client, tell)
+    if not problem:
+        tell(f"building the base image from {OFFICIAL} (about 20 s, once)")
+        problem = _install(client, official, OFFICIAL, PACKAGES)
     if not problem:
         return official
     tell(f"{problem}; building the base image from Debian packages (about 20 s, once)")
-    _from_debian(client, debian, problem)
+    _import_debian(client, debian, (*PYTHON_PACKAGES, *PACKAGES), problem)
     return debian
+
+
+def with_packages(
+    client: Any, tell: Tell, kind: str, extra: Sequence[str], without: Sequence[str] = ()
+) -> str:
+    """The tag of a base image that also has these packages, made if it is not there yet.
+
+    On the base image where they can be installed into it, else on this host. ``without`` are files
+    that nobody needs, as patterns; they are left out where that is possible. Raises
+    InfrastructureError if there is no way to make one.
+    """
+    packages = (*PYTHON_PACKAGES, *PACKAGES, *extra)
+    digest = hashlib.sha256("\0".join((OFFICIAL, *packages, *without)).encode()).hexdigest()[:12]
+    tag = f"{REPOSITORY}/{kind}-base:{digest}"
+    if exists(client, tag):
+        return tag
+    base = base_image(client, tell)
+    tell(f"building the {kind} image with {', '.join(extra)} (about 30 s, once)")
+    problem = "the base image was made on this host"
+    if ":official-" in base:
+        problem = _install(client, tag, base, extra)
+    if problem:
+        _import_debian(client, tag, packages, problem, without)
+    return tag
+
+
+def exists(client: Any, tag: str) -> bool:
+    """Whether the engine has an image of this tag."""
+    from docker.errors import ImageNotFound  # noqa: PLC0415
+
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def build(client: Any, tag: str, files: dict[str, bytes], image_labels: dict[str, str]) -> None:
+    """Build an image from files in memory (path -> content, a Dockerfile among them) and tag it.
+
+    The context is the same bytes for the same files, so that the engine's own cache holds as well.
+    Raises InfrastructureError.
+    """
+    from docker.errors import APIError, BuildError  # noqa: PLC0415
+
+    context = io.BytesIO(archive(dict(sorted(files.items())), mode=0o644, mtime=0))
+    try:
+        client.images.build(
+            fileobj=context, custom_context=True, tag=tag, labels=image_labels, rm=True, forcerm=True
+        )
+    except BuildError as error:
+        log = " / ".join(str(line.get("stream", "")).strip() for line in error.build_log)[-300:]
+        raise InfrastructureError(f"building the image {tag} failed: {error.msg} ({log})") from error
+    except APIError as error:
+        raise InfrastructureError(f"building the image {tag} failed: {error.explanation or error}") from error
 
 
 def _tag(kind: str, *made_of: str) -> str:
@@ -66,60 +118,51 @@ def _tag(kind: str, *made_of: str) -> str:
     return f"{REPOSITORY}/base:{kind}-{digest}"
 
 
-def _from_official(client: Any, tag: str, tell: Tell) -> str:
-    """Make the base from the official Python image; "" if it worked, else why not."""
-    from docker.errors import APIError, BuildError, DockerException, ImageNotFound  # noqa: PLC0415
-
-    try:
-        client.images.get(OFFICIAL)
-    except ImageNotFound:
-        tell(f"pulling {OFFICIAL} (once)")
-        try:
-            _pull(client)
-        except (DockerException, OSError) as error:
-            return f"no image registry can be reached ({_short(error)})"
-    tell(f"building the base image from {OFFICIAL} (about 20 s, once)")
-    dockerfile = (
-        f"FROM {OFFICIAL}\n"
-        "RUN apt-get update && apt-get install -y --no-install-recommends "
-        f"{' '.join(PACKAGES)} && rm -rf /var/lib/apt/lists/*\n"
-    )
-    try:
-        build(client, tag, {"Dockerfile": dockerfile.encode()}, {PYTHON_LABEL: "3.11"})
-    except (APIError, BuildError, OSError) as error:
-        return f"{OFFICIAL} could not be given {', '.join(PACKAGES)} ({_short(error)})"
-    return ""
-
-
-def _pull(client: Any) -> None:
-    """Pull with the engine.
+def _pull(client: Any, tell: Tell) -> str:
+    """Have the engine get the official Python image; "" if it is there, else why not.
 
     The SDK's time-out bounds each silence of the engine, so a slow registry may still finish.
     """
+    from docker.errors import DockerException  # noqa: PLC0415
+
+    if exists(client, OFFICIAL):
+        return ""
+    tell(f"pulling {OFFICIAL} (once)")
     name, _, tag = OFFICIAL.partition(":")
-    for line in client.api.pull(name, tag=tag, stream=True, decode=True):
-        if "error" in line:
-            raise OSError(line["error"])
+    try:
+        for line in client.api.pull(name, tag=tag, stream=True, decode=True):
+            if "error" in line:
+                return f"no image registry can be reached ({_short(line['error'])})"
+    except (DockerException, OSError) as error:
+        return f"no image registry can be reached ({_short(getattr(error, 'explanation', None) or error)})"
+    return ""
 
 
-def _from_debian(client: Any, tag: str, problem: str) -> None:
-    import_debian(client, tag, (*PYTHON_PACKAGES, *PACKAGES), problem)
+def _install(client: Any, tag: str, base: str, packages: Sequence[str]) -> str:
+    """Make an image of another and Debian packages; "" if it worked, else why not."""
+    dockerfile = (
+        f"FROM {base}\nRUN apt-get update && apt-get install -y --no-install-recommends "
+        f"{' '.join(packages)} && rm -rf /var/lib/apt/lists/*\n"
+    )
+    try:
+        build(client, tag, {"Dockerfile": dockerfile.encode()}, {PYTHON_LABEL: "3.11"})
+    except (InfrastructureError, OSError) as error:
+        return f"{', '.join(packages)} could not be installed into {base} ({_short(error)})"
+    return ""
 
 
-def import_debian(
+def _import_debian(
     client: Any, tag: str, packages: Sequence[str], problem: str, without: Sequence[str] = ()
 ) -> None:
-    """Makes an image of a minimal Debian with these packages but without some files.
+    """Make an image of a minimal Debian with these packages, on this host and from no other image.
 
-    On this host and without an image to begin with.
-
-    ``problem`` is why it is made so. Raises InfrastructureError.
+    ``without`` are files that it leaves out, ``problem`` is why it is made so. Raises
+    InfrastructureError.
     """
     if shutil.which("mmdebstrap") is None:
         raise InfrastructureError(
             f"no base image: {problem}, and mmdebstrap, which makes one from Debian's packages, is not "
-            "installed; "
-            "install it: sudo apt-get install mmdebstrap"
+            "installed; install it: sudo apt-get install mmdebstrap"
         )
     repository, _, name = tag.partition(":")
     with scratch.directory("base") as directory:
@@ -149,64 +192,7 @@ def import_debian(
         )
 
 
-def with_packages(
-    client: Any, tell: Tell, kind: str, extra: Sequence[str], without: Sequence[str] = ()
-) -> str:
-    """The tag of a base image that also has these packages, made if it is not there yet.
-
-    On the base image where they can be installed into it, else on this host.
-
-    ``without`` are files that nobody needs, as patterns; they are left out where that is possible.
-    Raises InfrastructureError if there is no way to make one.
-    """
-    from docker.errors import APIError, BuildError  # noqa: PLC0415
-
-    packages = (*PYTHON_PACKAGES, *PACKAGES, *extra)
-    digest = hashlib.sha256("\0".join((OFFICIAL, *packages, *without)).encode()).hexdigest()[:12]
-    tag = f"{REPOSITORY}/{kind}-base:{digest}"
-    if exists(client, tag):
-        return tag
-    base = base_image(client, tell)
-    tell(f"building the {kind} image with {', '.join(extra)} (about 30 s, once)")
-    problem = "the base image was made on this host"
-    if ":official-" in base:
-        dockerfile = (
-            f"FROM {base}\nRUN apt-get update && apt-get install -y --no-install-recommends "
-            f"{' '.join(extra)} && rm -rf /var/lib/apt/lists/*\n"
-        )
-        try:
-            build(client, tag, {"Dockerfile": dockerfile.encode()}, {PYTHON_LABEL: "3.11"})
-        except (APIError, BuildError, OSError) as error:
-            problem = f"{', '.join(extra)} could not be installed into {base} ({_short(error)})"
-        else:
-            return tag
-    import_debian(client, tag, packages, problem, without)
-    return tag
-
-
-def exists(client: Any, tag: str) -> bool:
-    """Whether the engine has an image of this tag."""
-    from docker.errors import ImageNotFound  # noqa: PLC0415
-
-    try:
-        client.images.get(tag)
-    except ImageNotFound:
-        return False
-    return True
-
-
-def build(client: Any, tag: str, files: dict[str, bytes], image_labels: dict[str, str]) -> None:
-    """Build an image from files in memory (path -> content, a Dockerfile among them) and tag it.
-
-    The context is the same bytes for the same files, so that the engine's own cache holds as well.
-    """
-    context = io.BytesIO(archive(dict(sorted(files.items())), mode=0o644, mtime=0))
-    client.images.build(
-        fileobj=context, custom_context=True, tag=tag, labels=image_labels, rm=True, forcerm=True
-    )
-
-
-def _short(error: BaseException) -> str:
+def _short(error: object) -> str:
     # The engine's own words end with the cause: "Get ...: dial tcp: lookup ...: no such host".
-    text = " ".join(str(getattr(error, "explanation", None) or error).split())
+    text = " ".join(str(error).split())
     return text if len(text) <= _SHORT else "... " + text[-_SHORT:]

@@ -23,16 +23,15 @@ from typing import Any, Final
 from environments.agent import AGENT_MODULES
 from environments.agent.control import DATA, ETC
 from environments.agent.database_agent import INSIDE, PORT
-from environments.docker.base_image import REPOSITORY, Tell, build, exists, with_packages
+from environments.docker.base_image import Tell
 from environments.docker.deployment import Service
-from environments.docker.image import APP, forget_old
+from environments.docker.image import server_image
 from environments.link_condition import link_name
 from environments.machines import probes
 from environments.machines.deployment import Deployment
 from environments.machines.faults import link_faults
 from environments.machines.furniture import Furniture
 from environments.machines.node import Node
-from environments.payload import ROOT, content_hash
 from environments.postgresql import program, question
 from environments.postgresql.fault import DISCONNECT, PRIMITIVES, STALL, phrase, severance_of
 from harness.interface import DATABASE, Address, InfrastructureError, Link, NodePlan, UsageError
@@ -40,7 +39,6 @@ from harness.interface import DATABASE, Address, InfrastructureError, Link, Node
 NODE: Final = "database"
 
 _SECRET: Final = "secret"  # noqa: S105 - the name of a file
-_SERVER: Final = f"{REPOSITORY}/database-server"
 _DIRECTORY: Final = f"{DATA}/server"
 _START_S: Final = 60.0
 _AGAIN_S: Final = 0.05
@@ -68,22 +66,9 @@ def refuses(nodes: Sequence[NodePlan]) -> str:
     return ""
 
 
-def server_image(client: Any, tell: Tell) -> str:
-    """The tag of the server's image, made if it is not there yet.
-
-    Raises InfrastructureError if it cannot be made.
-    """
-    base = with_packages(client, tell, "database", program.PACKAGES, _WITHOUT)
-    files = {f"app/{path}": (ROOT / path).read_bytes() for path in _MODULES}
-    files["Dockerfile"] = (
-        f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
-        'CMD ["python3", "-m", "environments.agent.database_agent"]\n'
-    ).encode()
-    tag = f"{_SERVER}:{content_hash(files)}"
-    if not exists(client, tag):
-        build(client, tag, files, {})
-        forget_old(client, _SERVER)
-    return tag
+def _image(client: Any, tell: Tell) -> str:
+    agent = "environments.agent.database_agent"
+    return server_image(client, tell, "database", program.PACKAGES, _MODULES, agent, _WITHOUT)
 
 
 class DatabaseContainer(Furniture):
@@ -105,7 +90,7 @@ class DatabaseContainer(Furniture):
 
     def services(self) -> list[Service]:
         """The server."""
-        return [Service(name=NODE, image=server_image)] if self._nodes else []
+        return [Service(name=NODE, image=_image)] if self._nodes else []
 
     def hosts(self, node: str) -> dict[str, Address]:
         """Where a node reaches it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from environments.docker import database_server, file_store, kernel
 from environments.docker.base_image import Tell
@@ -13,8 +13,7 @@ from environments.docker.clean import remove_run
 from environments.docker.database_server import DatabaseContainer
 from environments.docker.deployment import make_known
 from environments.docker.engine import connect
-from environments.docker.file_store import FileStores
-from environments.docker.nfs_server import CLIENT_CAPABILITIES, CLIENT_DEVICES
+from environments.docker.file_store import CLIENT_OPTIONS, FileStores
 from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import disks
@@ -23,13 +22,6 @@ from environments.machines.disks import MachineDisks
 from environments.machines.environment import MachinesEnvironment
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from harness.interface import NodePlan
-
-_MOUNTS: Final = {
-    "cap_add": list(CLIENT_CAPABILITIES),
-    "devices": list(CLIENT_DEVICES),
-    "security_opt": ["apparmor:unconfined"],
-}
-"""What a container needs to mount something through FUSE."""
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +85,7 @@ class DockerEnvironment(MachinesEnvironment):
             nodes,
             tell,
             services=[*self._stores.services(), *self._database.services()],
-            options=dict.fromkeys(mounting, _MOUNTS),
+            options=dict.fromkeys(mounting, CLIENT_OPTIONS),
             publish=self._publish,
         )
 

@@ -23,15 +23,12 @@ from typing import Any, Final
 
 import msgspec
 
+from environments.agent import AGENT_MODULES
 from environments.agent.control import DATA, ETC, LOGS, STORE
+from environments.docker.base_image import Tell
 from environments.docker.deployment import Service
-from environments.docker.nfs_server import (
-    CAPABILITIES,
-    PORT,
-    SECURITY,
-    server_image,
-)
-from environments.ganesha import PROGRAM, ServerOptions, configuration, times_s
+from environments.docker.image import server_image
+from environments.ganesha import PACKAGES, PROGRAM, ServerOptions, configuration, times_s
 from environments.machines.deployment import Deployment
 from environments.machines.faults import at_once
 from environments.machines.furniture import Furniture
@@ -42,6 +39,21 @@ from filesystems.nfs import asking
 from harness.interface import InfrastructureError, Layout, NodePlan, StorePlan, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
+PORT: Final = 2049
+CAPABILITIES: Final = ("DAC_READ_SEARCH",)
+"""What a server needs beyond a container's usual rights: to open files by handles of clients."""
+
+SECURITY: Final = ("seccomp=unconfined",)
+"""Docker's usual filter of system calls has no name_to_handle_at without SYS_ADMIN, which would
+be far more than the server needs.
+"""
+
+CLIENT_OPTIONS: Final = {
+    "cap_add": ["SYS_ADMIN"],
+    "devices": ["/dev/fuse:/dev/fuse:rwm"],
+    "security_opt": ["apparmor:unconfined"],
+}
+"""What a container needs to mount something through FUSE, as the engine's SDK names it."""
 
 _EXPORT: Final = "/store"
 _EXPORTED: Final = Path(DATA) / "store"
@@ -82,6 +94,11 @@ def refuses(nodes: Sequence[NodePlan]) -> str:
     return ""
 
 
+def store_image(client: Any, tell: Tell) -> str:
+    """The tag of the server's image; both ends of a mount are in it."""
+    return server_image(client, tell, "nfs", PACKAGES, AGENT_MODULES, "environments.agent.agent")
+
+
 def server_options(plan: StorePlan) -> ServerOptions:
     """The server for a plan. Raises UsageError for times that no real server has."""
     lease_s, grace_s = times_s(plan)
@@ -117,12 +134,8 @@ class FileStores(Furniture):
 
     def services(self) -> list[Service]:
         """The servers."""
-        options = {
-            "command": ["python3", "-m", "environments.agent.agent"],
-            "cap_add": list(CAPABILITIES),
-            "security_opt": list(SECURITY),
-        }
-        return [Service(name=name, image=server_image, options=options) for name in self._plans]
+        options = {"cap_add": list(CAPABILITIES), "security_opt": list(SECURITY)}
+        return [Service(name=name, image=store_image, options=options) for name in self._plans]
 
     def __contains__(self, node: str) -> bool:
         return node in self._of

@@ -11,13 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from environments.docker.base_image import PYTHON_LABEL, REPOSITORY, Tell, base_image, build
+from environments.docker.base_image import (
+    PYTHON_LABEL,
+    REPOSITORY,
+    Tell,
+    base_image,
+    build,
+    exists,
+    with_packages,
+)
 from environments.docker.engine import IMAGE_LABEL
 from environments.payload import ROOT, content_hash, pins, site, sources
-from harness.interface import InfrastructureError
 
 APP: Final = "/opt/jepsen-run/app"
 SITE: Final = "/opt/jepsen-run/site"
@@ -43,10 +50,38 @@ def node_image(client: Any, tell: Tell) -> str:
         'CMD ["python3", "-m", "environments.agent.agent"]\n'
     ).encode()
     tag = f"{_NODE}:{content_hash(files)}"
-    if not _exists(client, tag):
+    if not exists(client, tag):
         tell("building the node image from these sources (a few seconds)")
-        _build(client, tag, files)
-        forget_old(client, _NODE)
+        build(client, tag, files, {IMAGE_LABEL: tag.partition(":")[2]})
+        _forget_old(client, _NODE)
+    return tag
+
+
+def server_image(
+    client: Any,
+    tell: Tell,
+    kind: str,
+    packages: Sequence[str],
+    modules: Iterable[str],
+    agent: str,
+    without: Sequence[str] = (),
+) -> str:
+    """The tag of the image of a server that brokers need, with our agent; made if it is not there.
+
+    It holds the server's ``packages`` but for the files ``without``, and our ``modules``, of which
+    ``agent`` is what it runs. Raises InfrastructureError if it cannot be made.
+    """
+    base = with_packages(client, tell, kind, packages, without)
+    files = {f"app/{path}": (ROOT / path).read_bytes() for path in modules}
+    files["Dockerfile"] = (
+        f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
+        f'CMD ["python3", "-m", "{agent}"]\n'
+    ).encode()
+    name = f"{REPOSITORY}/{kind}-server"
+    tag = f"{name}:{content_hash(files)}"
+    if not exists(client, tag):
+        build(client, tag, files, {})
+        _forget_old(client, name)
     return tag
 
 
@@ -56,7 +91,7 @@ def _dependencies_image(client: Any, base: str, wanted: Sequence[str], tell: Tel
     architecture = details.attrs["Architecture"]
     recipe = "\n".join((base, python, architecture, *wanted)).encode()
     tag = f"{REPOSITORY}/dependencies:{hashlib.sha256(recipe).hexdigest()[:16]}"
-    if _exists(client, tag):
+    if exists(client, tag):
         return tag
     tell(f"fetching {', '.join(wanted)} for Python {python} on {architecture} (once)")
     files = {f"site/{path}": content for path, content in site(wanted, python, architecture).items()}
@@ -64,21 +99,11 @@ def _dependencies_image(client: Any, base: str, wanted: Sequence[str], tell: Tel
         f"FROM {base}\nCOPY site {SITE}\nRUN python3 -m compileall -q --invalidation-mode "
         f"unchecked-hash {SITE}\n"
     ).encode()
-    _build(client, tag, files)
+    build(client, tag, files, {IMAGE_LABEL: tag.partition(":")[2]})
     return tag
 
 
-def _exists(client: Any, tag: str) -> bool:
-    from docker.errors import ImageNotFound  # noqa: PLC0415
-
-    try:
-        client.images.get(tag)
-    except ImageNotFound:
-        return False
-    return True
-
-
-def forget_old(client: Any, kind: str) -> None:
+def _forget_old(client: Any, kind: str) -> None:
     """Removes all images of a kind but the newest few.
 
     Or every edit of the sources would stay for ever.
@@ -89,15 +114,3 @@ def forget_old(client: Any, kind: str) -> None:
     for tag in sorted(tags, key=lambda tag: tags[tag], reverse=True)[_KEPT:]:
         with contextlib.suppress(APIError):  # a container of another run uses it, or another run removed it
             client.images.remove(tag)
-
-
-def _build(client: Any, tag: str, files: dict[str, bytes]) -> None:
-    from docker.errors import APIError, BuildError  # noqa: PLC0415
-
-    try:
-        build(client, tag, files, {IMAGE_LABEL: tag.partition(":")[2]})
-    except BuildError as error:
-        log = " / ".join(str(line.get("stream", "")).strip() for line in error.build_log)[-300:]
-        raise InfrastructureError(f"building the image {tag} failed: {error.msg} ({log})") from error
-    except APIError as error:
-        raise InfrastructureError(f"building the image {tag} failed: {error.explanation or error}") from error

@@ -201,8 +201,15 @@ class MachinesEnvironment:
         await asyncio.to_thread(self._node(node).configure, self._files_of(spec, plan, changed))
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """As soon as a look into the container shows them. A position is a number of bytes."""
-        return await log_file.follow(self._node(node).log, position, LOG_POLL_S)
+        """As soon as the agent shows them. A position is a number of bytes."""
+        target = self._node(node)
+        if position is None:
+            return [], (await target.log(None))[1]
+
+        async def read(begin: int) -> bytes:
+            return (await target.log(begin))[0]
+
+        return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
         """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's.

@@ -7,6 +7,7 @@ starting it again is what turning a machine on again is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import tarfile
 import time
@@ -75,6 +76,7 @@ class Node:
         self.made = False
         self.status: int | None = None  # of the last broker that went with its machine
         self._down = asyncio.Event()  # set when this run of the machine ends at our hands
+        self._left: bytes | None = None  # the log of a machine that does not run
         self._token = token
 
     @property
@@ -158,6 +160,7 @@ class Node:
             await asyncio.sleep(_RETRY_S)
         self.up = True
         self._down = asyncio.Event()
+        self._left = None
         return True
 
     async def wait_exit(self) -> int | None:
@@ -209,9 +212,19 @@ class Node:
         if self.made:
             await asyncio.to_thread(self._collect, destination)
 
-    async def log(self, position: int) -> bytes:
-        """What the broker has logged behind ``position`` (bytes); nothing while there is no log."""
-        return (await asyncio.to_thread(self._log))[position:]
+    async def log(self, position: int | None) -> tuple[bytes, int]:
+        """What the broker has logged behind ``position`` (bytes), or the next of it; and the end.
+
+        Of a machine that does not run it is fetched once, since nothing is added to it.
+        """
+        with contextlib.suppress(NodeDownError):
+            answer = await self.ask("log", position=position)
+            return answer["text"].encode("latin-1"), answer["end"]
+        async with self.lock:  # whoever ends the machine has ended it
+            if not self.up and self._left is None:
+                self._left = await asyncio.to_thread(self._log_left)
+            left = self._left or b""
+        return left[position:], len(left)
 
     def _collect(self, destination: Path) -> None:
         destination.mkdir(parents=True, exist_ok=True)
@@ -221,13 +234,11 @@ class Node:
                 tar.extractall(destination, filter="data")
         (destination / "agent.log").write_bytes(self.machine.words())
 
-    def _log(self) -> bytes:
-        path = f"{self.layout.logs}/broker.log"
-        archive = self.machine.fetch(path)
+    def _log_left(self) -> bytes:
+        archive = self.machine.fetch(f"{self.layout.logs}/broker.log")
         if not archive:
             return b""
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            (entry,) = tar.getmembers()
-            file = tar.extractfile(entry)
-            assert file is not None, f"{path} is no file"
+            file = tar.extractfile(tar.getmembers()[0])
+            assert file is not None, "a log is a file"
             return file.read()

@@ -323,6 +323,21 @@ def test_the_exit_status_and_the_logs_of_every_run_are_kept(run, tmp_path):
     run(test)
 
 
+def test_a_log_is_followed_whether_or_not_its_machine_runs(run):
+    async def test(environment):
+        _, end = await environment.log_lines("b1", None)
+        following = asyncio.create_task(environment.log_lines("b1", end))
+        await environment.kill("b1")
+        lines, position = await environment.log_lines("b1", 0)
+        assert lines[0] == "echo b1 ready"
+        assert await environment.log_lines("b1", None) == ([], end)
+        assert position == end
+        await begin(environment, "b1")
+        assert await asyncio.wait_for(following, BOUND_S) == (["echo b1 ready"], end + len("echo b1 ready\n"))
+
+    run(test)
+
+
 def test_orphans_of_a_broker_do_not_stay_as_zombies(run):
     async def test(environment):
         if environment.name != "docker":

@@ -48,9 +48,9 @@ def test_a_server_in_a_container_breaks_and_heals_as_it_should_and_is_removed_wi
         # The client of this test is this host: for as long as it speaks as a1, the relay must know
         # a1 by the host's address, and nobody asks a1's own agent.
         a1 = machines["a1"]
-        own, a1.address, a1.up = a1.address, _gateway(a1.address), False
+        own, a1.machine.address, a1.up = a1.address, _gateway(a1.address), False
         await the_three_faults(environment, system, variables)
-        a1.address, a1.up = own, True
+        a1.machine.address, a1.up = own, True
 
         options = {"chance": 1.0, "committed": 0.0}
         lease = await environment.inject("database-disconnect", nodes=["a1"], options=options)

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from environments.docker.engine import labels
-from environments.docker.nfs_server import CAPABILITIES, EXPORTED, PORT, SECURITY, STATE, VOLUME
-from environments.ganesha import ServerOptions, configuration
+from environments.docker.file_store import CAPABILITIES, PORT, SECURITY
+from environments.ganesha import ServerOptions, command, configuration
 from harness.interface import InfrastructureError
+
+VOLUME = "/srv"
+EXPORTED = f"{VOLUME}/store"
+STATE = f"{VOLUME}/state"
 
 
 class ServerContainer:
@@ -36,6 +40,7 @@ class ServerContainer:
         client.volumes.create(self._name, labels=labels(run))
         self._container = client.containers.create(
             image,
+            command(Path(STATE)),
             name=self._name,
             hostname="nfs",
             network=network,

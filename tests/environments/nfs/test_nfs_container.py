@@ -10,13 +10,8 @@ from nfs_container import ServerContainer
 from nfs_store import SAFE
 
 from environments.docker.engine import connect, labels
+from environments.docker.file_store import CLIENT_OPTIONS, PORT, store_image
 from environments.docker.network import create_network, host_address
-from environments.docker.nfs_server import (
-    CLIENT_CAPABILITIES,
-    CLIENT_DEVICES,
-    PORT,
-    server_image,
-)
 from environments.nfs_mounting import mount
 from harness.interface import Address
 
@@ -37,7 +32,7 @@ def heard(ask, wanted):
 def test_a_server_in_a_container_serves_this_host_and_other_containers_and_outlives_its_kill(tmp_path):
     run = f"jepsen-run-nfs-test-{os.getpid()}"
     client = connect()
-    image = server_image(client, lambda line: print(line, file=sys.stderr))
+    image = store_image(client, lambda line: print(line, file=sys.stderr))
     network, subnet = create_network(client, run, internal=False)
     made = []
     try:
@@ -72,9 +67,7 @@ def test_a_server_in_a_container_serves_this_host_and_other_containers_and_outli
                 ],
                 network=network.name,
                 labels=labels(run),
-                cap_add=list(CLIENT_CAPABILITIES),
-                devices=list(CLIENT_DEVICES),
-                security_opt=["apparmor:unconfined"],
+                **CLIENT_OPTIONS,
             )
             try:
                 other.start()
