@@ -17,7 +17,7 @@ from broker.admin_client import Target
 from broker.core.message import CLEAN
 from broker.storage.directory import DirectoryVolume
 from broker.storage.errors import JournalError
-from broker.storage.inspection import Inspection, inspect, salvage
+from broker.storage.inspection import JournalInspection, inspect, salvage
 
 EXIT_DAMAGED: Final = 1
 
@@ -54,7 +54,7 @@ def salvage_(obj: tuple[Target, bool], directory: Path, output: Path) -> int:
     """
     output.parent.mkdir(parents=True, exist_ok=True)
 
-    async def run(volume: DirectoryVolume) -> Inspection:
+    async def run(volume: DirectoryVolume) -> JournalInspection:
         beside = DirectoryVolume(output.parent)
         try:
             # A clean end may be one of the things that are no longer true.
@@ -69,14 +69,14 @@ def salvage_(obj: tuple[Target, bool], directory: Path, output: Path) -> int:
     return 0
 
 
-def _with(directory: Path, work: Any) -> Inspection:
+def _with(directory: Path, work: Any) -> JournalInspection:
     if not directory.is_dir():
         raise click.ClickException(f"{directory} is no directory")
 
-    async def run() -> Inspection:
+    async def run() -> JournalInspection:
         volume = DirectoryVolume(directory.parent)
         try:
-            question: Coroutine[Any, Any, Inspection] = work(volume)
+            question: Coroutine[Any, Any, JournalInspection] = work(volume)
             return await question
         finally:
             await volume.close()
@@ -87,14 +87,14 @@ def _with(directory: Path, work: Any) -> Inspection:
         raise click.ClickException(str(error)) from None
 
 
-def _show(found: Inspection, *, as_json: bool) -> None:
+def _show(found: JournalInspection, *, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(_told(found))).decode())
     else:
         _print(found)
 
 
-def _told(found: Inspection) -> dict[str, object]:
+def _told(found: JournalInspection) -> dict[str, object]:
     return {
         "state": found.state,
         "segments": [segment._asdict() for segment in found.segments],
@@ -109,7 +109,7 @@ def _told(found: Inspection) -> dict[str, object]:
     }
 
 
-def _print(found: Inspection) -> None:
+def _print(found: JournalInspection) -> None:
     for segment in found.segments:
         what = f"entries {segment.first} to {segment.last}" if segment.entries else "no entries"
         print(f"{segment.name}: {segment.size} bytes, {what}")

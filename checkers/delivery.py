@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.ends import Ends, Keyed
-from checkers.instance import Tally
+from checkers.instance import InstanceTally
 from checkers.lifecycle import Lives, as_sent
 from checkers.owed import owed
 from checkers.rows import (
@@ -240,7 +240,7 @@ def _uncommitted(rows: Rows, lives: Lives, ends: Ends) -> Numbers | None:
     return np.where(early & (lives.message != NONE), lives.delivered, NONE)
 
 
-def find(found: Marks, lives: Lives, tally: Tally) -> None:
+def find(found: Marks, lives: Lives, tally: InstanceTally) -> None:
     """Tell all of them, and the two counts.
 
     ``lost`` and ``stuck`` hold here for whatever was sent and not acknowledged; whether the history

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.schema import COLUMNS, completed
-from checkers.source import Part, Source
+from checkers.source import HistoryPart, HistorySource
 
 Row = dict[str, Any]
 ROWS_MAX: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class IndexRange:
     """The rows of a group from one index to another, both included."""
 
     queue: str | None
@@ -45,7 +45,7 @@ class RowSelection:
     """
 
     messages: frozenset[int] = frozenset()
-    ranges: Sequence[Range] = ()
+    ranges: Sequence[IndexRange] = ()
     indexes: frozenset[int] = frozenset()
     times: frozenset[int] = frozenset()
     after: Sequence[tuple[int, int]] = ()
@@ -54,14 +54,14 @@ class RowSelection:
     """So many of each session and link, the nearest."""
 
 
-def messages_rows(source: Source, wanted: RowSelection) -> list[Row]:
+def messages_rows(source: HistorySource, wanted: RowSelection) -> list[Row]:
     """The wanted rows of the parts, in order, without nulls; at most ``ROWS_MAX``."""
     parts = source.ask(partial(_of_part, wanted=wanted))
     rows = sorted((row for part in parts.values() for row in part), key=lambda row: row["index"])
     return rows[:ROWS_MAX]
 
 
-def control_rows(source: Source, condition: pa.Array | pa.ChunkedArray) -> list[Row]:
+def control_rows(source: HistorySource, condition: pa.Array | pa.ChunkedArray) -> list[Row]:
     """The rows without messages for which the condition holds, in order, without nulls."""
     return sorted(plain(source.control.filter(condition)), key=lambda row: row["index"])
 
@@ -73,7 +73,7 @@ def plain(table: pa.Table) -> list[Row]:
     ]
 
 
-def _of_part(part: Part, wanted: RowSelection) -> list[Row]:
+def _of_part(part: HistoryPart, wanted: RowSelection) -> list[Row]:
     found: list[Row] = []
     for table in map(completed, part.slices(COLUMNS)):
         found += plain(table.filter(_mask(table, wanted)))

@@ -19,7 +19,7 @@ from checkers.fetch import RowSelection, messages_rows
 from checkers.instance import Found, Instance
 from checkers.roles import Overlap
 from checkers.rows import Place
-from checkers.source import Source
+from checkers.source import HistorySource
 from checkers.verdict import CheckOptions, Finding, Witness
 from checkers.witness import witnesses
 
@@ -56,7 +56,11 @@ def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
 
 
 def compose(
-    source: Source | None, discoveries: Discoveries, decision: Decision, options: CheckOptions, known: Facts
+    source: HistorySource | None,
+    discoveries: Discoveries,
+    decision: Decision,
+    options: CheckOptions,
+    known: Facts,
 ) -> list[Finding]:
     """Findings, the gravest first; without a source no witnesses and no positions."""
     pauses = _gravest_first(discoveries.pauses, known.spans(), options)
@@ -97,7 +101,7 @@ def _example(i: Instance) -> dict[str, Any]:
 
 
 def _details(
-    source: Source | None, some: Found, options: CheckOptions, known: Facts,
+    source: HistorySource | None, some: Found, options: CheckOptions, known: Facts,
     discoveries: Discoveries, pauses: Sequence[Outage],
 ) -> dict[str, Any]:  # fmt: skip
     examples = [_example(i) for i in some.first[: options.examples]]
@@ -133,14 +137,14 @@ def _window(windows: Sequence[TimeSpan], known: Facts, options: CheckOptions) ->
     }  # fmt: skip
 
 
-def _rows_of(source: Source, first: Sequence[Instance]) -> list[dict[str, Any]]:
+def _rows_of(source: HistorySource, first: Sequence[Instance]) -> list[dict[str, Any]]:
     """All rows of the messages of some instances."""
     wanted = frozenset(i.message for i in first if i.message is not None)
     return messages_rows(source, RowSelection(messages=wanted))
 
 
 def _positions(
-    source: Source,
+    source: HistorySource,
     first: Sequence[Instance],
     examples: list[dict[str, Any]],
     kept: Mapping[Place, tuple[int, int]],
@@ -163,7 +167,7 @@ def _positions(
             )
 
 
-def _settlements(source: Source, first: Sequence[Instance], examples: list[dict[str, Any]]) -> None:
+def _settlements(source: HistorySource, first: Sequence[Instance], examples: list[dict[str, Any]]) -> None:
     """Add whether acks of both sessions were answered ``ok`` (and so their commits)."""
     rows = _rows_of(source, first)
     control = source.control

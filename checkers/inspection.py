@@ -20,7 +20,7 @@ from checkers import breakage, part
 from checkers.anomaly import rank
 from checkers.breakage import Breakage, Look, Subject
 from checkers.rows import numbers_of
-from checkers.source import HistoryError, Source
+from checkers.source import HistoryError, HistorySource
 
 NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
     "roles": frozenset({"split-brain", "double-takeover", "zombie", "resurrected", "starved"}),
@@ -46,7 +46,7 @@ class Confined:
 class Inspection:
     """Of one history. ``confined`` has the first such row of each subject."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: HistorySource) -> None:
         self._source = source
         self.step = breakage.step_of(source.rows)
         self._control, confined = breakage.of_control(source.control, self.step, source.lacking)

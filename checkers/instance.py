@@ -46,7 +46,7 @@ Kinds = Mapping[str, Found]
 """By name."""
 
 
-class Tally:
+class InstanceTally:
     """Collects what was found in a part, by run."""
 
     def __init__(self, places: PlaceTable, examples: int) -> None:

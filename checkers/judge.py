@@ -47,7 +47,7 @@ from checkers.inspection import NOT_JUDGED, Confined, Inspection, looks_of
 from checkers.instance import Found, Instance, merged
 from checkers.part import PartAnswer, Question
 from checkers.rows import READ, Place, PlaceTable, Rows, from_table, joined
-from checkers.source import Files, HereSource, HistoryError, Source
+from checkers.source import Files, HereSource, HistoryError, HistorySource
 from checkers.verdict import CheckOptions, Statistics, Verdict
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class CheckRun:
     run.
     """
 
-    source: Source
+    source: HistorySource
     options: CheckOptions
     row_families: Mapping[str, part.RowFamily] = field(default_factory=lambda: dict(part.ROW_FAMILIES))
     group_families: Mapping[str, part.GroupFamily] = field(default_factory=lambda: dict(part.GROUP_FAMILIES))
@@ -141,11 +141,11 @@ class CheckRun:
 
 
 @dataclass(slots=True)
-class Case:
+class Examination:
     """What is found of every run of a history: of run 0, where many are not judged at once."""
 
     known: Mapping[int, Facts]
-    reigns: Mapping[int, list[roles.Reign]]
+    reigns: Mapping[int, list[roles.CertainReign]]
     overlaps: Mapping[int, list[roles.Overlap]]
     windows: Sequence[roles.Window]
     doubles: Mapping[int, list[takeovers.Double]] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Case:
         )
 
 
-def judge(source: Source, options: CheckOptions) -> Verdict:
+def judge(source: HistorySource, options: CheckOptions) -> Verdict:
     """As ``check``, for a history that is open already."""
     inspection = Inspection(source)
     check_run = CheckRun(source, options, inspection=inspection, confined={0: inspection.confined})
@@ -229,7 +229,7 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     )
 
 
-def examine(check_run: CheckRun) -> Case | None:
+def examine(check_run: CheckRun) -> Examination | None:
     """All rules over all runs; None if not even the control rows could be read."""
     source, options = check_run.source, check_run.options
     control_ends = check_run.attempt("facts", lambda: ends.read(source.control))
@@ -306,7 +306,7 @@ def examine(check_run: CheckRun) -> Case | None:
     return case
 
 
-def _untold(source: Source) -> dict[str, list[str]]:
+def _untold(source: HistorySource) -> dict[str, list[str]]:
     """By anomaly, the columns that would tell of it and that the history does not have."""
     lacking = {
         anomaly.name: [name for name in anomaly.columns if name in source.lacking] for anomaly in ANOMALIES
@@ -314,7 +314,7 @@ def _untold(source: Source) -> dict[str, list[str]]:
     return {name: columns for name, columns in lacking.items() if columns}
 
 
-def _begin(check_run: CheckRun) -> tuple[Case, dict[int, set[str]]]:
+def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:
     """What the control rows say, and so what must be asked of the others.
 
     And by run what cannot be told, because some of them say nothing sensible.
@@ -335,13 +335,13 @@ def _begin(check_run: CheckRun) -> tuple[Case, dict[int, set[str]]]:
     for run, confined in check_run.confined.items():
         for one in confined:
             known[run].forget(one.of)
-    case = attempt("roles", lambda: _reigns(known), Case(known, {}, {}, []))
+    case = attempt("roles", lambda: _reigns(known), Examination(known, {}, {}, []))
     case.divergences = attempt("views", lambda: _divergences(known), {})
     spoilt = {run: [NOT_JUDGED[one.of] for one in some] for run, some in check_run.confined.items()}
     return case, {run: untold.union(*spoilt.get(run, ())) for run in known}
 
 
-def _reigns(known: Mapping[int, Facts]) -> Case:
+def _reigns(known: Mapping[int, Facts]) -> Examination:
     reigns = {run: roles.reigns(some.roles, some.last_ns) for run, some in known.items()}
     overlaps = {run: roles.overlaps(some) for run, some in reigns.items()}
     taken = {run: takeovers.read(some.takeovers, some.roles, some.last_ns) for run, some in known.items()}
@@ -351,14 +351,14 @@ def _reigns(known: Mapping[int, Facts]) -> Case:
         for window in roles.windows_of(run, known[run].roles, some, overlaps[run], taken[run])
     ]
     doubles = {run: list(takeovers.doubles(some)) for run, some in taken.items()}
-    return Case(known, reigns, overlaps, windows, doubles)
+    return Examination(known, reigns, overlaps, windows, doubles)
 
 
 def _divergences(known: Mapping[int, Facts]) -> dict[int, list[views.Divergence]]:
     return {run: list(views.divergences(views.read(some.views))) for run, some in known.items()}
 
 
-def _control(source: Source) -> tuple[Rows, PlaceTable]:
+def _control(source: HistorySource) -> tuple[Rows, PlaceTable]:
     """The control rows as the rules about brokers read them."""
     places = PlaceTable()
     present = [name for name in (*READ, "run") if name in source.control.column_names]
@@ -433,7 +433,7 @@ def _sessions(
         gathered = [pair for some in source.ask(partial(part.proofs, spans=spans)).values() for pair in some]
         answered = joined([links.questions(control, spans), *(some for _, some in gathered)])
         proven = sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
-        known = links.SessionFacts(proven, links.Links(answered))
+        known = links.SessionFacts(proven, links.LinkAnswers(answered))
         return source.ask(partial(part.conflicts, question=question, known=known), open_)
 
     asked = (check_run.attempt("sessions", ask) or {}) if open_ else {}
@@ -441,7 +441,7 @@ def _sessions(
 
 
 def _pauses(
-    source: Source, question: Question, given: Sequence[Any], troubled: Sequence[frozenset[Place]]
+    source: HistorySource, question: Question, given: Sequence[Any], troubled: Sequence[frozenset[Place]]
 ) -> list[availability.Outage]:
     bound_ns = question.bound_ns
     gaps = availability.gaps(availability.merged(given), bound_ns)
@@ -454,7 +454,9 @@ def _pauses(
     return sorted([*found, *(pause for some in asked for pause in some.of_groups)])
 
 
-def _hungers(source: Source, question: Question, given: Sequence[starved.Activity]) -> list[starved.Hunger]:
+def _hungers(
+    source: HistorySource, question: Question, given: Sequence[starved.Activity]
+) -> list[starved.Hunger]:
     control, places = _control(source)
     known = [*given, starved.activity(control, question.bound_ns)]
     wanted = starved.idle(known, control, places, question.ends, question.bound_ns)

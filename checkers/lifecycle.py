@@ -172,7 +172,7 @@ def lives_and_deliveries(
         sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
         recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()),
     )  # fmt: skip
-    return lives, _deliveries(rows, lives, _Asked(ends, promises or Promises(), known, offset), delivers)
+    return lives, _deliveries(rows, lives, _Context(ends, promises or Promises(), known, offset), delivers)
 
 
 def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
@@ -183,7 +183,7 @@ def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Context:
     """What the rules about deliveries must know beside the rows."""
 
     ends: Ends
@@ -192,7 +192,7 @@ class _Asked:
     offset: int
 
 
-def _deliveries(rows: Rows, lives: Lives, asking: _Asked, delivers: Numbers) -> Deliveries:
+def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -> Deliveries:
     """All deliveries: of involved messages from their rows, others from a row and an answer."""
     size = rows.messages
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
@@ -224,7 +224,7 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Asked, delivers: Numbers) -> 
 def _table(
     rows: Rows,
     lives: Lives,
-    asking: _Asked,
+    asking: _Context,
     at: Numbers,
     *,
     release: Numbers,
@@ -261,7 +261,7 @@ class _Verdicts:
         return result
 
 
-def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Deliveries:
+def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> Deliveries:
     """The deliveries of the involved messages, with what was known of each message before.
 
     ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this

@@ -142,7 +142,7 @@ class _Latest:
         return np.where(known, self.asked[at], NONE)
 
 
-class Links:
+class LinkAnswers:
     """The answers of sessions and connections, to be asked by the index of a row."""
 
     def __init__(self, some: Questions) -> None:
@@ -161,4 +161,4 @@ class SessionFacts:
     """Of all parts: until when sessions certainly lived, and what had been answered when."""
 
     proven: Keyed
-    links: Links
+    links: LinkAnswers

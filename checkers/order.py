@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from checkers.instance import Tally
+from checkers.instance import InstanceTally
 from checkers.lifecycle import Lives
 from checkers.rows import NONE, Flags
 from checkers.running import highest_before, segments
 
 
-def find(lives: Lives, grouped: Flags, tally: Tally) -> None:
+def find(lives: Lives, grouped: Flags, tally: InstanceTally) -> None:
     """``grouped`` says of each place whether it is a group: ungrouped messages promise no order."""
     at = np.flatnonzero(
         (lives.sent != NONE) & (lives.delivered != NONE) & (lives.message != NONE) & grouped[lives.place]

@@ -24,7 +24,7 @@ from checkers import availability, breakage, delivery, links, order, roles, sess
 from checkers.cause import in_a_line
 from checkers.deaths import Deaths
 from checkers.ends import Ends
-from checkers.instance import Found, Tally
+from checkers.instance import Found, InstanceTally
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
 from checkers.rows import (
     FOR_MESSAGES,
@@ -38,7 +38,7 @@ from checkers.rows import (
     joined,
     numbers_of,
 )
-from checkers.source import HistoryError, Part
+from checkers.source import HistoryError, HistoryPart
 from checkers.stores import Owners
 from checkers.verdict import Promises
 
@@ -122,7 +122,7 @@ LOOK: Final = "look"
 
 
 def _delivery(messages: Messages, question: Question) -> Delivered:
-    tally = Tally(messages.places, question.examples)
+    tally = InstanceTally(messages.places, question.examples)
     marks = joined([marks for marks, _ in messages.marks])
     delivery.find(marks, messages.lives, tally)
     return Delivered(
@@ -148,7 +148,7 @@ def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
 
 
 def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
-    tally = Tally(messages.places, question.examples)
+    tally = InstanceTally(messages.places, question.examples)
     order.find(messages.lives, messages.places.grouped(), tally)
     return tally.found
 
@@ -161,9 +161,9 @@ def _sessions(messages: Messages, question: Question) -> Held:
     return Held(_of_sessions(messages, question).found, bool(found.any()) or len(wanted.run) > 0, wanted)
 
 
-def _of_sessions(messages: Messages, question: Question) -> Tally:
+def _of_sessions(messages: Messages, question: Question) -> InstanceTally:
     """What is found without proofs from all parts."""
-    tally = Tally(messages.places, question.examples)
+    tally = InstanceTally(messages.places, question.examples)
     sessions.find(messages.deliveries, tally)
     sessions.find_backwards(messages.deliveries, messages.places.grouped(), tally)
     return tally
@@ -193,7 +193,7 @@ class PartAnswer:
 
 
 def answer(
-    part: Part, question: Question, rows: Mapping[str, RowFamily], groups: Mapping[str, GroupFamily]
+    part: HistoryPart, question: Question, rows: Mapping[str, RowFamily], groups: Mapping[str, GroupFamily]
 ) -> PartAnswer:
     """Ask the families; every error of theirs is an answer too."""
     given: dict[str, list[Any]] = {}
@@ -237,7 +237,7 @@ def answer(
     return PartAnswer(given, failed)
 
 
-def _tables(part: Part, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
+def _tables(part: HistoryPart, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
     """A part's slices; one that cannot be read ends them, told as what the part is like."""
     try:
         yield from part.slices(columns)
@@ -283,20 +283,22 @@ def _attempt(
         failed[name] = f"{name} crashed: {in_a_line(error)}"
 
 
-def proofs(part: Part, spans: links.Spans) -> list[tuple[sessions.Proofs, links.Questions]]:
+def proofs(part: HistoryPart, spans: links.Spans) -> list[tuple[sessions.Proofs, links.Questions]]:
     """What proves sessions alive, and what was answered in some spans, of each slice."""
     tables = (from_table(table, PlaceTable()) for table in part.slices(READ))
     return [(sessions.proofs(rows), links.questions(rows, spans)) for rows in tables]
 
 
-def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
+def sends(part: HistoryPart, stray: delivery.Stray) -> delivery.Stray:
     """The sends of some ids, of all slices."""
     return joined(
         delivery.first_sends(from_table(table, PlaceTable()), stray) for table in part.slices(FOR_MESSAGES)
     )
 
 
-def conflicts(part: Part, question: Question, known: links.SessionFacts) -> Mapping[int, Mapping[str, Found]]:
+def conflicts(
+    part: HistoryPart, question: Question, known: links.SessionFacts
+) -> Mapping[int, Mapping[str, Found]]:
     """The conflicts of one part: all that concerns sessions.
 
     Now that it is known how long each certainly lived and what had been answered when.
@@ -329,7 +331,7 @@ class WindowAnswers:
 
 
 def questions(
-    part: Part, wanted: Sequence[availability.Gap], troubled: Container[Place], bound_ns: int
+    part: HistoryPart, wanted: Sequence[availability.Gap], troubled: Container[Place], bound_ns: int
 ) -> WindowAnswers:
     """What was asked in each gap and in each group that had trouble."""
     places = PlaceTable()
@@ -341,7 +343,7 @@ def questions(
     return WindowAnswers(of_gaps, availability.in_groups(of_groups, places, bound_ns) if of_groups else ())
 
 
-def spans(part: Part, low: int, width: int, count: int) -> list[breakage.Span]:
+def spans(part: HistoryPart, low: int, width: int, count: int) -> list[breakage.Span]:
     """How many rows there are in spans of the index, of each slice."""
     return [
         breakage.spans(np.sort(numbers_of(table.combine_chunks(), "index")), low, width, count)
@@ -349,14 +351,14 @@ def spans(part: Part, low: int, width: int, count: int) -> list[breakage.Span]:
     ]
 
 
-def keyed(part: Part, key: int) -> list[tuple[int, str]]:
+def keyed(part: HistoryPart, key: int) -> list[tuple[int, str]]:
     """The first row of what has to lie in one part, and what it is in words."""
     places = PlaceTable()
     found = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
     return sorted(one for one in found if one is not None)[:1]
 
 
-def served(part: Part, wanted: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
+def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
     """What was held, and what waited, in each idle time."""
     places = PlaceTable()
     serving = starved.Serving(places, wanted, question.ends, question.deaths, question.bound_ns)

@@ -185,9 +185,9 @@ class History:
         return best
 
     @functools.cached_property
-    def all_messages(self) -> list[Message]:
+    def all_messages(self) -> list[PlainMessage]:
         """Every message of which a row tells the number."""
-        return [Message(self, key, rows) for key, rows in self.messages.items() if key[2] is not None]
+        return [PlainMessage(self, key, rows) for key, rows in self.messages.items() if key[2] is not None]
 
     def sent(self, r: Row) -> int | None:
         """Index of the first send of its message."""
@@ -216,7 +216,7 @@ def _is(r: Row, f: str, type_: str) -> bool:
     return bool(r["f"] == f and r["type"] == type_)
 
 
-class Message:
+class PlainMessage:
     """What the definitions ask about one message."""
 
     def __init__(self, history: History, key: Key, rows: list[Row]) -> None:
@@ -258,7 +258,7 @@ def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
 
 
 def _order(history: History) -> Iterator[Instance]:
-    groups: dict[tuple[str | None, str | None], list[Message]] = defaultdict(list)
+    groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
         if m.group is not None and m.sends and m.deliveries:
             groups[m.queue, m.group].append(m)
@@ -331,7 +331,7 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         mine = [Hold(history, d) for d in deliveries]
         holds[queue, group] += mine
         found: dict[str, int] = {}
-        twice = settled_twice(history, Message(history, (queue, group, message), rows))
+        twice = settled_twice(history, PlainMessage(history, (queue, group, message), rows))
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d, options):
                 found.setdefault("duplicate", d["index"])

@@ -13,7 +13,7 @@ from checkers.reference_messages import of_one_node
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
-    from checkers.reference import History, Message
+    from checkers.reference import History, PlainMessage
 
 Row = Mapping[str, Any]
 _OPERATIONS = ("send", "ack", "nack")
@@ -30,14 +30,14 @@ class Unavailability:
 
 
 @dataclass(frozen=True, slots=True)
-class Hunger:
+class PlainHunger:
     """A session held nothing and got nothing, and a message waited for it.
 
     Since row ``ok`` until row ``index``, that is from ``begin`` to ``end`` (ns).
     """
 
     session: int
-    message: Message
+    message: PlainMessage
     ok: int
     index: int
     begin: int
@@ -107,7 +107,7 @@ def _window(key: str, rows: Sequence[Row], bound_ns: int) -> Unavailability | No
     return Unavailability(key, begin["index"], begin["time"], end["time"])
 
 
-def hungers(history: History, options: CheckOptions) -> Iterator[Hunger]:
+def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
     """Each time that a session was starved.
 
     For longer than the bound between two rows of a session that held nothing, while a message in
@@ -118,7 +118,7 @@ def hungers(history: History, options: CheckOptions) -> Iterator[Hunger]:
     for r in history.rows:
         if r["process"] >= 0 and r.get("session") is not None and _is_active(r):
             by_session[r["session"]].append(r)
-    messages: list[Message] | None = None
+    messages: list[PlainMessage] | None = None
     for session, mine in by_session.items():
         joined = next((r for r in mine if r["f"] == "subscribe"), None)
         if joined is None or joined.get("queue") is None or joined.get("broker") is None:
@@ -140,7 +140,7 @@ def hungers(history: History, options: CheckOptions) -> Iterator[Hunger]:
             if waiting:
                 ok, m = min(waiting, key=lambda one: int(one[0]["index"]))
                 begin = max(ok["time"], after["time"])
-                yield Hunger(session, m, ok["index"], before["index"], begin, before["time"])
+                yield PlainHunger(session, m, ok["index"], before["index"], begin, before["time"])
 
 
 def _is_active(r: Row) -> bool:
@@ -161,7 +161,7 @@ def _held(mine: Sequence[Row], after: Row) -> int:
     return int(got) - len(done)
 
 
-def _waits(history: History, m: Message, joined: Row, before: Row) -> Row | None:
+def _waits(history: History, m: PlainMessage, joined: Row, before: Row) -> Row | None:
     """The ``ok`` of a message that waited, until that row at least, where the session was."""
     ok = next((r for r in m.rows if r["f"] == "send" and r["type"] == "ok"), None)
     kept = [r for r in m.stored if r.get("value") == "main"]
@@ -175,7 +175,7 @@ def _waits(history: History, m: Message, joined: Row, before: Row) -> Row | None
     return ok if near else None
 
 
-def _is_anothers(history: History, m: Message, session: int, after: Row, before: Row) -> bool:
+def _is_anothers(history: History, m: PlainMessage, session: int, after: Row, before: Row) -> bool:
     """Whether another session that was there meanwhile had got any of its group."""
     first: dict[int, int] = {}
     for (queue, group, _), rows in history.messages.items():

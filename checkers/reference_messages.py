@@ -19,12 +19,12 @@ from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
-    from checkers.reference import History, Message
+    from checkers.reference import History, PlainMessage
 
 Row = Mapping[str, Any]
 
 
-def fates(history: History, messages: Sequence[Message], options: CheckOptions) -> Iterator[Instance]:
+def fates(history: History, messages: Sequence[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
     """Lost, stuck, resurrected, phantom, corrupted, aborted-delivery and read-uncommitted."""
     for (queue, group, message), rows in history.messages.items():
         if message is None:
@@ -34,7 +34,7 @@ def fates(history: History, messages: Sequence[Message], options: CheckOptions) 
     complete = history.looked_everywhere()
     sent = first_sends(messages)
     astray = {m.id for m in messages if misplaced(m, sent) is not None}
-    stores = Stores(history)
+    stores = PlainStores(history)
     for m in messages:
         found = {
             "phantom": _phantom(m, sent, options),
@@ -67,7 +67,7 @@ def _unreadable_in_store(r: Row) -> bool:
 # nobody sent, or not so
 
 
-def first_sends(messages: Iterable[Message]) -> dict[int, int]:
+def first_sends(messages: Iterable[PlainMessage]) -> dict[int, int]:
     """Of each id the first invocation of a send of it, to whatever queue and group."""
     sent: dict[int, int] = {}
     for m in messages:
@@ -76,7 +76,7 @@ def first_sends(messages: Iterable[Message]) -> dict[int, int]:
     return sent
 
 
-def misplaced(m: Message, sent: Mapping[int, int]) -> int | None:
+def misplaced(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
     """The first row that shows a message where it had not been sent.
 
     In a queue and group to which it had not been sent, though it had been to another.
@@ -87,7 +87,7 @@ def misplaced(m: Message, sent: Mapping[int, int]) -> int | None:
     return shown if sent.get(m.id, shown) < shown else None
 
 
-def _phantom(m: Message, sent: Mapping[int, int], options: CheckOptions) -> int | None:
+def _phantom(m: PlainMessage, sent: Mapping[int, int], options: CheckOptions) -> int | None:
     """Shown or acknowledged before any send, or acknowledged by who never got it."""
     acks = [r for r in m.rows if _is(r, "ack", "ok")]
     wrong = [r["index"] for r in (*m.shown, *acks) if sent.get(m.id, r["index"]) >= r["index"]]
@@ -96,11 +96,11 @@ def _phantom(m: Message, sent: Mapping[int, int], options: CheckOptions) -> int 
     return min(wrong, default=None)
 
 
-def _got(m: Message, ack: Row) -> bool:
+def _got(m: PlainMessage, ack: Row) -> bool:
     return any(d.get("session") == ack["session"] and d["index"] < ack["index"] for d in m.deliveries)
 
 
-def _corrupted(m: Message, sent: Mapping[int, int]) -> int | None:
+def _corrupted(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
     wrong = [
         r["index"]
         for r in m.shown
@@ -113,7 +113,7 @@ def _corrupted(m: Message, sent: Mapping[int, int]) -> int | None:
     return min([*wrong, *([] if elsewhere is None else [elsewhere])], default=None)
 
 
-def _read_uncommitted(history: History, m: Message) -> int | None:
+def _read_uncommitted(history: History, m: PlainMessage) -> int | None:
     if m.transaction is None or not m.deliveries:
         return None
     first = int(m.deliveries[0]["index"])
@@ -124,7 +124,7 @@ def _read_uncommitted(history: History, m: Message) -> int | None:
 # ------------------------------------------------------------------------------- what is in a store
 
 
-class Stores:
+class PlainStores:
     """How often each broker's stores were read, and whose they are."""
 
     def __init__(self, history: History) -> None:
@@ -150,7 +150,7 @@ class Stores:
         return result
 
 
-def _resurrected(history: History, m: Message, stores: Stores, options: CheckOptions) -> int | None:
+def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options: CheckOptions) -> int | None:
     """In a store though acknowledged; or in several copies, twice in the same way."""
     if options.broker.durable_acks:
         settled = min((at for at, _ in settlements(history, m)), default=None)
@@ -165,7 +165,7 @@ def _resurrected(history: History, m: Message, stores: Stores, options: CheckOpt
     return None
 
 
-def settlements(history: History, m: Message) -> Iterator[tuple[int, Row]]:
+def settlements(history: History, m: PlainMessage) -> Iterator[tuple[int, Row]]:
     """Acks answered ``ok``, with the index (of a commit's ``ok``) since when each was certain."""
     for r in m.rows:
         if _is(r, "ack", "ok") and r.get("session") is not None:
@@ -178,7 +178,7 @@ def settlements(history: History, m: Message) -> Iterator[tuple[int, Row]]:
 # -------------------------------------------------------------------------------- what is left over
 
 
-def _left_over(history: History, m: Message, options: CheckOptions) -> Iterator[Instance]:
+def _left_over(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[Instance]:
     """Lost or stuck: owed, in nobody's hands, and given up neither."""
     if not m.sends or m.ok is None or _released(history, m, options):
         return
@@ -197,7 +197,7 @@ def _releasing(options: CheckOptions) -> tuple[str, ...]:
     return ("ack", "nack") if options.broker.nack == "consume" else ("ack",)
 
 
-def _released(history: History, m: Message, options: CheckOptions) -> bool:
+def _released(history: History, m: PlainMessage, options: CheckOptions) -> bool:
     """An ack of it happened, or may have.
 
     It was asked and not answered ``fail``, nor was its transaction rolled back or left without a
@@ -219,7 +219,7 @@ def _may_be_committed(history: History, transaction: int) -> bool:
     return asked and history.ended(transaction, "commit", "fail") is None
 
 
-def _given_back(history: History, m: Message, d: Row, options: CheckOptions) -> bool:
+def _given_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Whether its session certainly holds it no more, without having acknowledged it."""
     session = d.get("session")
     if session is None:
@@ -248,7 +248,7 @@ def _given_back(history: History, m: Message, d: Row, options: CheckOptions) -> 
     return False
 
 
-def _may_be_dead(history: History, m: Message, options: CheckOptions) -> bool:
+def _may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bool:
     """Whether it was refused so often that the broker may have given it up."""
     nacks = acks = 0
     for r in m.rows:
@@ -267,7 +267,7 @@ def _may_be_dead(history: History, m: Message, options: CheckOptions) -> bool:
 # ---------------------------------------------------------------------------------- what came again
 
 
-def again(history: History, messages: Iterable[Message], options: CheckOptions) -> Iterator[Instance]:
+def again(history: History, messages: Iterable[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
     """late-delivery and count-fell."""
     for m in messages:
         mine = [d for d in m.deliveries if d.get("session") is not None]
@@ -322,7 +322,7 @@ def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckO
     return known or (count == 1 and other is not None)
 
 
-def settled_twice(history: History, m: Message) -> set[int]:
+def settled_twice(history: History, m: PlainMessage) -> set[int]:
     """Deliveries of what two sessions settled, the second before the first had done so."""
     first: dict[int, tuple[int, int]] = {}
     for at, r in settlements(history, m):
@@ -341,7 +341,7 @@ def settled_twice(history: History, m: Message) -> set[int]:
 # must have been stored
 
 
-def sealed(history: History, m: Message) -> int | None:
+def sealed(history: History, m: PlainMessage) -> int | None:
     """Of a message of unknown outcome the row since when it must have been stored.
 
     The process that took its only send was seen to be gone.

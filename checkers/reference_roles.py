@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class PlainReign:
     """A broker was certainly live from ``begin`` to ``end`` (ns; None: the history's end)."""
 
     broker: str
@@ -27,7 +27,7 @@ class Reign:
     life: int | None
 
 
-def reigns(rows: Sequence[Row]) -> list[Reign]:
+def reigns(rows: Sequence[Row]) -> list[PlainReign]:
     """Every certain reign, by the index of its row."""
     roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") is not None]
     found = []
@@ -36,7 +36,9 @@ def reigns(rows: Sequence[Row]) -> list[Reign]:
             later = [s for s in roles[n + 1 :] if s["broker"] == r["broker"]]
             end = later[0]["time_low"] if later else None
             found.append(
-                Reign(r["broker"], r["node_id"], r["time_high"], end, r["index"], r["time_low"], _life(r))
+                PlainReign(
+                    r["broker"], r["node_id"], r["time_high"], end, r["index"], r["time_low"], _life(r)
+                )
             )
     return found
 
@@ -191,7 +193,7 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
                 )
 
 
-def _beside(all_reigns: Sequence[Reign], last: int, node_id: str, asked: Row, r: Row) -> bool:
+def _beside(all_reigns: Sequence[PlainReign], last: int, node_id: str, asked: Row, r: Row) -> bool:
     """Whether another broker of that node ID was certainly live from the question to the answer.
 
     ``last`` is the time at which the history ends.
@@ -205,7 +207,7 @@ def _beside(all_reigns: Sequence[Reign], last: int, node_id: str, asked: Row, r:
     )
 
 
-def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r: Row) -> Iterator[str]:
+def _never_live(roles: Sequence[Row], all_reigns: Sequence[PlainReign], asked: Row, r: Row) -> Iterator[str]:
     """Under which node ID a broker that answered was certainly not live.
 
     From the question to the answer, if it had never been live before.
@@ -228,7 +230,7 @@ def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r
 
 
 def _fenced(
-    all_reigns: Sequence[Reign],
+    all_reigns: Sequence[PlainReign],
     taken: Sequence[Row],
     unseen: Mapping[str, Sequence[tuple[int, int]]],
     last: int,

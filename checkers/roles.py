@@ -34,7 +34,7 @@ ANSWERS_KEPT: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class CertainReign:
     """One broker's time of being live under one node ID, as the monitor saw it.
 
     Times are nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign
@@ -53,8 +53,8 @@ class Reign:
 class Overlap(NamedTuple):
     """Two certain reigns under one node ID at once, [begin, end) in nanoseconds."""
 
-    earlier: Reign
-    later: Reign
+    earlier: CertainReign
+    later: CertainReign
     begin: int
     end: int
 
@@ -113,7 +113,7 @@ Answered = dict[tuple[int, int], AnswersInWindow]
 """By (run, window id)."""
 
 
-def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
+def reigns(roles: Sequence[Row], last_ns: int) -> list[CertainReign]:
     """From the ``role`` rows of one history, in order of their rows."""
     by_broker: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
@@ -124,7 +124,7 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
             if row["role"] == "live" and row["node_id"] is not None:
                 end = last_ns if following is None else following["time_low"]
                 found.append(
-                    Reign(
+                    CertainReign(
                         broker, row["node_id"], row["time_high"], end, row["index"], row["time_low"],
                         life_of(row),
                     )
@@ -132,9 +132,9 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
     return sorted(found, key=lambda reign: reign.index)
 
 
-def overlaps(found: Sequence[Reign]) -> list[Overlap]:
+def overlaps(found: Sequence[CertainReign]) -> list[Overlap]:
     """Every pair of reigns of different brokers under one node ID that certainly overlap."""
-    by_node: dict[str, list[Reign]] = defaultdict(list)
+    by_node: dict[str, list[CertainReign]] = defaultdict(list)
     for reign in found:
         by_node[reign.node_id].append(reign)
     pairs = [
@@ -182,7 +182,7 @@ class Fall(NamedTuple):
 
 
 def fallen(
-    found: Sequence[Reign],
+    found: Sequence[CertainReign],
     doubtful: Mapping[str, Sequence[tuple[int, int]]],
     takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Fall]:
@@ -198,9 +198,9 @@ def fallen(
     has fenced it, which an administrator may make it do in the middle of a life: nothing that has
     to be stored can be promised any more, and what needs no store is nobody's loss.
     """
-    by_node: dict[str, list[Reign]] = defaultdict(list)
-    back: dict[int, Reign] = {}
-    previous: dict[str, Reign] = {}
+    by_node: dict[str, list[CertainReign]] = defaultdict(list)
+    back: dict[int, CertainReign] = {}
+    previous: dict[str, CertainReign] = {}
     for reign in found:
         by_node[reign.node_id].append(reign)
         if reign.broker in previous:
@@ -239,7 +239,7 @@ def fallen(
     return [time for time in times if time.begin < time.end]
 
 
-def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
+def never_live(roles: Sequence[Row], found: Sequence[CertainReign]) -> list[Fall]:
     """When brokers had certainly not been live yet beside a live one of their node ID."""
     earliest: dict[str, int] = {}
     for reign in found:
@@ -271,8 +271,8 @@ def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
 class _Beside:
     """The reigns under each node ID, to be found by time: who was live beside a broker."""
 
-    def __init__(self, found: Sequence[Reign]) -> None:
-        by_node: dict[str, dict[str, list[Reign]]] = defaultdict(lambda: defaultdict(list))
+    def __init__(self, found: Sequence[CertainReign]) -> None:
+        by_node: dict[str, dict[str, list[CertainReign]]] = defaultdict(lambda: defaultdict(list))
         for reign in found:
             by_node[reign.node_id][reign.broker].append(reign)
         self._reigns = by_node
@@ -282,7 +282,7 @@ class _Beside:
             for broker, some in brokers.items()
         }
 
-    def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[Reign]:
+    def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[CertainReign]:
         """Reigns of others under that node ID that may overlap this span, and some around them."""
         for other, some in self._reigns.get(node_id, {}).items():
             if other != broker:
@@ -409,7 +409,7 @@ def merged(parts: Sequence[Answered]) -> Answered:
 def windows_of(
     run: int,
     roles: Sequence[Row],
-    found: Sequence[Reign],
+    found: Sequence[CertainReign],
     lapped: Sequence[Overlap],
     takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Window]:

@@ -31,7 +31,7 @@ from checkers.decide import Decision, TimeSpan, decide
 from checkers.facts import Facts
 from checkers.inspection import Confined
 from checkers.instance import Found
-from checkers.judge import Case, CheckRun, examine
+from checkers.judge import CheckRun, Examination, examine
 from checkers.schema import OLDER, SCHEMA, completed
 from checkers.source import opened, with_messages
 from checkers.spark_source import FileSource, on_tasks
@@ -195,7 +195,7 @@ def judge_runs(
     unknown in which nothing else was found.
     """
     check_run = CheckRun(source, options, confined=source.confined)
-    case = examine(check_run) or Case({}, {}, {}, [])
+    case = examine(check_run) or Examination({}, {}, {}, [])
     expecting = frozenset(expecting_faults)
     pauses: dict[int, list[Outage]] = defaultdict(list)
     hungers: dict[int, list[Hunger]] = defaultdict(list)

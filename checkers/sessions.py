@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.ends import Ends, Keyed
-from checkers.instance import Tally
+from checkers.instance import InstanceTally
 from checkers.lifecycle import Deliveries
 from checkers.rows import (
     ACK_INVOKE,
@@ -48,7 +48,7 @@ from checkers.rows import (
 from checkers.running import highest_and_whose, highest_before, segments, starts
 
 
-def find(deliveries: Deliveries, tally: Tally) -> None:
+def find(deliveries: Deliveries, tally: InstanceTally) -> None:
     """The rules about single deliveries; what may have been under way is excused."""
     _firsts("duplicate", deliveries, deliveries.duplicate, tally)
     _firsts("unflagged-redelivery", deliveries, deliveries.unflagged, tally)
@@ -56,7 +56,7 @@ def find(deliveries: Deliveries, tally: Tally) -> None:
     _firsts("count-fell", deliveries, deliveries.fell, tally)
 
 
-def find_backwards(deliveries: Deliveries, grouped: Flags, tally: Tally) -> None:
+def find_backwards(deliveries: Deliveries, grouped: Flags, tally: InstanceTally) -> None:
     """In a session after one of the same producer with a higher sequence."""
     at = np.flatnonzero(deliveries.fresh & grouped[deliveries.place] & (deliveries.producer != NONE))
     if not len(at):
@@ -78,7 +78,7 @@ def conflicts(
     deliveries: Deliveries,
     places: PlaceTable,
     ends: Ends,
-    tally: Tally | None,
+    tally: InstanceTally | None,
     proven: Keyed | None = None,
     *,
     stale_acks_refused: bool = True,
@@ -157,7 +157,7 @@ def _conflicting(
     return result
 
 
-def _firsts(name: str, deliveries: Deliveries, where: Flags, tally: Tally) -> None:
+def _firsts(name: str, deliveries: Deliveries, where: Flags, tally: InstanceTally) -> None:
     """One instance a message: its first."""
     at = np.flatnonzero(where)
     if not len(at):

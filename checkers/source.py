@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,7 @@ class HistoryError(Exception):
     """What was given is no history; the text says what is wrong and where."""
 
 
-class Part(Protocol):
+class HistoryPart(Protocol):
     """Some whole groups of a history, within a task."""
 
     @property
@@ -106,6 +106,9 @@ class TablePart:
         yield self.table.select([*present, *(["run"] if "run" in self.table.column_names else [])])
 
 
+Work: TypeAlias = Callable[[HistoryPart], Result]
+"""What is done on a part."""
+
 _NULLABLE: Final = pa.schema([field.with_nullable(True) for field in SCHEMA])
 """What is null and must not be is told of, so it has to be read."""
 
@@ -121,7 +124,7 @@ def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
     return pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=verified)
 
 
-class Source(ABC):
+class HistorySource(ABC):
     """One history as it is asked part by part, or many told apart by a column ``run``.
 
     ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each
@@ -150,7 +153,7 @@ class Source(ABC):
         return "the history" if self.files is None else self.files.holding(index)
 
     @abstractmethod
-    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+    def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
         """Do the work on all parts (or those of these numbers): results by part number."""
         ...
 
@@ -220,10 +223,10 @@ class Files:
         return " and ".join(map(str, found)) or str(next(iter(self.rows)).parent)
 
 
-class HereSource(Source):
+class HereSource(HistorySource):
     """A history judged in this process, part by part: no JVM, nothing sent anywhere."""
 
-    def __init__(self, parts: Sequence[Part], control: pa.Table, last_ns: int, rows: int) -> None:
+    def __init__(self, parts: Sequence[HistoryPart], control: pa.Table, last_ns: int, rows: int) -> None:
         super().__init__(control, {0: last_ns}, rows)
         self._parts = tuple(parts)
 
@@ -240,12 +243,12 @@ class HereSource(Source):
         source.files, source.laid_out = files, files.laid_out
         return source
 
-    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+    def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
         """One part after the other."""
         return {part.number: work(part) for part in chosen(self._parts, parts)}
 
 
-def chosen(parts: Iterable[Part], numbers: Iterable[int] | None) -> list[Part]:
+def chosen(parts: Iterable[HistoryPart], numbers: Iterable[int] | None) -> list[HistoryPart]:
     """The parts of these numbers; None: all."""
     wanted = None if numbers is None else set(numbers)
     return [part for part in parts if wanted is None or part.number in wanted]

@@ -13,7 +13,17 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from checkers.schema import SCHEMA
-from checkers.source import SLICE_ROWS, WITH_MESSAGES, Files, Part, Result, Source, TablePart, chosen
+from checkers.source import (
+    SLICE_ROWS,
+    WITH_MESSAGES,
+    Files,
+    HistoryPart,
+    HistorySource,
+    Result,
+    TablePart,
+    Work,
+    chosen,
+)
 
 _ROWS_A_BUCKET: Final = 500_000
 _RESULT: Final = "part int, result binary"
@@ -41,7 +51,7 @@ def _plain() -> pa.Schema:
 COLUMNS: Final[T.StructType] = from_arrow_schema(_plain())
 
 
-class SparkSource(Source):
+class SparkSource(HistorySource):
     """Asked by jobs of Spark."""
 
     def __init__(self, spark: SparkSession, control: pa.Table, last_ns: Mapping[int, int], rows: int) -> None:
@@ -57,11 +67,11 @@ class SparkSource(Source):
         self.spark.sparkContext.cancelJobsWithTag(name)
 
 
-def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS) -> Source:
+def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS) -> HistorySource:
     """A history by its files, if laid out and here; else exchanged by queue and group."""
     if files.laid_out and str(spark.sparkContext.master).startswith("local"):
         last = {0: files.last_ns()}
-        source: Source = FileSource(spark, files.parts(slice_rows), files.control(), last, files.total)
+        source: HistorySource = FileSource(spark, files.parts(slice_rows), files.control(), last, files.total)
         source.laid_out = True
     else:
         everything = spark.read.schema(COLUMNS).parquet(*map(str, files.rows))
@@ -76,7 +86,7 @@ class FileSource(SparkSource):
     def __init__(
         self,
         spark: SparkSession,
-        parts: Sequence[Part],
+        parts: Sequence[HistoryPart],
         control: pa.Table,
         last_ns: Mapping[int, int],
         rows: int,
@@ -84,7 +94,7 @@ class FileSource(SparkSource):
         super().__init__(spark, control, last_ns, rows)
         self._parts = tuple(parts)
 
-    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+    def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
         """One task a part."""
         return on_tasks(self.spark, chosen(self._parts, parts), work)
 
@@ -106,7 +116,7 @@ class FrameSource(SparkSource):
             "bucket", F.pmod(F.xxhash64(*keys, alone), F.lit(self._buckets)).cast("int")
         )
 
-    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+    def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
         """One group of rows a bucket."""
         frame = self._frame if parts is None else self._frame.where(F.col("bucket").isin(*sorted(parts)))
 

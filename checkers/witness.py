@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from checkers import reference
 from checkers.anomaly import ANOMALIES, Evidence, named
-from checkers.fetch import AnsweredBefore, Range, RowSelection, control_rows, messages_rows
+from checkers.fetch import AnsweredBefore, IndexRange, RowSelection, control_rows, messages_rows
 from checkers.instance import Instance
-from checkers.source import Source
+from checkers.source import HistorySource
 from checkers.verdict import CheckOptions, Witness
 
 Row = dict[str, Any]
@@ -34,7 +34,7 @@ _CONTROL: Final = sorted({f for anomaly in ANOMALIES for f in anomaly.evidence.c
 
 
 def witnesses(
-    source: Source,
+    source: HistorySource,
     instances: Sequence[Instance],
     options: CheckOptions,
     ends_ns: Mapping[Instance, int],
@@ -66,7 +66,7 @@ def witnesses(
         source,
         RowSelection(
             messages=frozenset(messages),
-            ranges=[Range(i.queue, i.group, i.index - _REACH, i.index) for i in paired],
+            ranges=[IndexRange(i.queue, i.group, i.index - _REACH, i.index) for i in paired],
             indexes=frozenset(index for i in others for index in (i.index, *shows.get(i, ()))),
             times=frozenset(ends_ns[i] for i in others if i in ends_ns),
         ),
@@ -204,7 +204,10 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
 
 
 def _proofs(
-    source: Source, instances: Sequence[Instance], partners: dict[Instance, set[int]], near: Sequence[Row]
+    source: HistorySource,
+    instances: Sequence[Instance],
+    partners: dict[Instance, set[int]],
+    near: Sequence[Row],
 ) -> list[Row]:
     """Rows that prove the sessions of a conflict alive after it."""
     wanted = []

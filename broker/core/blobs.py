@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from broker.core.message import Message
 from broker.core.transactions import Transaction
 from broker.storage.blobs import Blob, Blobs
-from broker.storage.entries import Entries
+from broker.storage.entries import EntryStore
 from broker.storage.gate import DurabilityGate
 
 
 class HeldBlobs:
     """The engine's share in ``Blobs``. ``store`` is None where none can be kept."""
 
-    def __init__(self, store: Blobs | None, entries: Entries, gate: DurabilityGate) -> None:
+    def __init__(self, store: Blobs | None, entries: EntryStore, gate: DurabilityGate) -> None:
         self.store = store
         self._entries = entries
         self._gate = gate

@@ -63,7 +63,7 @@ from broker.core.reaper import Reaper
 from broker.core.settings import EngineSettings, Router
 from broker.core.transactions import Transaction
 from broker.seams import Seams
-from broker.storage.entries import Entries
+from broker.storage.entries import EntryStore
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Recovered
@@ -88,7 +88,7 @@ class Engine:
 
     def __init__(
         self,
-        journal: Entries,
+        journal: EntryStore,
         recovered: Recovered,
         gate: DurabilityGate,
         settings: EngineSettings,

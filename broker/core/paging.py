@@ -39,7 +39,7 @@ from broker.core.message import (
 from broker.core.pages import Page, encode_consumed, encode_counted, encode_page
 from broker.core.queue import Queue
 from broker.storage.blobs import Blob
-from broker.storage.entries import Entries
+from broker.storage.entries import EntryStore
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.errors import JournalDamagedError, JournalError, JournalFailedError
 from broker.storage.gate import DurabilityGate
@@ -57,7 +57,7 @@ class Paging:
     it takes.
     """
 
-    def __init__(self, entries: Entries, gate: DurabilityGate, memory: Memory, large: LargeBodies) -> None:
+    def __init__(self, entries: EntryStore, gate: DurabilityGate, memory: Memory, large: LargeBodies) -> None:
         self.blobs = HeldBlobs(entries.pages, entries, gate)
         self._entries = entries
         self._memory = memory

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from broker.database_tool.store import Store, ToolRefusedError
+from broker.database_tool.store import ClusterStore, ToolRefusedError
 from broker.storage.database import Result, Row, Statement
 from broker.storage.database import schema as s
 from broker.storage.directory import sync_directory
@@ -50,7 +50,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     blobs: list[tuple[str, int, int, int, bytes]] = []
 
 
-async def take(store: Store) -> Backup:
+async def take(store: ClusterStore) -> Backup:
     """All rows of one moment. Raises DatabaseError, ToolRefusedError for an unknown cluster."""
     snapshot = [Statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")]
     where = (store.cluster_id,)
@@ -99,7 +99,7 @@ async def take(store: Store) -> Backup:
     )
 
 
-async def put_back(store: Store, backup: Backup) -> None:
+async def put_back(store: ClusterStore, backup: Backup) -> None:
     """Replace all rows of the cluster by those of the backup, in one transaction.
 
     Raises ToolRefusedError while a broker runs, DatabaseError.

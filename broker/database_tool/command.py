@@ -24,7 +24,7 @@ from broker.admin_client import BrokerRefusedError, NobodyAnswersError
 from broker.config import BrokerConfig, ConfigurationError
 from broker.confirmation import confirmed
 from broker.database_tool import backup as backups
-from broker.database_tool.store import Store, ToolRefusedError
+from broker.database_tool.store import ClusterStore, ToolRefusedError
 from broker.database_tool.upgrade import upgrade as import_journal
 from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
 from broker.masking import MaskError
@@ -83,7 +83,7 @@ class Tool:
         """Of the broker whose configuration this is."""
         return self.section.broker_id or self.config.broker.name
 
-    def run(self, work: Callable[[Store], Awaitable[T]], *, making: bool = False) -> T:
+    def run(self, work: Callable[[ClusterStore], Awaitable[T]], *, making: bool = False) -> T:
         """Do it to the store.
 
         ``making``: there need be none yet. Raises RefusedError, NobodyAnswersError,
@@ -100,7 +100,7 @@ class Tool:
         except OSError as error:
             raise ConfigurationError(f"{error.filename}: {error.strerror or error}") from None
 
-    async def _run(self, work: Callable[[Store], Awaitable[T]], *, making: bool) -> T:
+    async def _run(self, work: Callable[[ClusterStore], Awaitable[T]], *, making: bool) -> T:
         kind, _, rest = self.store.url.partition(":")
         none = f"there is no store at {self.store.url}: brokerctl database create makes one"
         # Opening it would make it.
@@ -108,7 +108,7 @@ class Tool:
             raise ToolRefusedError(none)
         database = open_database(self.store, self.config.path, os.environ)
         try:
-            store = Store(database, kind, self.section.cluster_id, self.store.lock_expiration)
+            store = ClusterStore(database, kind, self.section.cluster_id, self.store.lock_expiration)
             if not making and not await store.exists():
                 raise ToolRefusedError(none)
             return await work(store)
@@ -190,7 +190,7 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
             f"{tool.section.cluster_id!r} (ha-policy.ha-database.cluster-id)"
         )
 
-    async def there(store: Store) -> int:
+    async def there(store: ClusterStore) -> int:
         return sum(row.messages for row in await store.brokers()) if await store.exists("store_broker") else 0
 
     if not force and (count := tool.run(there, making=True)):

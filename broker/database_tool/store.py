@@ -36,7 +36,7 @@ class ToolRefusedError(Exception):
     """It would do damage now; one line says why, and what would be right."""
 
 
-class Store:
+class ClusterStore:
     """One cluster's rows.
 
     Args:

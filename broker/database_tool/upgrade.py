@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker.core.message import CLEAN, DUPLICATE, HEAD, IS_LARGE, LARGE, MESSAGE, PAGE, QUEUE
-from broker.database_tool.store import Store, ToolRefusedError
+from broker.database_tool.store import ClusterStore, ToolRefusedError
 from broker.policies.identity import read_node_id
 from broker.storage.blobs import LARGE_MESSAGES, Blob, Blobs
 from broker.storage.database import ConstraintError, Row, Statement, UnexpectedCountError
@@ -41,7 +41,7 @@ class Imported(NamedTuple):
     """It had been imported before, by a tool that was killed before it could move the journal."""
 
 
-async def upgrade(store: Store, data: Path, broker_id: str, address: str) -> Imported:
+async def upgrade(store: ClusterStore, data: Path, broker_id: str, address: str) -> Imported:
     """Imports a standalone broker's journal, as what ``broker_id`` owns.
 
     ``data`` is that broker's data directory.
@@ -89,7 +89,7 @@ def _aside(data: Path, directory: str) -> Path:
 
 
 async def _import(
-    store: Store, node_id: str, broker_id: str, address: str, records: list[Record], large: Blobs
+    store: ClusterStore, node_id: str, broker_id: str, address: str, records: list[Record], large: Blobs
 ) -> bool:
     """Whether it was imported now; False if it had been before."""
     cluster = (store.cluster_id,)
@@ -158,7 +158,7 @@ async def _import(
     return True
 
 
-async def _send_ahead(store: Store, kind: str, large: Blobs, bodies: dict[Blob, int]) -> None:
+async def _send_ahead(store: ClusterStore, kind: str, large: Blobs, bodies: dict[Blob, int]) -> None:
     """The bodies as blobs of that kind, by their numbers within the session to come.
 
     Raises ToolRefusedError for one that is damaged.

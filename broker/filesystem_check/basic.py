@@ -15,7 +15,7 @@ from typing import Final
 from broker.filesystem_check import neighbour
 from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.mounts import unsafe
-from broker.filesystem_check.results import PREFIX, FailedError, Result
+from broker.filesystem_check.results import PREFIX, CheckResult, FailedError
 
 _RELEASE_S: Final = 15.0
 _AGAIN_S: Final = 0.05
@@ -38,7 +38,7 @@ class BasicCheck:
         self._path = directory / f"{PREFIX}-{os.uname().nodename}-{os.getpid()}"
         self._other = self._path.with_name(self._path.name + ".other")
 
-    async def run(self) -> list[Result]:
+    async def run(self) -> list[CheckResult]:
         """All results; the files that were made are removed."""
         results = [await outcome("directory", self._a_directory)]
         if not results[0].passed:
@@ -205,14 +205,14 @@ class BasicCheck:
             await process.wait()
 
 
-async def outcome(name: str, test: Callable[[], Awaitable[None]]) -> Result:
+async def outcome(name: str, test: Callable[[], Awaitable[None]]) -> CheckResult:
     """Make one test; an error of the file system is a failure of the test that met it."""
     try:
         await test()
     except FailedError as failed:
-        return Result(name, str(failed))
+        return CheckResult(name, str(failed))
     except TimeoutError:
-        return Result(name, f"a lock was still held {_RELEASE_S:.0f} s after its holder was gone")
+        return CheckResult(name, f"a lock was still held {_RELEASE_S:.0f} s after its holder was gone")
     except OSError as error:
-        return Result(name, f"{error.strerror or type(error).__name__} (errno {error.errno})")
-    return Result(name)
+        return CheckResult(name, f"{error.strerror or type(error).__name__} (errno {error.errno})")
+    return CheckResult(name)

@@ -20,8 +20,8 @@ from typing import Final
 
 from broker.filesystem_check.basic import outcome
 from broker.filesystem_check.calls import Calls
-from broker.filesystem_check.meeting import Meeting, Message
-from broker.filesystem_check.results import FailedError, Result
+from broker.filesystem_check.meeting import Meeting, MeetingMessage
+from broker.filesystem_check.results import CheckResult, FailedError
 
 _ROUNDS: Final = 4
 _RECORDS: Final = 25
@@ -54,12 +54,12 @@ class ConcurrentCheck:
         self._say = say
         self._meeting = Meeting(directory, calls, say, patience_s, name)
         self._patience_s = patience_s
-        self._early: Message | None = None
+        self._early: MeetingMessage | None = None
         self._round_trips: list[float] = []
         self._stale: list[str] = []
         self._unseen: list[str] = []
 
-    async def run(self) -> list[Result]:
+    async def run(self) -> list[CheckResult]:
         """All results; the files that were made are removed."""
         results = [await outcome("meet", self._meeting.join)]
         if not results[0].passed:
@@ -88,7 +88,7 @@ class ConcurrentCheck:
             self._meeting.leave()
         return results
 
-    async def _agreed(self, name: str, test: Callable[[], Awaitable[None]]) -> Result:
+    async def _agreed(self, name: str, test: Callable[[], Awaitable[None]]) -> CheckResult:
         """A test failed if either copy saw it fail."""
         mine = await outcome(name, test)
         theirs = mine
@@ -99,7 +99,7 @@ class ConcurrentCheck:
             answer = self._early or await self._meeting.receive()
             while not answer.did.startswith("found "):  # the other went on in a test that failed here
                 answer = await self._meeting.receive()
-            theirs = Result(name, answer.did.removeprefix("found "))
+            theirs = CheckResult(name, answer.did.removeprefix("found "))
 
         stopped, exchanged = self._early is not None, await outcome(name, exchange)
         self._early = None
@@ -107,7 +107,7 @@ class ConcurrentCheck:
             return mine
         if not exchanged.passed:
             return exchanged
-        return theirs if theirs.passed else Result(name, f"seen by the other copy: {theirs.problem}")
+        return theirs if theirs.passed else CheckResult(name, f"seen by the other copy: {theirs.problem}")
 
     async def _same_owner(self) -> None:
         self._meeting.send("here")
@@ -250,7 +250,7 @@ class ConcurrentCheck:
             return f"{2 * _RECORDS} records were written under the lock, but {len(records)} are there"
         return ""
 
-    async def _expect(self, did: str) -> Message:
+    async def _expect(self, did: str) -> MeetingMessage:
         answer = await self._meeting.receive()
         if answer.did.startswith("found "):
             self._early = answer

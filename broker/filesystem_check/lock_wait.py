@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.filesystem_check.calls import Calls
-from broker.filesystem_check.results import PREFIX, Result
+from broker.filesystem_check.results import PREFIX, CheckResult
 
 _AGAIN_S: Final = 1.0
 NAME: Final = f"{PREFIX}.lkw"
@@ -21,7 +21,7 @@ NAME: Final = f"{PREFIX}.lkw"
 
 async def lock_wait(
     directory: Path, calls: Calls, say: Callable[[str], None], released: Callable[[], Awaitable[None]]
-) -> list[Result]:
+) -> list[CheckResult]:
     """Take the lock, waiting for it as long as it takes; keep it until ``released`` returns.
 
     The file stays, for the other host waits on it.
@@ -30,7 +30,7 @@ async def lock_wait(
         calls.stat(directory)
         descriptor = calls.open(directory / NAME, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        return [Result("directory", f"{error.strerror} (errno {error.errno})")]
+        return [CheckResult("directory", f"{error.strerror} (errno {error.errno})")]
     try:
         if calls.fstat(descriptor).st_uid == os.geteuid():
             calls.fchmod(descriptor)
@@ -45,8 +45,8 @@ async def lock_wait(
         say("File lock acquired. Press Enter or terminate this process to release the lock.")
         await released()
     except OSError as error:
-        return [Result("lock", f"{error.strerror} (errno {error.errno})")]
+        return [CheckResult("lock", f"{error.strerror} (errno {error.errno})")]
     finally:
         calls.close(descriptor)
     say("File lock released.")
-    return [Result("lock")]
+    return [CheckResult("lock")]

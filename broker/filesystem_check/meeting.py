@@ -27,7 +27,7 @@ _WAITING: Final = ".waiting"
 _JOINED: Final = ".joined"
 
 
-class Message(msgspec.Struct, frozen=True):
+class MeetingMessage(msgspec.Struct, frozen=True):
     """What one copy tells the other: what it did (and a number), and who it runs as."""
 
     did: str
@@ -116,9 +116,9 @@ class Meeting:
         """Tell the other copy."""
         self._sent += 1
         path = self._message(self._sent, mine=True)
-        self._create(path, msgspec.json.encode(Message(did, number, os.geteuid(), os.getegid())))
+        self._create(path, msgspec.json.encode(MeetingMessage(did, number, os.geteuid(), os.getegid())))
 
-    async def receive(self, *, within_s: float | None = None) -> Message:
+    async def receive(self, *, within_s: float | None = None) -> MeetingMessage:
         """What the other copy tells next. Raises FailedError when nothing comes in time."""
         patience_s = self._patience_s if within_s is None else within_s
         loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class Meeting:
             await asyncio.sleep(_LOOK_S)
         self._received += 1
         self._seen_of = path
-        return msgspec.json.decode(self._calls.read(path), type=Message)
+        return msgspec.json.decode(self._calls.read(path), type=MeetingMessage)
 
     def owner_seen(self) -> tuple[int, int]:
         """(user, group) of the last message's file, as this host sees it."""

@@ -11,7 +11,7 @@ class FailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """``problem`` is "" where the test passed."""
 
     test: str

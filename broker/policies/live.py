@@ -17,7 +17,7 @@ from broker.core.settings import EngineSettings, Router
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.stomp.server import StompServer
-from broker.storage.entries import Entries
+from broker.storage.entries import EntryStore
 from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Recovered
@@ -37,7 +37,7 @@ class Live:
         self,
         config: BrokerConfig,
         seams: Seams,
-        journal: Entries,
+        journal: EntryStore,
         recovered: Recovered,
         node_id: str,
         gate: DurabilityGate | None = None,

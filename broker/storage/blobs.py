@@ -95,7 +95,7 @@ class Medium(Protocol):
         ...
 
 
-class Files:
+class BlobFiles:
     """Each blob a file in the directory of its kind."""
 
     def __init__(self, volume: Volume, kind: str) -> None:

@@ -32,15 +32,15 @@ from broker.storage.entry import (
     DELETE,
     MARK,
     BadFrameError,
-    Frame,
     Header,
+    JournalFrame,
     encode_entry,
     encode_header,
     encode_mark,
 )
 from broker.storage.errors import JournalDamagedError, JournalError
 from broker.storage.liveness import Liveness
-from broker.storage.log import Log
+from broker.storage.log import SegmentLog
 from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.segment import Segment, read_frames
 from broker.storage.volume import VolumeFile
@@ -58,7 +58,7 @@ class _StoppedError(Exception):
 class Compactor:
     """Compacts the sealed segments of one log, one at a time, and never while somebody holds it."""
 
-    def __init__(self, log: Log, liveness: Liveness) -> None:
+    def __init__(self, log: SegmentLog, liveness: Liveness) -> None:
         self._journal = log
         self._liveness = liveness
         self._holds = 0
@@ -249,7 +249,7 @@ class _Rewrite:
         self.size += len(data)
         self.unsynced += len(data)
 
-    def take(self, frames: list[Frame]) -> None:
+    def take(self, frames: list[JournalFrame]) -> None:
         """Keep what lives now; a record that dies later has its deletion in a later segment."""
         live = self._live
         kept = []

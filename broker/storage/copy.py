@@ -23,7 +23,7 @@ from broker.storage.entry import Operation, decode_entry
 from broker.storage.errors import JournalDamagedError, JournalError, JournalFailedError
 from broker.storage.journal import take_lock
 from broker.storage.liveness import Liveness
-from broker.storage.log import Log
+from broker.storage.log import SegmentLog
 from broker.storage.manifest import Manifest, read_manifest, write_manifest
 from broker.storage.options import JournalOptions
 from broker.storage.recovery import load
@@ -53,7 +53,7 @@ class JournalCopy:
         self._volume = volume
         self._options = options
         self._lock: VolumeLock | None = lock
-        self._journal: Log | None = None
+        self._journal: SegmentLog | None = None
         self._ordinals: Iterator[int] = itertools.count()
         self._ids = 0
         self._liveness: Liveness | None = None
@@ -233,9 +233,9 @@ class JournalCopy:
         if self._closed:
             raise JournalError(f"copy {self.directory} is closed")
 
-    def _begin(self, first: int) -> Log:
+    def _begin(self, first: int) -> SegmentLog:
         """Begin our own segments with the first entry of the stream."""
-        log = self._journal = Log(
+        log = self._journal = SegmentLog(
             self._volume,
             self.directory,
             self._options,
@@ -249,7 +249,7 @@ class JournalCopy:
         log.launch()
         return log
 
-    def _adopt(self, log: Log, begun: list[Segment], liveness: Liveness) -> None:
+    def _adopt(self, log: SegmentLog, begun: list[Segment], liveness: Liveness) -> None:
         """From now on liveness is tracked; what came while the segments were read follows first."""
         assert self._pending is not None
         for segment in begun:

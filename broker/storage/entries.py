@@ -16,7 +16,7 @@ from broker.storage.errors import JournalFailedError
 from broker.storage.volume import Space
 
 
-class Entries(Protocol):
+class EntryStore(Protocol):
     """See ``storage.journal.Journal`` for what each of these promises."""
 
     @property

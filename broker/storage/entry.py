@@ -144,7 +144,7 @@ def decode_header(data: bytes) -> Header:
     return Header(first, last, ids)
 
 
-class Frame(NamedTuple):
+class JournalFrame(NamedTuple):
     """``size`` bytes of a file: an entry, or a mark (sequence MARK, no operations)."""
 
     sequence: int
@@ -154,13 +154,13 @@ class Frame(NamedTuple):
 
 def decode_frames(
     data: bytes, offset: int, first: int, file_size: int
-) -> tuple[list[Frame], BadFrameError | None]:
+) -> tuple[list[JournalFrame], BadFrameError | None]:
     """The whole frames at the start of ``data``, which begins at ``offset`` of its file.
 
     A frame that is merely cut by the end of ``data`` is left for the next call; what can be no
     frame comes back as the error, after the good ones before it.
     """
-    frames: list[Frame] = []
+    frames: list[JournalFrame] = []
     position = 0
     end = len(data)
     unpack = _FRAME.unpack_from
@@ -187,7 +187,7 @@ def decode_frames(
             return frames, error
         if sequence == MARK and content != _MARK.pack(MARK, _MARK_MAGIC, here, first):
             return frames, BadFrameError(here, "a mark that belongs elsewhere")
-        frames.append(Frame(sequence, FRAME_SIZE + length, operations))
+        frames.append(JournalFrame(sequence, FRAME_SIZE + length, operations))
         position = start + length
     return frames, None
 

@@ -27,7 +27,7 @@ from broker.storage.entry import (
     HEADER_SIZE,
     MARK,
     UPDATE,
-    Frame,
+    JournalFrame,
     Operation,
     decode_frames,
     find_mark,
@@ -45,7 +45,7 @@ _AHEAD_MAX: Final = 1 << 32
 """How far a sequence behind damage may be from the last before it and still be believed."""
 
 
-class Damage(NamedTuple):
+class JournalDamage(NamedTuple):
     """``size`` bytes at ``offset`` that are not what was written; 0: something is missing."""
 
     path: str
@@ -65,14 +65,14 @@ class SegmentFound(NamedTuple):
 
 
 @dataclass(slots=True)
-class Inspection:
+class JournalInspection:
     """What a journal holds; ``records`` live after the entries that can be read."""
 
     state: str = "complete"
     synced: Synced | None = None
     segments: list[SegmentFound] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-    torn: Damage | None = None
+    damage: list[JournalDamage] = field(default_factory=list)
+    torn: JournalDamage | None = None
     """An end that nothing says was ever synced: a start cuts it off, and no damage."""
     entries: int = 0
     last: int = 0
@@ -96,9 +96,9 @@ class Inspection:
                 self.records[id_] = record._replace(updates=(*record.updates, Update(kind, data)))
 
 
-async def inspect(volume: Volume, directory: str) -> Inspection:
+async def inspect(volume: Volume, directory: str) -> JournalInspection:
     """Read what can be read. Raises OSError, JournalDamagedError where there is no journal."""
-    found = Inspection(synced=await read_synced(volume, directory))
+    found = JournalInspection(synced=await read_synced(volume, directory))
     names = sorted(name for name in await volume.list(directory) if segment_first(name) is not None)
     manifest = await _manifest(volume, directory, found)
     if manifest is None and not names and found.synced is None:
@@ -110,9 +110,9 @@ async def inspect(volume: Volume, directory: str) -> Inspection:
         torn, found.torn = found.torn, None
         path = f"{directory}/{names[-1] if names else segment_name(synced.first)}"
         found.damage.append(
-            Damage(torn.path, torn.offset, torn.size, f"{torn.reason}; it had been synced")
+            JournalDamage(torn.path, torn.offset, torn.size, f"{torn.reason}; it had been synced")
             if torn is not None
-            else Damage(
+            else JournalDamage(
                 path,
                 found.segments[-1].size if found.segments else 0,
                 0,
@@ -122,21 +122,21 @@ async def inspect(volume: Volume, directory: str) -> Inspection:
     return found
 
 
-async def _manifest(volume: Volume, directory: str, found: Inspection) -> Manifest | None:
+async def _manifest(volume: Volume, directory: str, found: JournalInspection) -> Manifest | None:
     try:
         manifest = await read_manifest(volume, directory)
     except JournalDamagedError as error:
-        found.damage.append(Damage(error.path, error.offset, 0, error.reason))
+        found.damage.append(JournalDamage(error.path, error.offset, 0, error.reason))
         return None
     if manifest is None:
-        found.damage.append(Damage(directory, 0, 0, "the manifest is missing"))
+        found.damage.append(JournalDamage(directory, 0, 0, "the manifest is missing"))
     else:
         found.state = manifest.state
     return manifest
 
 
 async def _read_segments(
-    volume: Volume, directory: str, names: list[str], manifest: Manifest | None, found: Inspection
+    volume: Volume, directory: str, names: list[str], manifest: Manifest | None, found: JournalInspection
 ) -> None:
     headers = []
     for name in names:
@@ -145,7 +145,7 @@ async def _read_segments(
             header = await read_header(volume, path)
             compacted = header.last
         except JournalDamagedError as error:
-            found.damage.append(Damage(path, error.offset, HEADER_SIZE, error.reason))
+            found.damage.append(JournalDamage(path, error.offset, HEADER_SIZE, error.reason))
             compacted = 0
         headers.append((name, compacted))
     # What compaction has replaced is obsolete, and so is what the manifest does not count any more.
@@ -157,25 +157,29 @@ async def _read_segments(
         and (not headers or (segment_first(headers[0][0]) or 0) > oldest)
         and not (headers and headers[0][1])
     ):
-        found.damage.append(Damage(f"{directory}/{segment_name(oldest)}", 0, 0, "the segment is missing"))
+        found.damage.append(
+            JournalDamage(f"{directory}/{segment_name(oldest)}", 0, 0, "the segment is missing")
+        )
     for place, (name, compacted) in enumerate(headers):
         data = await volume.read(f"{directory}/{name}")
         _read_segment(f"{directory}/{name}", data, compacted, found, last_one=place == len(headers) - 1)
 
 
-def _read_segment(path: str, data: bytes, compacted: int, found: Inspection, *, last_one: bool) -> None:
+def _read_segment(
+    path: str, data: bytes, compacted: int, found: JournalInspection, *, last_one: bool
+) -> None:
     name = path.rpartition("/")[2]
     first = segment_first(name) or 1
     if not compacted and first > found.last + 1:
         found.lost.append((found.last + 1, first - 1))
         found.damage.append(
-            Damage(path, 0, 0, f"entries {found.last + 1} to {first - 1} should stand before it")
+            JournalDamage(path, 0, 0, f"entries {found.last + 1} to {first - 1} should stand before it")
         )
     if not compacted:
         found.last = max(found.last, first - 1)
     entries, begin = 0, 0
     for item in _frames(path, data, first, found.last if not compacted else 0):
-        if isinstance(item, Damage):
+        if isinstance(item, JournalDamage):
             # A mark behind it would say that it had been synced; so would any later segment.
             if (
                 last_one
@@ -197,7 +201,7 @@ def _read_segment(path: str, data: bytes, compacted: int, found: Inspection, *, 
     found.last = max(found.last, compacted)
 
 
-def _frames(path: str, data: bytes, first: int, last: int) -> Iterator[Frame | Damage]:
+def _frames(path: str, data: bytes, first: int, last: int) -> Iterator[JournalFrame | JournalDamage]:
     """Whole entries, and what lies between them where it is damaged."""
     position = HEADER_SIZE
     while position < len(data):
@@ -211,7 +215,9 @@ def _frames(path: str, data: bytes, first: int, last: int) -> Iterator[Frame | D
         if position >= len(data):
             return
         following = _next_frame(data, position + 1, first, last)
-        yield Damage(path, position, following - position, bad.reason if bad is not None else "no frame")
+        yield JournalDamage(
+            path, position, following - position, bad.reason if bad is not None else "no frame"
+        )
         position = following
 
 
@@ -235,7 +241,7 @@ def _next_frame(data: bytes, position: int, first: int, last: int) -> int:
 
 async def salvage(
     volume: Volume, directory: str, output: Volume, into: str, without: Collection[int] = ()
-) -> Inspection:
+) -> JournalInspection:
     """Write what can be read of a journal as a new one, ``into`` a directory that is empty.
 
     Records of the kinds ``without`` are left out.

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from broker.storage.blobs import LARGE_MESSAGES, PAGING, Blobs, Files
+from broker.storage.blobs import LARGE_MESSAGES, PAGING, BlobFiles, Blobs
 from broker.storage.compaction import Compactor
 from broker.storage.entry import ADD, DELETE, Operation, encode_entry
 from broker.storage.errors import JournalError, JournalFailedError, JournalIncompleteError, JournalLockedError
 from broker.storage.liveness import check
-from broker.storage.log import Log
+from broker.storage.log import SegmentLog
 from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.options import JournalOptions
 from broker.storage.records import Record
@@ -57,7 +57,7 @@ class Journal:
     fails: nothing is taken any more from then on.
     """
 
-    def __init__(self, log: Log, image: JournalImage, lock: VolumeLock, ids: int) -> None:
+    def __init__(self, log: SegmentLog, image: JournalImage, lock: VolumeLock, ids: int) -> None:
         self.tap: Callable[[int, bytes], None] | None = None
         self.directory = log.directory
         self._journal = log
@@ -66,8 +66,8 @@ class Journal:
         self._last_id = ids
         self._compactor = Compactor(log, image.liveness)
         self._closed = False
-        self.large = Blobs(Files(log.volume, LARGE_MESSAGES), self.next_id)
-        self.pages = Blobs(Files(log.volume, PAGING), self.next_id)
+        self.large = Blobs(BlobFiles(log.volume, LARGE_MESSAGES), self.next_id)
+        self.pages = Blobs(BlobFiles(log.volume, PAGING), self.next_id)
         self._first_id = ids
         log.ids = lambda: self._last_id
         log.on_begun = image.liveness.begin
@@ -112,7 +112,7 @@ class Journal:
             # Nothing is in it: the new segment, which has the same name, takes its place.
             image.liveness.end(segments.pop().ordinal)
         used = itertools.count(max((segment.ordinal for segment in segments), default=-1) + 1)
-        log = Log(
+        log = SegmentLog(
             volume,
             directory,
             options,

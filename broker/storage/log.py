@@ -30,7 +30,7 @@ NO_SPACE: Final = (
 _log = logging.getLogger(__name__)
 
 
-class _Batch:
+class _WriteBatch:
     """What one write and one sync will make durable, all in one segment."""
 
     __slots__ = ("begins", "chunks", "done", "last", "seals", "segment")
@@ -44,7 +44,7 @@ class _Batch:
         self.done: list[asyncio.Future[None]] = []
 
 
-class Log:
+class SegmentLog:
     """Appends encoded entries to segments.
 
     ``segments`` has the sealed ones in order and the current one last.
@@ -79,9 +79,9 @@ class Log:
         self.current = Segment(f"{directory}/{segment_name(first)}", ordinal(), first, first - 1)
         self.next_ordinal = ordinal
         self._limit = options.segment_size
-        self._batches: deque[_Batch] = deque()
-        self._open: _Batch | None = None
-        self._flying: _Batch | None = None
+        self._batches: deque[_WriteBatch] = deque()
+        self._open: _WriteBatch | None = None
+        self._flying: _WriteBatch | None = None
         self._file: VolumeFile | None = None
         self._written = 0  # bytes of _file
         self._marks: SyncedMarks | None = None
@@ -168,8 +168,8 @@ class Log:
             except OSError as error:
                 _log.warning("journal: closing %s: %s", self.current.path, error)
 
-    def _batch(self, segment: Segment, *, begins: bool) -> _Batch:
-        batch = _Batch(segment, self.last, begins=begins)
+    def _batch(self, segment: Segment, *, begins: bool) -> _WriteBatch:
+        batch = _WriteBatch(segment, self.last, begins=begins)
         if not self._marked:
             batch.chunks.append(encode_mark(segment.size, segment.first))
             segment.size += MARK_SIZE

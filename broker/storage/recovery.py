@@ -18,8 +18,8 @@ from broker.storage.entry import (
     HEADER_SIZE,
     MARK,
     BadFrameError,
-    Frame,
     Header,
+    JournalFrame,
     decode_frames,
 )
 from broker.storage.errors import JournalDamagedError
@@ -213,7 +213,7 @@ def _take(
 
 
 def _take_frames(
-    path: str, offset: int, frames: list[Frame], header: Header, ordinal: int, image: JournalImage
+    path: str, offset: int, frames: list[JournalFrame], header: Header, ordinal: int, image: JournalImage
 ) -> None:
     last = image.last
     compacted = header.last

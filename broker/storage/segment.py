@@ -11,8 +11,8 @@ from broker.storage.entry import (
     FRAME_SIZE,
     HEADER_SIZE,
     BadFrameError,
-    Frame,
     Header,
+    JournalFrame,
     decode_frames,
     decode_header,
     find_mark,
@@ -115,7 +115,7 @@ class Slices:
 
 async def read_frames(
     volume: Volume, path: str, first: int, size: int
-) -> AsyncIterator[tuple[int, list[Frame]]]:
+) -> AsyncIterator[tuple[int, list[JournalFrame]]]:
     """(offset, frames) in slices, marks included, up to ``size``.
 
     Raises BadFrameError where frames end before the file does.

@@ -133,7 +133,7 @@ def agreed(directory: Path, rows: Sequence[Row], options: CheckOptions) -> set[I
     return found
 
 
-def found_in(case: judge.Case, run: int) -> set[Instance]:
+def found_in(case: judge.Examination, run: int) -> set[Instance]:
     """What was found in one run, as the reference names it."""
     return {
         dataclasses.replace(i, run=0)

@@ -19,7 +19,7 @@ from broker.storage.compaction import Compactor
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation, decode_entry
 from broker.storage.errors import JournalError
 from broker.storage.journal import Journal
-from broker.storage.log import Log
+from broker.storage.log import SegmentLog
 from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.memory import MemoryVolume, VolumeCrashedError
 from broker.storage.options import JournalOptions
@@ -245,7 +245,7 @@ TestJournal.settings = budget(150, 50)
 
 
 def test_entries_called_durable_before_their_sync_are_found(monkeypatch):
-    append = Log.append
+    append = SegmentLog.append
 
     def hasty(self, entry):
         sequence = append(self, entry)
@@ -257,7 +257,7 @@ def test_entries_called_durable_before_their_sync_are_found(monkeypatch):
         asyncio.get_running_loop().call_soon(tell)
         return sequence
 
-    monkeypatch.setattr(Log, "append", hasty)
+    monkeypatch.setattr(SegmentLog, "append", hasty)
     assert_found(JournalMachine)
 
 

@@ -26,7 +26,7 @@ from broker.policies.policy import BrokerPolicy, NodeTakeover, Succession
 from broker.policies.stop import until
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
-from broker.storage.database.registry import BrokerRow, RefusedError, Registered, Registry, ReplacedError
+from broker.storage.database.registry import BrokerRow, Registered, Registry, ReplacedError, RowChangedError
 from broker.storage.database.schema import (
     SHUTDOWN_COMPLETE,
     SHUTDOWN_FAILOVER,
@@ -237,7 +237,7 @@ class Life(LeasedReign):
         while True:
             try:
                 await self.registry.complete_takeover(self.registered, victim.broker_id, victim.epoch)
-            except RefusedError as error:
+            except RowChangedError as error:
                 row = error.row
                 if row is not None and (row.epoch, row.state) == (victim.epoch, TAKEOVER_STARTED):
                     # By force, from a broker that ran: until it steps aside or its lease has run

@@ -26,7 +26,7 @@ from broker.policies.stop import until
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.database import Database, DatabaseError
-from broker.storage.database.registry import RefusedError, Registered, Registry, ReplacedError
+from broker.storage.database.registry import Registered, Registry, ReplacedError, RowChangedError
 from broker.storage.database.schema import TAKEOVER_STARTED
 from broker.storage.records import Record
 
@@ -149,7 +149,7 @@ class HaDatabasePolicy(Contender):
                 if loop.time() - sent > self.store.lock_renew_period / 1000:
                     sent = loop.time()
                     await self.registry.renew(registered)
-            except RefusedError as error:
+            except RowChangedError as error:
                 row = error.row
                 if row is not None and row.state != TAKEOVER_STARTED:
                     raise StartError(

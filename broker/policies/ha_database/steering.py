@@ -17,7 +17,7 @@ from broker.policies.ha_database.life import Life
 from broker.policies.ownership.contender import Contender
 from broker.policies.policy import Command, RequestRefusedError
 from broker.storage.database import DatabaseError
-from broker.storage.database.registry import RefusedError, Registry, ReplacedError
+from broker.storage.database.registry import Registry, ReplacedError, RowChangedError
 from broker.storage.database.schema import (
     OPERATING,
     QUIESCE_COMPLETE,
@@ -63,7 +63,7 @@ class MemberSteering:
                 return await command(arguments)
             except DatabaseError as error:
                 raise RequestRefusedError(f"the database cannot be used now: {error}") from None
-            except (RefusedError, ReplacedError) as error:
+            except (RowChangedError, ReplacedError) as error:
                 raise RequestRefusedError(str(error)) from None
 
         return answered
@@ -122,7 +122,7 @@ class MemberSteering:
                 except DatabaseError:
                     await asyncio.sleep(POLL_S)
                     continue
-                except (RefusedError, ReplacedError):
+                except (RowChangedError, ReplacedError):
                     return
                 return
             await asyncio.sleep(POLL_S)
@@ -157,7 +157,7 @@ class MemberSteering:
             }
         try:
             epoch = await registry.begin_takeover(life.registered, row, forced=True)
-        except RefusedError as error:
+        except RowChangedError as error:
             raise RequestRefusedError(f"not taken over: {error}") from None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TAKEOVER_PATIENCE_S

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.cluster.membership import Membership
 from broker.ha_policy import HaDatabaseSection
 from broker.storage.database import DatabaseError
-from broker.storage.database.registry import BrokerRow, RefusedError, Registered, Registry
+from broker.storage.database.registry import BrokerRow, Registered, Registry, RowChangedError
 from broker.storage.database.schema import (
     RUNNING,
     SHUTDOWN_FAILOVER,
@@ -97,7 +97,7 @@ class MemberWatch:
         )
         try:
             await self._registry.begin_takeover(self._registered, row)
-        except RefusedError as error:
+        except RowChangedError as error:
             _log.info("ha-database: not taken over: %s", error)
             return None
         begun = await self._registry.row(row.broker_id)

@@ -26,7 +26,7 @@ from typing import Final
 
 from broker.cluster import messages as m
 from broker.cluster.link import Link
-from broker.storage.blobs import SUFFIXES, SYNC_EVERY, Blob, Blobs, Files, Open
+from broker.storage.blobs import SUFFIXES, SYNC_EVERY, Blob, BlobFiles, Blobs, Open
 from broker.storage.errors import JournalDamagedError
 from broker.storage.volume import Volume
 
@@ -131,7 +131,7 @@ class BlobCopies:
     def __init__(
         self, volume: Volume, link: Link, stored: Callable[[], None], failed: Callable[[str], None]
     ) -> None:
-        self._files = {kind: Files(volume, kind) for kind in SUFFIXES}
+        self._files = {kind: BlobFiles(volume, kind) for kind in SUFFIXES}
         self._link = link
         self._stored = stored
         self._failed = failed
@@ -210,7 +210,7 @@ class BlobCopies:
         if not self._link.closed:
             self._link.send(m.BlobTaken(len(chunk.data)))
 
-    def _files_of(self, kind: str) -> Files:
+    def _files_of(self, kind: str) -> BlobFiles:
         files = self._files.get(kind)
         if files is None:
             raise OSError(f"the live sent a blob of the kind {kind!r}; known are {', '.join(self._files)}")

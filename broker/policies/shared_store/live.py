@@ -24,7 +24,7 @@ from broker.policies.policy import BrokerPolicy, NodeTakeover, Succession
 from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, SharedData
 from broker.policies.stop import until
 from broker.start_error import StartError
-from broker.storage.entries import Entries
+from broker.storage.entries import EntryStore
 from broker.storage.errors import JournalFailedError
 from broker.storage.gate import DurabilityGate
 
@@ -73,7 +73,7 @@ class StoreReign(LeasedReign):
         self._store = store
         self._granted = granted
         self._reclaimed = reclaimed or asyncio.Event().wait
-        self._journal: Entries | None = None
+        self._journal: EntryStore | None = None
 
     @property
     def succession(self) -> Succession:
@@ -134,7 +134,7 @@ class StoreReign(LeasedReign):
             reclaimed.cancel()
             tidying.cancel()
 
-    async def _activate(self) -> Entries:
+    async def _activate(self) -> EntryStore:
         """Take the store's data over, and begin to serve them."""
         config, lease = self._config, self.lease
         life, node_id, journal, recovered = await self._store.inherit(self.lock, lease.require)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, Protocol
 
 from broker.policies.ownership.candidacy import HeldLock
-from broker.storage.entries import Entries
+from broker.storage.entries import EntryStore
 from broker.storage.journal import Recovered
 
 LIVE: Final = "L"
@@ -65,7 +65,7 @@ class Inherited(NamedTuple):
 
     life: int
     node_id: str
-    journal: Entries
+    journal: EntryStore
     recovered: Recovered
 
 

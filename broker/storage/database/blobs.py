@@ -31,7 +31,7 @@ from broker.storage.database import (
     UnexpectedCountError,
 )
 from broker.storage.database import schema as s
-from broker.storage.database.owner import Owner
+from broker.storage.database.owner import StoreOwner
 
 RETRY_S: Final = 0.05
 """From a transaction that failed to its next try, as for batches of the journal."""
@@ -61,7 +61,7 @@ class BlobRows:
         timeout_s: for each transaction.
     """
 
-    def __init__(self, database: Database, owner: Owner, kind: str, timeout_s: float) -> None:
+    def __init__(self, database: Database, owner: StoreOwner, kind: str, timeout_s: float) -> None:
         self.kind = kind
         self._database = database
         self._owner = owner

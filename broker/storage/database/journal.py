@@ -30,7 +30,7 @@ from broker.storage.database import (
 )
 from broker.storage.database import schema as s
 from broker.storage.database.blobs import BlobRows, OwnershipLostError
-from broker.storage.database.owner import Owner
+from broker.storage.database.owner import StoreOwner
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.liveness import check
@@ -51,7 +51,7 @@ class JournalReplacedError(JournalFailedError):
 
 
 @dataclass(slots=True)
-class _Batch:
+class _RowBatch:
     """The net effect of entries ``before`` < n <= ``after``."""
 
     before: int
@@ -95,7 +95,7 @@ class DatabaseJournal:
         self,
         database: Database,
         blobs: Database,
-        owner: Owner,
+        owner: StoreOwner,
         records: Sequence[Record],
         *,
         sync_period_s: float,
@@ -117,7 +117,7 @@ class DatabaseJournal:
         self.pages = Blobs(rows[1], self.next_id)
         self._rows = rows
         self._live: dict[int, None] = {record.id: None for record in records}
-        self._batch = _Batch(0, 0)
+        self._batch = _RowBatch(0, 0)
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -166,7 +166,7 @@ class DatabaseJournal:
         self._live |= {record.id: None for record in records}
 
     async def sweep(self) -> None:
-        """See ``Entries.sweep``, for all sessions that are ours.
+        """See ``EntryStore.sweep``, for all sessions that are ours.
 
         Raises JournalDamagedError, JournalReplacedError, OSError.
         """
@@ -218,7 +218,7 @@ class DatabaseJournal:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            batch, self._batch = self._batch, _Batch(self.last_sequence, self.last_sequence)
+            batch, self._batch = self._batch, _RowBatch(self.last_sequence, self.last_sequence)
             begun = loop.time()
             try:
                 await self._write_batch(batch)
@@ -235,7 +235,7 @@ class DatabaseJournal:
                 self.on_synced(batch.after)
             await asyncio.sleep(max(0.0, begun + self._sync_period_s - loop.time()))
 
-    async def _write_batch(self, batch: _Batch) -> None:
+    async def _write_batch(self, batch: _RowBatch) -> None:
         """Until it has certainly happened. Raises JournalReplacedError, other DatabaseErrors."""
         loop = asyncio.get_running_loop()
         statements = self._statements(batch)
@@ -265,7 +265,7 @@ class DatabaseJournal:
                 self.on_renewed(sent)
             return
 
-    async def _settle(self, batch: _Batch, *, in_doubt: bool) -> None:
+    async def _settle(self, batch: _RowBatch, *, in_doubt: bool) -> None:
         """No row was found: either this very batch has happened, unheard, or we are replaced.
 
         Raises JournalReplacedError.
@@ -283,7 +283,7 @@ class DatabaseJournal:
                 f"{owner.name} (epoch {owner.epoch}) is not the owner of its store any more"
             )
 
-    def _statements(self, batch: _Batch) -> list[Statement]:
+    def _statements(self, batch: _RowBatch) -> list[Statement]:
         cluster = self._owner.cluster_id
 
         def key(id_: int) -> tuple[str, int, int]:

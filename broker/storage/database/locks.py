@@ -94,7 +94,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class LiveOwner:
-    """The live as the owner of a journal (``owner.Owner``); its life's number is the session."""
+    """The live as the owner of a journal (``StoreOwner``); its life's number is the session."""
 
     holding: Holding
     name: str

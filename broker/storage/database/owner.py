@@ -14,7 +14,7 @@ from typing import Protocol
 from broker.storage.database import Row, Statement
 
 
-class Owner(Protocol):
+class StoreOwner(Protocol):
     """An ownership that somebody else may end at any time."""
 
     @property

@@ -46,11 +46,11 @@ class Registered:
 
     @property
     def name(self) -> str:
-        """See ``owner.Owner``."""
+        """See ``owner.StoreOwner``."""
         return self.broker_id
 
     def prove(self) -> Statement:
-        """See ``owner.Owner``: the heartbeat of the broker's row."""
+        """See ``owner.StoreOwner``: the heartbeat of the broker's row."""
         return Statement(
             f"UPDATE store_broker SET heartbeat = clock_ms() {_OWN}",
             (self.cluster_id, self.broker_id, self.epoch),
@@ -58,11 +58,11 @@ class Registered:
         )
 
     def ours(self) -> tuple[str, Row]:
-        """See ``owner.Owner``."""
+        """See ``owner.StoreOwner``."""
         return s.OWNED, (self.cluster_id, self.broker_id)
 
     def prove_batch(self, before: int, after: int) -> Statement:
-        """See ``owner.Owner``."""
+        """See ``owner.StoreOwner``."""
         return Statement(
             f"UPDATE store_broker SET heartbeat = clock_ms(), entry = ? {_OWN} AND entry = ?",
             (after, self.cluster_id, self.broker_id, self.epoch, before),
@@ -70,7 +70,7 @@ class Registered:
         )
 
     def position(self) -> Statement:
-        """See ``owner.Owner``."""
+        """See ``owner.StoreOwner``."""
         return Statement(
             "SELECT epoch, entry FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
             (self.cluster_id, self.broker_id),
@@ -107,7 +107,7 @@ class ReplacedError(Exception):
     """
 
 
-class RefusedError(Exception):
+class RowChangedError(Exception):
     """The compare-and-set found another state than the one that was read.
 
     ``row`` is what is there now, None where there is nothing.
@@ -163,7 +163,7 @@ class Registry:
 
         Whoever ran under this id before is fenced from now on.
 
-        Raises RefusedError while another broker takes us over, and for an id that a broker at
+        Raises RowChangedError while another broker takes us over, and for an id that a broker at
         another address uses; DatabaseError.
         """
         mine = (self.cluster_id, self.broker_id)
@@ -200,7 +200,7 @@ class Registry:
                 # waited for a row that is no more.
                 if row is not None and row.state not in (*s.RUNNING, s.TAKEOVER_STARTED):
                     continue
-                raise RefusedError(row) from None
+                raise RowChangedError(row) from None
         sessions = tuple(_integer(row[0]) for row in results[4].rows)
         session = _integer(results[2].rows[0][0])
         assert sessions[-1] == session, "the new session is not the last one"
@@ -214,7 +214,7 @@ class Registry:
     async def become(self, registered: Registered, state: str, *, since: Sequence[str] = s.STATES) -> None:
         """Change our own state, if it is one of ``since``.
 
-        Raises RefusedError if it is another one, ReplacedError, DatabaseError.
+        Raises RowChangedError if it is another one, ReplacedError, DatabaseError.
         """
         change = Statement(
             "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ? AND state IN "
@@ -225,7 +225,7 @@ class Registry:
         try:
             await self._owned(registered, [change])
         except UnexpectedCountError:
-            raise RefusedError(await self.row(self.broker_id)) from None
+            raise RowChangedError(await self.row(self.broker_id)) from None
 
     async def rows(self, *, count_messages: int | None = None) -> list[BrokerRow]:
         """All brokers by id, with their numbers of records of that kind (the messages) if asked."""
@@ -280,7 +280,7 @@ class Registry:
         One compare-and-set, after which the victim is fenced. Returns its new epoch.
 
         ``forced``: however alive it is. One that was running keeps the rest of its lease
-        (``complete_takeover``). Raises RefusedError when it is not as it was read, or has shown
+        (``complete_takeover``). Raises RowChangedError when it is not as it was read, or has shown
         life; ReplacedError, DatabaseError.
         """
         conditions = "epoch = ?"
@@ -321,7 +321,7 @@ class Registry:
         except UnexpectedCountError as error:
             if error.index == 1:
                 raise ReplacedError(f"{self.broker_id} is not the owner of its store any more") from None
-            raise RefusedError(await self.row(victim.broker_id)) from None
+            raise RowChangedError(await self.row(victim.broker_id)) from None
         return victim.epoch + 1
 
     async def complete_takeover(
@@ -332,7 +332,7 @@ class Registry:
         Returns a new session of ours, younger than all of them, and theirs.
 
         Not before the victim has said that it serves nobody (``step_aside``), or its lease has run
-        out: fenced, it writes nothing, but it may not know yet and deliver. Raises RefusedError
+        out: fenced, it writes nothing, but it may not know yet and deliver. Raises RowChangedError
         then, and when the takeover is not ours any more; ReplacedError, DatabaseError.
         """
         finish = Statement(
@@ -362,7 +362,7 @@ class Registry:
                 registered, [finish, sessions, move, *s.new_session(self.cluster_id, self.broker_id)]
             )
         except UnexpectedCountError:
-            raise RefusedError(await self.row(victim_id)) from None
+            raise RowChangedError(await self.row(victim_id)) from None
         return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
 
     async def step_aside(self, epoch: int) -> None:

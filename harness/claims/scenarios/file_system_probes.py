@@ -21,7 +21,7 @@ from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
 from broker.filesystem_check.mounts import MOUNTS, unsafe
-from broker.filesystem_check.results import Result
+from broker.filesystem_check.results import CheckResult
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import without
 from harness.claims.scenarios.workbench import ProbeProcess, Workbench, on_bench
@@ -104,7 +104,7 @@ async def _says(bench: Workbench, process: ProbeProcess, words: str) -> None:
     await bench.until(f"{process.name} says {words!r}", words, said)
 
 
-def _failed(results: list[Result]) -> list[str]:
+def _failed(results: list[CheckResult]) -> list[str]:
     return [result.test for result in results if not result.passed]
 
 

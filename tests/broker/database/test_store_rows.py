@@ -12,7 +12,7 @@ from database_places import SimulatedPlace
 
 from broker.storage.database import OutcomeUnknownError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
-from broker.storage.database.registry import RefusedError, Registry, ReplacedError
+from broker.storage.database.registry import Registry, ReplacedError, RowChangedError
 from broker.storage.database.schema import (
     OPERATING,
     SESSION_SHIFT,
@@ -147,7 +147,7 @@ def test_a_broker_that_starts_again_fences_its_former_life(place):
 def test_an_id_that_a_broker_at_another_address_uses_is_refused_until_that_one_is_silent(place):
     async def test(cluster):
         await cluster.broker("a1")
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(RowChangedError) as caught:
             await cluster.registry("a1").register("elsewhere:61616")
         assert caught.value.row.address == "a1:61616"
         await cluster.registry("a1", AT_ONCE_MS).register("elsewhere:61616")
@@ -167,7 +167,7 @@ def test_of_several_takers_only_one_succeeds(place):
         async def take(taker, registered):
             try:
                 return await taker.begin_takeover(registered, victim)
-            except RefusedError:
+            except RowChangedError:
                 return None
 
         epochs = await asyncio.gather(*(take(*taker) for taker in takers))
@@ -183,7 +183,7 @@ def test_a_broker_that_has_shown_life_is_not_taken_over(place):
     async def test(cluster):
         registry, registered = await cluster.broker("a1")
         taker, me = await cluster.broker("b1", NEVER_MS)
-        with pytest.raises(RefusedError):
+        with pytest.raises(RowChangedError):
             await taker.begin_takeover(me, await registry.row("a1"))
         await registry.renew(registered)
 
@@ -196,7 +196,7 @@ def test_what_was_read_before_the_victim_started_again_is_no_ground_for_a_takeov
         taker, me = await cluster.broker("b1", AT_ONCE_MS)
         old = await registry.row("a1")
         again, registered = await cluster.broker("a1")
-        with pytest.raises(RefusedError):
+        with pytest.raises(RowChangedError):
             await taker.begin_takeover(me, old)
         await again.renew(registered)
 
@@ -236,7 +236,7 @@ def test_a_victim_that_starts_again_during_the_takeover_waits_and_then_begins_em
         registry, a = await cluster.broker("a1")
         taker, b = await cluster.broker("b1", AT_ONCE_MS)
         epoch = await taker.begin_takeover(b, await registry.row("a1"))
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(RowChangedError) as caught:
             await cluster.registry("a1").register("a1:61616")
         assert caught.value.row.state == TAKEOVER_STARTED
         await taker.complete_takeover(b, "a1", epoch)
@@ -254,11 +254,11 @@ def test_a_takeover_whose_taker_died_is_completed_by_another(place):
         first, b = await cluster.broker("b1", AT_ONCE_MS)
         epoch = await first.begin_takeover(b, await registry.row("a1"))
         patient, c = await cluster.broker("c1", NEVER_MS)
-        with pytest.raises(RefusedError):
+        with pytest.raises(RowChangedError):
             await patient.begin_takeover(c, await registry.row("a1"))
         second, d = await cluster.broker("d1", AT_ONCE_MS)
         later = await second.begin_takeover(d, await registry.row("a1"))
-        with pytest.raises(RefusedError):
+        with pytest.raises(RowChangedError):
             await first.complete_takeover(b, "a1", epoch)
         _, moved = await second.complete_takeover(d, "a1", later)
         assert moved == a.sessions
@@ -297,7 +297,7 @@ def test_a_broker_that_was_shut_down_is_taken_over_only_where_it_asked_for_that(
         registry, a = await cluster.broker("a1")
         taker, b = await cluster.broker("b1", AT_ONCE_MS)
         await registry.become(a, SHUTDOWN_COMPLETE)
-        with pytest.raises(RefusedError):
+        with pytest.raises(RowChangedError):
             await taker.begin_takeover(b, await registry.row("a1"))
         await registry.become(a, SHUTDOWN_FAILOVER)
         patient, c = await cluster.broker("c1", NEVER_MS)
@@ -314,7 +314,7 @@ def test_a_forced_takeover_asks_for_nothing_but_the_row_that_was_read(place):
         await taker.begin_takeover(b, seen, forced=True)
         with pytest.raises(ReplacedError):
             await registry.renew(a)
-        with pytest.raises(RefusedError):
+        with pytest.raises(RowChangedError):
             await taker.begin_takeover(b, seen, forced=True)
 
     run_on(place, test)

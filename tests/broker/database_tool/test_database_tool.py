@@ -23,7 +23,7 @@ from database_places import PASSWORD, SqlitePlace
 from broker import config, ctl
 from broker.core.message import MESSAGE, PAGE, QUEUE, Message, decode, encode, encode_counts
 from broker.database_tool import backup as backups
-from broker.database_tool.store import Store, ToolRefusedError
+from broker.database_tool.store import ClusterStore, ToolRefusedError
 from broker.masking import mask
 from broker.storage.database import DatabaseUnavailableError, Statement
 from broker.storage.database.journal import DatabaseJournal
@@ -475,7 +475,7 @@ def test_a_broker_that_starts_at_the_same_moment_has_what_was_restored_or_stops_
 
     async def race(registry):
         mine, tools = registry("a1"), registry("tool")
-        store = Store(tools.database, site.kind, "test", EXPIRATION_MS)
+        store = ClusterStore(tools.database, site.kind, "test", EXPIRATION_MS)
         registered, refusal = await asyncio.gather(start(mine, "a1"), restore(store))
         assert not refusal or refusal.startswith("running: a1")
         try:

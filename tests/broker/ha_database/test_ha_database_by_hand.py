@@ -126,7 +126,7 @@ def test_a_shutdown_has_the_last_word_over_a_quiesce_that_completes(state):
     async def test(mine, registered):
         await mine.become(registered, schema.QUIESCING)
         await mine.become(registered, state)
-        with pytest.raises(registry.RefusedError, match=f"a1 is {state}"):
+        with pytest.raises(registry.RowChangedError, match=f"a1 is {state}"):
             await mine.become(
                 registered, schema.QUIESCE_COMPLETE, since=(schema.QUIESCING, schema.QUIESCE_COMPLETE)
             )
@@ -147,10 +147,10 @@ def test_a_takeover_by_force_is_complete_only_when_the_lease_has_run_out_or_the_
         await victim.create()
         replaced, taking = await victim.register("a1:61616"), await taker.register("b1:61616")
         epoch = await taker.begin_takeover(taking, await taker.row("a1"), forced=True)
-        with pytest.raises(registry.RefusedError):
+        with pytest.raises(registry.RowChangedError):
             await taker.complete_takeover(taking, "a1", epoch)
         await victim.step_aside(replaced.epoch - 1)  # of an older life: says nothing of this one
-        with pytest.raises(registry.RefusedError):
+        with pytest.raises(registry.RowChangedError):
             await taker.complete_takeover(taking, "a1", epoch)
         await victim.step_aside(replaced.epoch)
         await taker.complete_takeover(taking, "a1", epoch)

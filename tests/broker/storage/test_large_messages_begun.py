@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from broker.storage.blobs import LARGE_MESSAGES, Blobs, Files
+from broker.storage.blobs import LARGE_MESSAGES, BlobFiles, Blobs
 from broker.storage.memory import MemoryVolume
 
 
@@ -27,7 +27,7 @@ class Slow(MemoryVolume):
 def test_a_file_that_is_made_after_its_sender_has_gone_is_removed():
     async def main():
         volume = Slow()
-        store = Blobs(Files(volume, LARGE_MESSAGES), itertools.count(1).__next__)
+        store = Blobs(BlobFiles(volume, LARGE_MESSAGES), itertools.count(1).__next__)
         beginning = asyncio.create_task(store.begin())
         await volume.asked.wait()
         beginning.cancel()
