@@ -39,14 +39,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
     base: TestSpec
     fixed: tuple[str, ...] = ()
 
-    def swarm(self, number: int, /) -> Swarm:
-        """What a run is drawn from."""
-        raise NotImplementedError
-
-    def draw(self, number: int) -> tuple[TestSpec, Schedule]:
-        """A run's spec and faults."""
-        return draw(self.swarm(number), run_seed(self.seed, number))
-
     @classmethod
     def file(cls) -> str:
         """Its name in the directory."""
@@ -127,18 +119,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         )
 
 
-AnyPlan = TypeVar("AnyPlan", bound=Plan)
+Planned = TypeVar("Planned", bound=Plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExploreRequest(Generic[AnyPlan]):
+class ExploreRequest(Generic[Planned]):
     """What a search or a sweep was asked for.
 
     ``store`` is that of one to go on with; None begins one below ``root``. ``spark_master`` makes
     the runs if it is given, and judges those of a sweep, else so many processes (``jobs``).
     """
 
-    plan: AnyPlan
+    plan: Planned
     store: Path | None = None
     root: Path = stores.DEFAULT
     jobs: int = 1
@@ -161,7 +153,7 @@ class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown
     keep_going: bool = False
     shrink_limit_s: float = 180.0
 
-    def swarm(self, _: int = 0, /) -> Swarm:
+    def swarm(self, _: int = 0) -> Swarm:
         """The same for every run."""
         return Swarm(base=self.base, kinds=self.kinds, bounded=self.bounded, fixed=frozenset(self.fixed))
 
@@ -188,13 +180,18 @@ class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_
         """What a run is of."""
         return self.cells[number % len(self.cells)]
 
-    def swarm(self, number: int, /) -> Swarm:
+    def swarm(self, number: int) -> Swarm:
         """That of its cell."""
         cell = self.cell(number)
         base = msgspec.structs.replace(
             self.base, name=f"{cell.policy}-{cell.nemesis}", policy=cell.policy, nemeses=(cell.nemesis,)
         )
         return swarm(base, fixed=frozenset(self.fixed))
+
+
+def drawn(plan: SearchPlan | SweepPlan, number: int) -> tuple[TestSpec, Schedule]:
+    """A run's spec and faults."""
+    return draw(plan.swarm(number), run_seed(plan.seed, number))
 
 
 def search_plan(

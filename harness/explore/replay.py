@@ -12,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import store as stores
-from harness.interface import InfrastructureError, UsageError
+from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
 from harness.run import reproduction
 from harness.run.compose import compose
 from harness.run.reproduction import Reproduction
 from harness.run.simulate import Simulated, simulate
+
+if TYPE_CHECKING:
+    from checkers.starting import Starting
 
 SIMULATED: Final = "simulation"
 TIMES_REAL: Final = 3
@@ -57,7 +60,7 @@ class Attempt:
     trouble: str | None = None
     exact: bool = False
     seed: int = 0
-    store: str | None = None
+    store: Path | None = None
 
     def answer(self, wanted: tuple[str, ...]) -> str:
         """ "reproduced", "different finding", "not reproduced" or "unknown"."""
@@ -142,7 +145,7 @@ def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) 
                 "answer": one.answer(kept.findings),
                 "found": reproduction.ordered(one.grave),
                 "seed": one.seed,
-                "store": one.store,
+                "store": None if one.store is None else str(one.store),
                 "trouble": one.trouble,
             }
             for one in attempts
@@ -177,27 +180,28 @@ def _real(kept: Reproduction, times: int, request: ReplayRequest, talk: Talk) ->
     compose(kept.spec, kept.schedule)  # what is wrong with the input is said before a JVM starts
     spark = api.start_in_background(request.spark_master, wanted=True)
     for _ in range(times):
-        yield _once(kept, request, talk, spark)
+        yield once(kept.spec, kept.schedule, request.root, talk, spark)
 
 
-def _once(kept: Reproduction, request: ReplayRequest, talk: Talk, spark: Any) -> Attempt:
-    """One run by all rules; what the machine spoils is an attempt without an answer."""
+def once(spec: TestSpec, schedule: Schedule, root: Path, talk: Talk, spark: Starting) -> Attempt:
+    """One run on processes or containers, by all rules.
+
+    What the machine spoils is an attempt without an answer; an interrupt is raised.
+    """
     from harness.run import session  # noqa: PLC0415 - imports every part
 
-    test = compose(kept.spec, kept.schedule, "")
-    outcome = session.execute(test, request.root, talk.stream, spark=spark)
+    outcome = session.execute(compose(spec, schedule, ""), root, talk.stream, spark=spark)
     if outcome.status == judging.INTERRUPTED:
         raise KeyboardInterrupt
-    if outcome.verdict is None:
+    verdict = outcome.verdict
+    if verdict is None:
         raise RuntimeError(f"the run in {outcome.store} ended by an internal error, told above")
-    grave = frozenset(found.name for found in outcome.verdict.findings if found.severity == "grave")
-    trouble = next(iter(outcome.verdict.reasons), None) if outcome.verdict.valid is None else None
     return Attempt(
-        valid=outcome.verdict.valid,
-        grave=grave,
-        trouble=trouble,
-        seed=kept.spec.seed,
-        store=str(outcome.store),
+        valid=verdict.valid,
+        grave=frozenset(found.name for found in verdict.findings if found.severity == "grave"),
+        trouble=next(iter(verdict.reasons), None) if verdict.valid is None else None,
+        seed=spec.seed,
+        store=outcome.store,
     )
 
 

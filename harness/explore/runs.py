@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from harness.explore.plans import Plan
+from harness.explore.plans import SearchPlan, SweepPlan, drawn
+from harness.history import judge as judging
 from harness.interface import InfrastructureError, Schedule, TestSpec
 from harness.run import reproduction
 from harness.run.simulate import Simulated, simulate
@@ -43,14 +44,29 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return "failed" if self.bug else WORDS[self.valid]
 
 
-def made(plan: Plan, number: int, *, judge: bool) -> tuple[Record, Simulated | None]:
+def status(ended: Mapping[str, int], broken: int = 0) -> int:
+    """The gravest exit status, from how many runs ended how.
+
+    A finding, a bug of ours ("failed" in a search, "crashed" in a sweep), files that are
+    ``broken``, nothing decided.
+    """
+    if ended.get("invalid"):
+        return judging.INVALID
+    if ended.get("failed") or ended.get("crashed"):
+        return judging.INTERNAL
+    if broken:
+        return judging.USAGE
+    return judging.VALID if ended.get("valid") else judging.UNKNOWN
+
+
+def made(plan: SearchPlan | SweepPlan, number: int, *, judge: bool) -> tuple[Record, Simulated | None]:
     """Draw and simulate one run; what is kept of it, and all of it while it is there.
 
     An error of ours is an answer too: it concerns that run alone, and is told with its seed.
 
     Raises InfrastructureError if the machine has no room for it.
     """
-    spec, schedule = plan.draw(number)
+    spec, schedule = drawn(plan, number)
     try:
         run = simulate(spec, schedule, judge=judge)
     except OSError as error:
@@ -72,6 +88,6 @@ def made(plan: Plan, number: int, *, judge: bool) -> tuple[Record, Simulated | N
     return record, run
 
 
-def judged(plan: Plan, number: int) -> Record:
+def judged(plan: SearchPlan | SweepPlan, number: int) -> Record:
     """Draw and simulate one run, and judge it."""
     return made(plan, number, judge=True)[0]

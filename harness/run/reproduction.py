@@ -82,15 +82,9 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
 
 def of_simulated(run: Simulated, origin: str = "") -> Reproduction:
     """Of an invalid run of ``simulate``."""
-    return Reproduction(
-        versions=versions(),
-        environment="simulation",
-        seed=run.spec.seed,
-        findings=ordered(run.grave),
-        spec=run.spec,
-        schedule=run.schedule,
+    return msgspec.structs.replace(
+        of_found(run.spec, run.schedule, run.grave, origin),
         digest=run.digest,
-        origin=origin,
         witness=tuple(_witness(name, run.findings, run.rows) for name in ordered(run.grave)),
     )
 

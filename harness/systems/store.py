@@ -17,7 +17,7 @@ from harness.interface.errors import near
 NAME: Final = "store"
 
 BACKUPS: Final = "backups"
-"""How many backups wait at each store."""
+"""How many backups each live has."""
 
 BACKUPS_MAX: Final = 8
 
@@ -32,11 +32,11 @@ OWN: Final = ("uid", "gid")
 """What may be another thing on each machine: ``uid.a2``."""
 
 
-def backups(spec: TestSpec) -> int:
-    """Backups of each live. Raises UsageError."""
-    value = spec.properties.get(NAME, {}).get(BACKUPS, 1)
+def backups(spec: TestSpec, machine: str = NAME) -> int:
+    """Backups of each live, as a property of ``machine`` says. Raises UsageError."""
+    value = spec.properties.get(machine, {}).get(BACKUPS, 1)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= BACKUPS_MAX:
-        raise UsageError(f"--set {NAME}:{BACKUPS}={value}: it must be a number from 1 to {BACKUPS_MAX}")
+        raise UsageError(f"--set {machine}:{BACKUPS}={value}: it must be a number from 1 to {BACKUPS_MAX}")
     return value
 
 

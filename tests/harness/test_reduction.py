@@ -103,7 +103,7 @@ def test_on_processes_faults_are_taken_away_and_nothing_else(kept, tmp_path, cap
         if came:
             showed[store] = test.schedule
         found = [SimpleNamespace(name="split-brain", severity="grave")] if came else []
-        verdict = SimpleNamespace(findings=found)
+        verdict = SimpleNamespace(findings=found, valid=not came, reasons=())
         return SimpleNamespace(status=int(came), verdict=verdict, store=store)
 
     from checkers import api

@@ -95,7 +95,7 @@ def test_every_run_is_judged_as_it_is_alone(spark, swept):
     told = {run["number"]: run for run in table_of(store)["runs"]}
     found_any = 0
     for number in range(RUNS):
-        alone = simulate(*plan.draw(number))
+        alone = simulate(*plans.drawn(plan, number))
         together = judged[number]
         instances = {
             (i.name, i.queue, i.group, i.message, i.index, i.key)
@@ -138,8 +138,8 @@ def test_a_sweep_is_decided_by_its_seed_and_each_run_is_of_its_cell(swept):
         assert record.number == number
         assert record.spec.nemeses == (BREAKING[number % 2],)
         assert {fault.kind for fault in record.schedule.faults} <= {BREAKING[number % 2]}
-        assert record.spec == plan.draw(number)[0]
-    assert plan_of(seed=6).draw(0) != plan.draw(0)
+        assert record.spec == plans.drawn(plan, number)[0]
+    assert plans.drawn(plan_of(seed=6), 0) != plans.drawn(plan, 0)
 
 
 def test_the_table_counts_each_cell_and_the_exit_status_says_that_something_was_found(swept):

@@ -19,7 +19,6 @@ from harness.explore.plans import SearchPlan, run_seed
 from harness.explore.runs import Record
 from harness.explore.shrink.case import Case, describe
 from harness.history import coverage
-from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import Event, Schedule, TestSpec
 from harness.run import reproduction
@@ -91,15 +90,6 @@ class Tally:
     def first(self, word: str) -> Record | None:
         """The one with the lowest number that ended so."""
         return min((one for one in self.kept if one.word == word), key=lambda one: one.number, default=None)
-
-    @property
-    def status(self) -> int:
-        """The gravest exit status: a finding, a bug of ours, nothing decided."""
-        if self.ended["invalid"]:
-            return judging.INVALID
-        if self.ended["failed"]:
-            return judging.INTERNAL
-        return judging.VALID if self.ended["valid"] else judging.UNKNOWN
 
 
 def campaign(tally: Tally, plan: SearchPlan, *, real_s: float, stopped: str, kept: Path | None) -> Campaign:

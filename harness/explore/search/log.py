@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import msgspec
 
-from harness.explore.plans import Plan
+from harness.explore.plans import SearchPlan, drawn
 from harness.explore.runs import Record
 from harness.interface import InfrastructureError, UsageError
 
@@ -24,7 +24,7 @@ FILE: Final = "runs.jsonl"
 class Log:
     """An open log, of one search by one process."""
 
-    def __init__(self, store: Path, plan: Plan) -> None:
+    def __init__(self, store: Path, plan: SearchPlan) -> None:
         """Open it, or begin one.
 
         Raises UsageError if it is not of this search, or if another process writes it.
@@ -62,7 +62,7 @@ class Log:
             raise UsageError(
                 f"{self.path}: line {number} is not a run of a search ({error}): {mend}"
             ) from None
-        if number == 1 and self._plan.draw(record.number) != (record.spec, record.schedule):
+        if number == 1 and drawn(self._plan, record.number) != (record.spec, record.schedule):
             raise UsageError(f"{self.path} is of another search than {self._plan.file()} beside it")
         return record
 

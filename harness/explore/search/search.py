@@ -20,7 +20,7 @@ import msgspec
 
 from harness.explore import workers
 from harness.explore.plans import ExploreRequest, SearchPlan, run_seed
-from harness.explore.runs import Record, judged
+from harness.explore.runs import Record, judged, status
 from harness.explore.search.campaign import FILE as CAMPAIGN
 from harness.explore.search.campaign import Tally, campaign, closing, counts, how
 from harness.explore.search.log import Log
@@ -96,7 +96,7 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
     if interrupted:
         talk(f"Go on    {plan.resume_line(store)}")
     talk.document(ended)
-    return judging.INTERRUPTED if interrupted else tally.status
+    return judging.INTERRUPTED if interrupted else status(tally.ended)
 
 
 def tried(

@@ -42,6 +42,11 @@ class Case:
     spec: TestSpec
     schedule: Schedule
 
+    @property
+    def key(self) -> bytes:
+        """What tells it from another."""
+        return msgspec.json.encode((self.spec, self.schedule))
+
 
 @dataclass(slots=True)
 class Budget:
@@ -147,7 +152,7 @@ class Attempts(Generic[T]):
 
     def _found(self, case: Case) -> T | None:
         """What running it gave, now or before; None if it does not fail."""
-        key = msgspec.json.encode((case.spec, case.schedule))
+        key = case.key
         if key not in self._known:
             self._known[key] = None
             if self._possible(case):

@@ -9,7 +9,6 @@ finding came in k of at most n runs; how many runs that may cost is said beforeh
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from harness.explore import replay
 from harness.explore.shrink import delta, shrink
 from harness.explore.shrink.case import RUNS, Attempts, Budget, Case, describe
 from harness.explore.talk import Talk
@@ -29,7 +29,6 @@ from harness.run.compose import compose
 from harness.run.reproduction import Reproduction
 from harness.run.simulate import simulate
 
-SIMULATED: Final = "simulation"
 RUNS_REAL: Final = 60
 _TALK: Final = Talk()
 
@@ -77,7 +76,7 @@ def run(request: ShrinkRequest) -> int:
     anomaly = kept.findings[0]
     start = Case(spec, kept.schedule)
     _TALK(f"shrink: {anomaly} with {describe(start)}, environment {environment}")
-    if environment == SIMULATED:
+    if environment == replay.SIMULATED:
         return _simulated(request, start, anomaly)
     return _real(request, kept, start, anomaly)
 
@@ -96,7 +95,6 @@ def _simulated(request: ShrinkRequest, start: Case, anomaly: str) -> int:
 def _real(request: ShrinkRequest, kept: Reproduction, start: Case, anomaly: str) -> int:
     """Delta debugging over the faults; every run has a store of its own."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
-    from harness.run import session  # noqa: PLC0415 - imports every part
 
     compose(start.spec, start.schedule)  # what is wrong with the input is said before a JVM starts
     spark = api.start_in_background(wanted=True)
@@ -109,19 +107,10 @@ def _real(request: ShrinkRequest, kept: Reproduction, start: Case, anomaly: str)
         if left[0] <= 0 or time.monotonic() >= deadline:
             return False
         left[0] -= 1
-        outcome = session.execute(
-            compose(case.spec, case.schedule, ""), request.root, sys.stdout, spark=spark
-        )
-        if outcome.status == judging.INTERRUPTED:
-            raise KeyboardInterrupt
-        if outcome.verdict is None:
-            raise RuntimeError(f"the run in {outcome.store} ended by an internal error, told above")
-        found = any(
-            finding.name == anomaly and finding.severity == "grave" for finding in outcome.verdict.findings
-        )
-        if found:
-            latest[0] = outcome.store
-        return found
+        attempt = replay.once(case.spec, case.schedule, request.root, _TALK, spark)
+        if anomaly in attempt.grave and attempt.store is not None:
+            latest[0] = attempt.store
+        return anomaly in attempt.grave
 
     def find(case: Case) -> bool | None:
         """Runs that were enough for a smaller case are shown as evidence of it."""

@@ -30,8 +30,6 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
 from harness.explore import swarm
 from harness.explore.shrink import delta
 from harness.explore.shrink.case import Attempts, Budget, Case, Shrunk, size
@@ -108,11 +106,11 @@ def lower(places: Form, attempts: Attempts[T]) -> None:
     if not places.sizes:
         return
     fails = InterestingOrigin(AssertionError, __file__, 0, (), ())
-    answers = {_key(places.filled(places.present)): True}
+    answers = {places.filled(places.present).key: True}
 
     def test(data: ConjectureData) -> None:
         case = places.filled([data.draw_integer(0, size - 1) for size in places.sizes])
-        key = _key(case)
+        key = case.key
         if key not in answers:  # different choices may say the same: what describes a fault that is away
             answers[key] = attempts.fails(case)
         if answers[key]:
@@ -131,7 +129,3 @@ def lower(places: Form, attempts: Attempts[T]) -> None:
     shrinker.shrink_passes = [ShrinkPass(shrinker.minimize_individual_choices)]
     with contextlib.suppress(StopShrinking):
         shrinker.greedy_shrink()
-
-
-def _key(case: Case) -> bytes:
-    return msgspec.json.encode((case.spec, case.schedule))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.runs import RUNS_SCHEMA, RunFile
-from harness.explore.plans import Plan
+from harness.explore.plans import SweepPlan
 from harness.explore.runs import Record, made
 from harness.history.recorder import to_batch
 from harness.interface import InfrastructureError, UsageError
@@ -28,7 +28,7 @@ _METADATA: Final = b"jepsen-run"
 _BATCH_ROWS: Final = 50_000
 
 
-def recorded(plan: Plan, directory: Path, number: int) -> Record:
+def recorded(plan: SweepPlan, directory: Path, number: int) -> Record:
     """Draw and simulate one run and leave its file, to be judged with the others.
 
     Raises InfrastructureError.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ import msgspec
 
 from harness.explore import workers
 from harness.explore.plans import ExploreRequest, SweepPlan, run_seed
-from harness.explore.runs import Record
+from harness.explore.runs import Record, status
 from harness.explore.sweep import histories, table
 from harness.explore.sweep.table import Row, Run
 from harness.explore.talk import Talk, counted
@@ -158,20 +158,6 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple
     )
     stores.save(store, TABLE, sweep)
     return sweep, runs
-
-
-def status(ended: Mapping[str, int], broken: int = 0) -> int:
-    """The gravest exit status, from how many runs ended how and of how many the file is no history.
-
-    A finding, a bug of ours, a broken history, nothing decided.
-    """
-    if ended["invalid"]:
-        return judging.INVALID
-    if ended["crashed"]:
-        return judging.INTERNAL
-    if broken:
-        return judging.USAGE
-    return judging.VALID if ended["valid"] else judging.UNKNOWN
 
 
 def _keep(store: Path, plan: SweepPlan, one: Run, record: Record, talk: Talk) -> Kept:

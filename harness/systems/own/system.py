@@ -68,6 +68,7 @@ class OwnSystem(AdminClients):
     dialect = DIALECT
     patience = Patience()
     events = EVENTS
+    lacking = staticmethod(readiness.lacking)
 
     def __init__(self) -> None:
         super().__init__(Credentials())
@@ -130,10 +131,6 @@ class OwnSystem(AdminClients):
                 self.credentials,
             )
         return nodes
-
-    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-        """Each pair's live, and its backup where it has one."""
-        return readiness.lacking(nodes, statuses)
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
         """Times and sizes on which bugs depend; of one broker alone none of a cluster."""

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from harness.interface import Address, NodePlan, TestSpec, UsageError
 from harness.interface.errors import near
+from harness.systems import store
 from harness.systems.own.policies.policy import Policy
 
 _GROUP: Final = "group"
-_BACKUPS: Final = "backups"
-_BACKUPS_MAX: Final = 8
 
 _TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -63,22 +62,13 @@ class Replication(Policy):
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """The master first."""
-        return ("master", *("slave" for _ in range(_backups(spec))))
+        for name in spec.properties.get(_GROUP, {}):
+            if name != store.BACKUPS:
+                raise UsageError(f"--set {_GROUP}:{name}: unknown property: {near(name, [store.BACKUPS])}")
+        return ("master", *("slave" for _ in range(store.backups(spec, _GROUP))))
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
         """Votes are on, as 17.3.3 recommends for three pairs and more."""
         del hosts
         section = {**_TEST_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
         return {f"ha-policy.replication.{node.configured}.{name}": value for name, value in section.items()}
-
-
-def _backups(spec: TestSpec) -> int:
-    """Of each live. Raises UsageError."""
-    given = spec.properties.get(_GROUP, {})
-    for name in given:
-        if name != _BACKUPS:
-            raise UsageError(f"--set {_GROUP}:{name}: unknown property: {near(name, [_BACKUPS])}")
-    value = given.get(_BACKUPS, 1)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _BACKUPS_MAX:
-        raise UsageError(f"--set {_GROUP}:{_BACKUPS}={value}: it must be a number from 1 to {_BACKUPS_MAX}")
-    return value
