@@ -6,6 +6,7 @@ be installed.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,7 +35,7 @@ class Fault:
         return " ".join([self.primitive, ", ".join([*ends, *self.nodes]) or str(self.wanted)])
 
 
-class Part:
+class Part(abc.ABC):
     """One kind of thing that can break, of as many nodes as have one.
 
     It has no switches: a `FaultBoard` tells it all faults in force whenever one begins or ends.
@@ -64,6 +65,7 @@ class Part:
         """Do what happens at once."""
         raise NotImplementedError(f"{fault.primitive} does not happen at once")
 
+    @abc.abstractmethod
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None] | None:
         """Bring the component into the state that all active faults imply.
 
@@ -71,7 +73,6 @@ class Part:
         ended, so what it does not concern may be left alone. What takes time is returned, and is
         awaited in the order of the calls or at the same time.
         """
-        raise NotImplementedError(f"{changed} has no meaning")
 
     async def look(self, node: str) -> str:
         """How a node's is now."""

@@ -14,8 +14,7 @@ import asyncio
 import contextlib
 import shutil
 import sys
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +31,7 @@ from environments.local.database import NODE as DATABASE_NODE
 from environments.local.file_stores import SharedDirectories
 from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
-from environments.unsupported import SIMULATED_ONLY
+from environments.real_environment import DIRECT_PORTS, SIMULATED_ONLY, RealEnvironment
 from harness.interface import (
     DATABASE,
     Address,
@@ -42,13 +41,9 @@ from harness.interface import (
     Link,
     NodePlan,
     System,
-    T,
     TestSpec,
     UsageError,
 )
-
-DIRECT_PORTS: Final = ("admin",)
-"""Ports that the harness reaches outside every partition, and nobody else needs."""
 
 LOG_POLL_S: Final = 0.01
 
@@ -62,24 +57,17 @@ class _Plan(msgspec.Struct):
     routes: dict[str, dict[str, dict[str, Address]]]
 
 
-class LocalEnvironment:
+class LocalEnvironment(RealEnvironment):
     """The environment "local"; one instance is one deployment.
 
     ``lease_s`` is how long a fault lasts without `renew`.
     """
 
     name = "local"
-    virtual = False
-    zones: tuple[str, ...] = (
-        "zone1",
-        "zone2",
-    )  # never like a node's name: a pair "c" has nodes "c1" and "c2"
 
     def __init__(self, *, lease_s: float = DEFAULT_LEASE_S, orphan_s: float | None = None) -> None:
         self._lease_s = lease_s
         self._orphan_s = orphan_s
-        self._system: System
-        self._deployed: tuple[TestSpec, Sequence[NodePlan]]
         self._state: Path | None = None
         self._nodes: Path | None = None
         self._agent: AgentProcess | None = None
@@ -87,15 +75,6 @@ class LocalEnvironment:
         self._stores = SharedDirectories()
         self._databases: dict[str, Address] = {}
         self._variables: dict[str, str] = {}
-
-    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """On the running loop; the chance of a real machine takes no seed."""
-        del seed
-        return await main()
-
-    def clock_ns(self) -> int:
-        """The machine's monotonic clock."""
-        return time.monotonic_ns()
 
     def supports(self) -> Mapping[str, str]:
         """All primitives, without conditions.
@@ -152,7 +131,7 @@ class LocalEnvironment:
             await self._make_disks(nodes)
             self._deployed = spec, nodes
             for node in nodes:
-                self._write_etc(spec, node, nodes)
+                self._configure(node)
         except BaseException:
             await self.teardown()
             raise
@@ -256,16 +235,6 @@ class LocalEnvironment:
         """Each store and the database's server: what it is, and how it is mounted."""
         server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._databases else {}
         return {**self._stores.describe_services(), **server}
-
-    async def reconfigure(self, node: str, configured: str) -> None:
-        """As Environment's."""
-        spec, nodes = self._deployed
-        changed = [
-            msgspec.structs.replace(each, configured=configured) if each.name == node else each
-            for each in nodes
-        ]
-        self._deployed = spec, changed
-        self._write_etc(spec, next(each for each in changed if each.name == node), changed)
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
         """As soon as the file has grown. A position is a number of bytes."""
@@ -383,20 +352,15 @@ class LocalEnvironment:
                     log=str(home / "logs" / "disk.log"),
                 )
 
-    def _write_etc(self, spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> None:
-        layout = self._layout(node.name)
+    def _configure(self, plan: NodePlan) -> None:
+        spec, nodes = self._deployed
+        layout = self._layout(plan.name)
         for part in (layout.etc, layout.data, layout.logs):
             Path(part).mkdir(parents=True, exist_ok=True)
-        hosts = {
-            f"{other.name}:{number}": self.resolve(node.name, other.name, port)
-            for other in nodes
-            if other.name != node.name
-            for port, number in other.ports.items()
-            if port not in DIRECT_PORTS
-        }
-        if node.name in self._databases:
-            hosts[DATABASE] = self._databases[node.name]
-        files = self._system.files(spec, node, nodes, layout, self._plan.listen[node.name], hosts)
+        hosts = self._announced(plan)
+        if plan.name in self._databases:
+            hosts[DATABASE] = self._databases[plan.name]
+        files = self._system.files(spec, plan, nodes, layout, self._plan.listen[plan.name], hosts)
         for name, content in files.items():
             path = Path(layout.etc) / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,11 +15,9 @@ What blocks runs in threads.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +34,7 @@ from environments.machines.faults import Faults, at_once, link_faults
 from environments.machines.furniture import Furniture
 from environments.machines.node import Node, NodeDownError
 from environments.proxied_links import Routes
-from environments.unsupported import SIMULATED_ONLY
+from environments.real_environment import DIRECT_PORTS, SIMULATED_ONLY, RealEnvironment
 from harness.interface import (
     Address,
     Effect,
@@ -45,21 +43,17 @@ from harness.interface import (
     Link,
     NodePlan,
     System,
-    T,
     TestSpec,
     UsageError,
 )
 
 NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data")
-DIRECT_PORTS: Final = ("admin",)
-"""Ports that the harness reaches outside every partition, and nobody else needs."""
-
 LOG_POLL_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
 
 
-class MachinesEnvironment:
+class MachinesEnvironment(RealEnvironment):
     """An environment of machines; one instance is one deployment.
 
     ``lease_s`` is how long a fault lasts without `renew`. ``tell`` gets a line before anything that
@@ -67,11 +61,6 @@ class MachinesEnvironment:
     """
 
     name: str
-    virtual = False
-    zones: tuple[str, ...] = (
-        "zone1",
-        "zone2",
-    )  # never the name of a node: those are a pair and a number, "c1"
 
     def __init__(
         self,
@@ -83,8 +72,6 @@ class MachinesEnvironment:
         self.tell = tell
         self._deployment = deployment
         self._furniture = furniture
-        self._system: System
-        self._deployed: tuple[TestSpec, Sequence[NodePlan]]
         self._links: AgentProcess | None = None
         self._routes: Routes = {}
         self._faults = Faults(deployment.machines, lease_s)
@@ -105,15 +92,6 @@ class MachinesEnvironment:
         raise NotImplementedError
 
     # ---- life of a deployment
-
-    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """On the running loop; the chance of a real machine takes no seed."""
-        del seed
-        return await main()
-
-    def clock_ns(self) -> int:
-        """The machine's monotonic clock."""
-        return time.monotonic_ns()
 
     def _supports(self, missing: Mapping[str, str]) -> dict[str, str]:
         """What machines can do whose kernels lack these."""
@@ -150,7 +128,7 @@ class MachinesEnvironment:
                 furniture.plan(nodes)
             await self._prepare(nodes)
             await at_once(furniture.serve() for furniture in self._furniture)
-            await at_once(self._deploy_node(spec, node, nodes) for node in nodes)
+            await at_once(map(self._deploy_node, nodes))
             self._missing = (await self._deployment.nodes[nodes[0].name].ask("hello"))["missing"]
             self._links = self._faults.links = await AgentProcess.start("environments.links_agent")
             targets = {
@@ -188,17 +166,6 @@ class MachinesEnvironment:
     def describe_services(self) -> dict[str, str]:
         """Each store and the database: what it is, and how it is mounted."""
         return {name: what for one in self._furniture for name, what in one.describe_services().items()}
-
-    async def reconfigure(self, node: str, configured: str) -> None:
-        """As Environment's."""
-        spec, nodes = self._deployed
-        changed = [
-            msgspec.structs.replace(each, configured=configured) if each.name == node else each
-            for each in nodes
-        ]
-        self._deployed = spec, changed
-        plan = next(each for each in changed if each.name == node)
-        await asyncio.to_thread(self._node(node).configure, self._files_of(spec, plan, changed))
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
         """As soon as the agent shows them. A position is a number of bytes."""
@@ -364,20 +331,18 @@ class MachinesEnvironment:
 
     # ---- inside
 
-    async def _deploy_node(self, spec: TestSpec, plan: NodePlan, nodes: Sequence[NodePlan]) -> None:
+    async def _deploy_node(self, plan: NodePlan) -> None:
         node = self._deployment.nodes[plan.name]
-        await self._deployment.in_thread(node.create, self._files_of(spec, plan, nodes))
+        await self._deployment.in_thread(node.create, self._files_of(plan))
         await node.boot()
 
-    def _files_of(self, spec: TestSpec, plan: NodePlan, nodes: Sequence[NodePlan]) -> dict[str, bytes]:
+    def _configure(self, plan: NodePlan) -> None:
+        self._node(plan.name).configure(self._files_of(plan))
+
+    def _files_of(self, plan: NodePlan) -> dict[str, bytes]:
+        spec, nodes = self._deployed
         listen = {port: Address("0.0.0.0", number) for port, number in plan.ports.items()}
-        hosts = {
-            f"{other.name}:{number}": Address(self._deployment.nodes[other.name].address, number)
-            for other in nodes
-            if other.name != plan.name
-            for port, number in other.ports.items()
-            if port not in DIRECT_PORTS
-        }
+        hosts = self._announced(plan)
         for furniture in self._furniture:
             hosts |= furniture.hosts(plan.name)
         layout = self._layout(self._deployment.nodes[plan.name])
