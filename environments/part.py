@@ -78,5 +78,5 @@ class Part(abc.ABC):
         """How a node's is now."""
         raise NotImplementedError(f"nobody looks at {self.name or 'the process'} of {node}")
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - most have nothing to end
         """End it, and leave nothing."""
