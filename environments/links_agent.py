@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -99,14 +99,14 @@ class LinksAgent(Agent):
         self.ended.set()
 
 
-def main() -> None:
-    """Serve until the harness has gone."""
+def run(make: Callable[[], LinksAgent]) -> None:
+    """Make an agent on a loop of its own, and let it serve to its end."""
 
     async def serve() -> None:
-        await LinksAgent().serve()
+        await make().serve()
 
     uvloop.run(serve())
 
 
 if __name__ == "__main__":
-    main()
+    run(LinksAgent)

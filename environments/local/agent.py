@@ -6,15 +6,14 @@ Why a process of its own: the harness may be killed in the middle of a partition
 then bring the network back, resume stopped brokers, and later end everything. Started by the
 environment as
 
-    python -m environments.local.agent STATE_DIRECTORY [--orphan-s SECONDS]
+    python -m environments.local.agent STATE_DIRECTORY ORPHAN_S
 
-A harness that is gone for ``--orphan-s`` will not come back: the agent then ends the brokers and
-itself. On SIGTERM it does the same at once.
+Its harness gone for ORPHAN_S seconds, the agent ends the brokers and itself. On SIGTERM it does the
+same at once.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -24,20 +23,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import uvloop
+import msgspec
 
 from environments.labels import RUN_ID, STATE_DIR, identify
 from environments.link_proxy import reserve_port
-from environments.links_agent import LinksAgent
+from environments.links_agent import LinksAgent, run
 from environments.local import state
 from environments.local.database import NODE as DATABASE
 from environments.local.database import LocalDatabase
 from environments.local.disks import Disks
 from environments.local.processes import Brokers
 from environments.local.stores import LocalStores
-from harness.interface import Address, UsageError
+from harness.interface import Address, NodePlan, UsageError
 
-ORPHAN_S: Final = 600.0
 DESCRIPTORS: Final = 65536
 STUCK_S: Final = 2.0
 """A killed broker that is not gone by then waits for a file server that does not answer."""
@@ -46,32 +44,31 @@ STUCK_S: Final = 2.0
 class DeploymentAgent(LinksAgent):
     """Everything of one deployment that must outlive the harness."""
 
-    def __init__(self, directory: Path, orphan_s: float = ORPHAN_S) -> None:
+    def __init__(self, directory: Path, orphan_s: float) -> None:
         self._directory = directory
+        self._place = Path()
         self._brokers = Brokers(self._record)
         self._database = LocalDatabase(self._record)
         self._disks = Disks(lambda node: self._brokers.state(node) != "gone")
         self._stores = LocalStores(self._record)
         self._holders: dict[str, dict[str, Any]] = {}
         super().__init__(orphan_s, self._brokers, self._database, self._disks, self._stores)
-        self.do_database = self._database.begin
-        self.do_disk = self._disks.mount
-        self.do_stores = self._stores.make
         self._record()
 
-    async def do_plan(
-        self, nodes: Mapping[str, Sequence[str]], sources: Sequence[str], direct: Sequence[str]
+    async def do_deploy(
+        self, nodes: Sequence[Any], zones: Sequence[str], direct: Sequence[str], place: str
     ) -> dict[str, Any]:
-        """Reserve every node's ports and lay the links.
+        """Reserve every node's ports, lay the links, and start what nodes need beside a broker.
 
-        ``nodes`` maps node names to their logical ports, ``sources`` are the ends that connect to
-        nodes, ``direct`` the ports without links. Answers ``listen`` (node -> port -> address) and
-        ``routes`` (source -> node -> port -> address).
+        ``zones`` are the other ends that connect to nodes, ``direct`` the ports without links;
+        nodes have their directories below ``place``. Answers ``listen`` (node -> port -> address),
+        ``routes`` (source -> node -> port -> address), and how brokers reach their database:
+        ``databases`` (node -> address) and ``variables`` of their environment.
         """
-        if self._holders:
-            raise UsageError("the deployment is planned already")
-        for node, ports in nodes.items():
-            self._holders[node] = {port: reserve_port() for port in ports}
+        plans = msgspec.convert(nodes, list[NodePlan])
+        self._place = Path(place)
+        for plan in plans:
+            self._holders[plan.name] = {port: reserve_port() for port in plan.ports}
         listen = {
             node: {port: Address(*holder.getsockname()) for port, holder in holders.items()}
             for node, holders in self._holders.items()
@@ -80,18 +77,20 @@ class DeploymentAgent(LinksAgent):
             node: {port: address for port, address in ports.items() if port not in direct}
             for node, ports in listen.items()
         }
-        routes = await self.links.lay(sources, targets)
+        routes = await self.links.lay([*targets, *zones], targets)
         self._record()
-        return {"listen": listen, "routes": routes}
+        await self._stores.make(plans, self._place)
+        databases = await self._database.make(plans, self._place)
+        for plan in plans:
+            if plan.disk:
+                await self._disks.mount(plan.name, self._place / plan.name)
+        variables = self._database.variables
+        return {"listen": listen, "routes": routes, "databases": databases, "variables": variables}
 
-    async def do_start(
-        self, node: str, argv: Sequence[str], cwd: str, log: str, variables: Mapping[str, str]
-    ) -> int:
+    async def do_start(self, node: str, argv: Sequence[str], variables: Mapping[str, str]) -> int:
         """Start a node's broker; its pid."""
         ports = [holder.getsockname()[1] for holder in self._ports(node).values()]
-        return await self._brokers.start(
-            node, argv, directory=Path(cwd), log=Path(log), variables=variables, ports=ports
-        )
+        return await self._brokers.start(node, argv, self._place / node, variables, ports)
 
     async def do_wait(self, node: str) -> int | None:
         """The exit status of a node's broker once it has ended."""
@@ -158,14 +157,7 @@ class DeploymentAgent(LinksAgent):
 
 def main() -> None:
     """Run an agent in the foreground."""
-    parser = argparse.ArgumentParser(
-        prog="environments.local.agent", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("directory", type=Path)
-    parser.add_argument(
-        "--orphan-s", type=float, default=ORPHAN_S, help="end everything after so long without a harness"
-    )
-    options = parser.parse_args()
+    directory, orphan_s = sys.argv[1:]
     assert STATE_DIR in os.environ, "an agent without its label could not be cleaned up"
     with contextlib.suppress(OSError, ValueError):
         # Links and their probes take some hundreds of descriptors before the first client connects.
@@ -173,11 +165,7 @@ def main() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
-
-    async def serve() -> None:
-        await DeploymentAgent(options.directory, options.orphan_s).serve()
-
-    uvloop.run(serve())
+    run(lambda: DeploymentAgent(Path(directory), float(orphan_s)))
 
 
 if __name__ == "__main__":

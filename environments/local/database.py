@@ -24,7 +24,7 @@ from environments.part import Fault
 from environments.postgresql import program, question
 from environments.postgresql.fault import DatabasePart, ServerFault, phrase
 from environments.postgresql.relay import Relay
-from harness.interface import Address, InfrastructureError, UsageError
+from harness.interface import Address, InfrastructureError, NodePlan, UsageError
 
 NODE: Final = "database"
 HOST: Final = "127.0.0.1"
@@ -32,12 +32,14 @@ START_S: Final = 60.0
 
 
 class LocalDatabase(DatabasePart):
-    """Made by `begin`; until then there is none.
+    """Made by `make`; until then there is none.
 
-    ``on_change`` is called when its process starts or ends.
+    ``variables`` are what the environment of its clients must have; ``on_change`` is called when
+    its process starts or ends.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
+        self.variables: dict[str, str] = {}
         self._on_change = on_change
         self._log = Path()
         self._server = ServerChild(self._log, on_change)
@@ -57,18 +59,20 @@ class LocalDatabase(DatabasePart):
         """The postmaster, while it runs."""
         return self._server.pid
 
-    async def begin(self, log: str, nodes: Iterable[str]) -> dict[str, Any]:
-        """Make the server and start it; ``log`` gets what it says.
+    async def make(self, nodes: Iterable[NodePlan], place: Path) -> dict[str, Address]:
+        """Make the server and start it, where the test has one; its log lies below ``place``.
 
-        "routes" (node -> address) and "variables", which a broker's environment must have.
-
-        Raises InfrastructureError.
+        How its nodes reach it. Raises InfrastructureError.
         """
-        if self._relay is not None:
-            raise UsageError("the deployment has a database already")
+        wanting = [
+            node.name for node in nodes if node.database is not None and node.database.type == "postgresql"
+        ]
+        if not wanting:
+            return {}
         if lack := program.missing():
             raise InfrastructureError(lack)
-        self._log = Path(log)
+        self._log = place / NODE / "logs" / "postgresql.log"
+        self._log.parent.mkdir(parents=True)
         self._server = ServerChild(self._log, self._on_change)
         self._directory = self._kept.enter_context(scratch.directory(NODE))
         self._directory.chmod(0o711)
@@ -80,12 +84,13 @@ class LocalDatabase(DatabasePart):
         self._port = self._reserve()
         self._relay = relay = Relay(HOST, self._port, random.Random())
         routes = {}
-        for node in nodes:
+        for node in wanting:
             port = self._reserve()
             await relay.listen(HOST, port, node)
             routes[node] = Address(HOST, port)
         await self._bring(ServerFault())
-        return {"routes": routes, "variables": {"PGUSER": program.USER, "PGPASSWORD": password}}
+        self.variables = {"PGUSER": program.USER, "PGPASSWORD": password}
+        return routes
 
     def wanted(self, asked: Fault) -> Any:
         """As any database's. UsageError where there is none."""

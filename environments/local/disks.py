@@ -41,10 +41,12 @@ class Disks(DiskPart):
         self._runs = runs
         self._disks: dict[str, FaultyDisk] = {}
 
-    async def mount(self, node: str, behind: str, directory: str, log: str) -> None:
-        """Put a node's directory onto a disk of its own."""
+    async def mount(self, node: str, home: Path) -> None:
+        """Put a node's data onto a disk of its own; what that keeps lies beside, in ``disk``."""
+        logs = home / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
         try:
-            self._disks[node] = await FaultyDisk.mount(Path(behind), Path(directory), Path(log))
+            self._disks[node] = await FaultyDisk.mount(home / "disk", home / "data", logs / "disk.log")
         except DiskFailedError as error:
             raise InfrastructureError(f"the disk of {node}: {error}") from None
 

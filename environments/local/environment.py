@@ -31,6 +31,7 @@ from environments.local.database import NODE as DATABASE_NODE
 from environments.local.file_stores import SharedDirectories
 from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
+from environments.proxied_links import Routes
 from environments.real_environment import DIRECT_PORTS, SIMULATED_ONLY, RealEnvironment
 from harness.interface import (
     DATABASE,
@@ -46,15 +47,21 @@ from harness.interface import (
 )
 
 LOG_POLL_S: Final = 0.01
+ORPHAN_S: Final = 600.0
+"""A harness that is gone for so long does not come back: what it deployed ends."""
 
 TEARDOWN_PATIENCE_S: Final = 15.0
-DATABASE_PATIENCE_S: Final = 180.0
-"""For a server to be made and started; on an idle machine it takes two seconds."""
+DEPLOY_PATIENCE_S: Final = 360.0
+"""For servers to be made and started, too; on an idle machine each takes two seconds."""
 
 
-class _Plan(msgspec.Struct):
+class _Deployed(msgspec.Struct):
+    """What the agent has made: see its ``do_deploy``."""
+
     listen: dict[str, dict[str, Address]]
-    routes: dict[str, dict[str, dict[str, Address]]]
+    routes: Routes
+    databases: dict[str, Address]
+    variables: dict[str, str]
 
 
 class LocalEnvironment(RealEnvironment):
@@ -65,16 +72,14 @@ class LocalEnvironment(RealEnvironment):
 
     name = "local"
 
-    def __init__(self, *, lease_s: float = DEFAULT_LEASE_S, orphan_s: float | None = None) -> None:
+    def __init__(self, *, lease_s: float = DEFAULT_LEASE_S, orphan_s: float = ORPHAN_S) -> None:
         self._lease_s = lease_s
         self._orphan_s = orphan_s
         self._state: Path | None = None
         self._nodes: Path | None = None
         self._agent: AgentProcess | None = None
-        self._plan = _Plan({}, {})
-        self._stores = SharedDirectories()
-        self._databases: dict[str, Address] = {}
-        self._variables: dict[str, str] = {}
+        self._made = _Deployed({}, {}, {}, {})
+        self._stores = SharedDirectories(())
 
     def supports(self) -> Mapping[str, str]:
         """All primitives, without conditions.
@@ -119,16 +124,15 @@ class LocalEnvironment(RealEnvironment):
             await asyncio.to_thread(self._claim, run_id, directory)
             self._agent = await self._start_agent(run_id)
             answer = await self._agent.ask(
-                "plan",
-                nodes={node.name: list(node.ports) for node in nodes},
-                sources=[*(node.name for node in nodes), *self.zones],
+                "deploy",
+                timeout_s=DEPLOY_PATIENCE_S,
+                nodes=nodes,
+                zones=self.zones,
                 direct=DIRECT_PORTS,
+                place=str(self._nodes),
             )
-            self._plan = msgspec.convert(answer, _Plan)
-            assert self._nodes is not None, "they are claimed"
-            await self._stores.make(nodes, self._nodes, self._asked)
-            await self._make_database(nodes)
-            await self._make_disks(nodes)
+            self._made = msgspec.convert(answer, _Deployed)
+            self._stores = SharedDirectories(nodes)
             self._deployed = spec, nodes
             for node in nodes:
                 self._configure(node)
@@ -141,14 +145,14 @@ class LocalEnvironment(RealEnvironment):
 
         Where the node itself listens for "admin", the admin port and the node.
         """
-        listen = self._plan.listen.get(node)
+        listen = self._made.listen.get(node)
         if listen is None or port not in listen:
             raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
         if source in ("admin", node) or port in DIRECT_PORTS:
             return listen[port]
-        routes = self._plan.routes.get(source)
+        routes = self._made.routes.get(source)
         if routes is None:
-            raise UsageError(f"no source {source!r}; there are {', '.join(self._plan.routes)} and admin")
+            raise UsageError(f"no source {source!r}; there are {', '.join(self._made.routes)} and admin")
         return routes[node][port]
 
     async def start(self, node: str) -> None:
@@ -156,15 +160,9 @@ class LocalEnvironment(RealEnvironment):
 
         Its output goes to ``logs/broker.log``.
         """
-        home = self._home(node)
-        await self._asked.ask(
-            "start",
-            node=node,
-            argv=self._system.command(self._layout(node)),
-            cwd=str(home),
-            log=str(home / "logs" / "broker.log"),
-            variables={"PYTHONUNBUFFERED": "1", **self._variables},
-        )
+        argv = self._system.command(self._layout(node))
+        variables = {"PYTHONUNBUFFERED": "1", **self._made.variables}
+        await self._asked.ask("start", node=node, argv=argv, variables=variables)
 
     async def wait_exit(self, node: str) -> int | None:
         """The exit status once the broker has ended, negative for a signal's number.
@@ -233,7 +231,7 @@ class LocalEnvironment(RealEnvironment):
 
     def describe_services(self) -> dict[str, str]:
         """Each store and the database's server: what it is, and how it is mounted."""
-        server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._databases else {}
+        server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._made.databases else {}
         return {**self._stores.describe_services(), **server}
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
@@ -255,8 +253,8 @@ class LocalEnvironment(RealEnvironment):
 
         And the agent's to ``destination/agent.log`` if it said anything.
         """
-        homes = {node: self._home(node) / "logs" for node in self._plan.listen}
-        if self._databases and self._nodes is not None:
+        homes = {node: self._home(node) / "logs" for node in self._made.listen}
+        if self._made.databases and self._nodes is not None:
             homes[DATABASE_NODE] = self._nodes / DATABASE_NODE / "logs"
         if self._nodes is not None:
             homes |= self._stores.logs(self._nodes)
@@ -309,48 +307,13 @@ class LocalEnvironment(RealEnvironment):
 
     async def _start_agent(self, run_id: str) -> AgentProcess:
         assert self._state is not None
-        orphan = [] if self._orphan_s is None else ["--orphan-s", str(self._orphan_s)]
         return await AgentProcess.start(
             "environments.local.agent",
             str(self._state),
-            *orphan,
+            str(self._orphan_s),
             variables={RUN_ID: run_id, STATE_DIR: str(self._state)},
             log=self._state / state.LOG_FILE,
         )
-
-    async def _make_database(self, nodes: Sequence[NodePlan]) -> None:
-        """A PostgreSQL server, where the test has one.
-
-        How its nodes reach it is kept for their files and their environment.
-        """
-        wanting = [
-            node.name for node in nodes if node.database is not None and node.database.type == "postgresql"
-        ]
-        if wanting and self._nodes is not None:
-            logs = self._nodes / DATABASE_NODE / "logs"
-            logs.mkdir(parents=True)
-            answer = await self._asked.ask(
-                "database", timeout_s=DATABASE_PATIENCE_S, log=str(logs / "postgresql.log"), nodes=wanting
-            )
-            self._databases = msgspec.convert(answer["routes"], dict[str, Address])
-            self._variables = answer["variables"]
-
-    async def _make_disks(self, nodes: Sequence[NodePlan]) -> None:
-        """A disk that can break, for every node that is to have one.
-
-        What it keeps lies beside the node's other directories.
-        """
-        for node in nodes:
-            if node.disk:
-                home = self._home(node.name)
-                (home / "logs").mkdir(parents=True, exist_ok=True)
-                await self._asked.ask(
-                    "disk",
-                    node=node.name,
-                    behind=str(home / "disk"),
-                    directory=str(home / "data"),
-                    log=str(home / "logs" / "disk.log"),
-                )
 
     def _configure(self, plan: NodePlan) -> None:
         spec, nodes = self._deployed
@@ -358,9 +321,9 @@ class LocalEnvironment(RealEnvironment):
         for part in (layout.etc, layout.data, layout.logs):
             Path(part).mkdir(parents=True, exist_ok=True)
         hosts = self._announced(plan)
-        if plan.name in self._databases:
-            hosts[DATABASE] = self._databases[plan.name]
-        files = self._system.files(spec, plan, nodes, layout, self._plan.listen[plan.name], hosts)
+        if plan.name in self._made.databases:
+            hosts[DATABASE] = self._made.databases[plan.name]
+        files = self._system.files(spec, plan, nodes, layout, self._made.listen[plan.name], hosts)
         for name, content in files.items():
             path = Path(layout.etc) / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -368,8 +331,8 @@ class LocalEnvironment(RealEnvironment):
             path.write_bytes(content)
 
     def _home(self, node: str) -> Path:
-        if self._nodes is None or node not in self._plan.listen:
-            raise UsageError(f"no node {node!r}; there are {', '.join(self._plan.listen) or 'none yet'}")
+        if self._nodes is None or node not in self._made.listen:
+            raise UsageError(f"no node {node!r}; there are {', '.join(self._made.listen) or 'none yet'}")
         return self._nodes / node
 
     def _layout(self, node: str) -> Layout:

@@ -12,17 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-from environments.agent_process import AgentProcess
 from environments.ganesha import times_s
 from environments.local import stores
 from environments.local.stores import MOUNTED, home
 from environments.nfs_mounting import FUSE
-from harness.interface import NodePlan, StorePlan, UsageError
-
-PATIENCE_S: Final = 180.0
-"""For servers to be started and mounted; on an idle machine each of both takes a second."""
+from harness.interface import NodePlan, UsageError
 
 
 def refuses(nodes: Sequence[NodePlan]) -> str:
@@ -41,20 +36,11 @@ def refuses(nodes: Sequence[NodePlan]) -> str:
 class SharedDirectories:
     """Empty where no node shares a directory."""
 
-    def __init__(self) -> None:
-        self._plans: dict[str, StorePlan] = {}
+    def __init__(self, nodes: Sequence[NodePlan]) -> None:
+        self._plans = {node.name: node.store for node in nodes if node.store is not None}
 
     def __contains__(self, node: str) -> bool:
         return node in self._plans
-
-    async def make(self, nodes: Sequence[NodePlan], place: Path, agent: AgentProcess) -> None:
-        """Start the servers and mount them, where there are to be any.
-
-        Raises InfrastructureError.
-        """
-        self._plans = {node.name: node.store for node in nodes if node.store is not None}
-        if served := self._served():
-            await agent.ask("stores", timeout_s=PATIENCE_S, plans=served, place=str(place))
 
     def data(self, node: str, place: Path) -> Path | None:
         """A node's data directory; None for one that shares none."""
@@ -65,7 +51,7 @@ class SharedDirectories:
 
     def logs(self, place: Path) -> dict[str, Path]:
         """Server -> where its log is."""
-        return {home(plan): place / home(plan) / "logs" for plan in self._served().values()}
+        return {home(plan): place / home(plan) / "logs" for plan in self._plans.values() if plan.nfs}
 
     def describe_services(self) -> dict[str, str]:
         """Store -> what it is and how it is mounted."""
@@ -80,6 +66,3 @@ class SharedDirectories:
             else:
                 found[home(plan)] = "a plain directory of this machine, whose locks never expire"
         return found
-
-    def _served(self) -> dict[str, StorePlan]:
-        return {node: plan for node, plan in self._plans.items() if plan.nfs}

@@ -36,24 +36,25 @@ class Brokers(Part):
         self,
         node: str,
         argv: Sequence[str],
-        *,
-        directory: Path,
-        log: Path,
+        home: Path,
         variables: Mapping[str, str],
         ports: Iterable[int],
     ) -> int:
-        """Start a node's broker and return its pid; its output is appended to ``log``.
+        """Start a node's broker in its directory and return its pid.
+
+        Its output is appended to ``logs/broker.log`` there.
 
         Raises InfrastructureError where it cannot be started, or one of its ports is in use (by
         whom, if that can be seen).
         """
-        program = self._programs.setdefault(node, Program(Child(log, self._on_change)))
+        child = Child(home / "logs" / "broker.log", self._on_change)
+        program = self._programs.setdefault(node, Program(child))
         if program.child.pid is not None:
             raise UsageError(f"{node} runs already, pid {program.child.pid}: kill or stop it first")
         for port in ports:
             await _await_free(node, port)
         try:
-            return program.child.start(argv, variables, directory)
+            return program.child.start(argv, variables, home)
         except OSError as error:
             raise InfrastructureError(
                 f"cannot start {node}: {error.strerror}: {error.filename or argv[0]}"

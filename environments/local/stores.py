@@ -11,11 +11,9 @@ cut here bytes come late instead of being lost, which is what TCP makes of lost 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from environments import ganesha
 from environments.ganesha import GaneshaServer, ServerOptions, times_s
@@ -25,7 +23,7 @@ from environments.nfs_mounting import Mount, mount
 from environments.part import Fault, Part
 from filesystems.fuse import device as fuse_device
 from filesystems.nfs import asking
-from harness.interface import Address, Link, StorePlan, UsageError
+from harness.interface import Address, Link, NodePlan, StorePlan, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 HOST: Final = "127.0.0.1"
@@ -68,17 +66,17 @@ class LocalStores(Part):
         self._holders: list[Any] = []
         self._turn = asyncio.Lock()
 
-    async def make(self, plans: Mapping[str, Any], place: str) -> None:
-        """Start the servers of these plans (node -> StorePlan) and mount them, below ``place``.
+    async def make(self, nodes: Iterable[NodePlan], place: Path) -> None:
+        """Start the servers that these nodes have and mount them, below ``place``.
 
         See `file_stores` for what lies where. Raises InfrastructureError, of a client with its
         words.
         """
-        wanted = msgspec.convert(plans, dict[str, StorePlan])
-        for plan in {plan.name: plan for plan in wanted.values()}.values():
-            await self._serve(plan, Path(place) / home(plan))
-        for node, plan in wanted.items():
-            await self._mount(node, plan, Path(place) / node)
+        plans = {node.name: node.store for node in nodes if node.store is not None and node.store.nfs}
+        for plan in {plan.name: plan for plan in plans.values()}.values():
+            await self._serve(plan, place / home(plan))
+        for node, plan in plans.items():
+            await self._mount(node, plan, place / node)
 
     def wanted(self, asked: Fault) -> Any:
         """Raises UsageError for a node without a store, too."""

@@ -62,7 +62,7 @@ def run(tmp_path, test):
 
 def test_the_three_faults_hit_the_server_or_one_client_and_leave_what_was_committed(tmp_path, state_home):
     async def test(environment, system):
-        await the_three_faults(environment, system, environment._variables)
+        await the_three_faults(environment, system, environment._made.variables)
         with pytest.raises(UsageError, match="chance must be above 0"):
             await environment.inject("database-disconnect", nodes=["a1"], options={"chance": 2})
         await environment.collect(tmp_path / "logs")
