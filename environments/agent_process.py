@@ -15,6 +15,7 @@ import msgspec
 
 from environments.agent.control import ENDED, REFUSED, TOKEN_VARIABLE, AgentError, call
 from environments.links_agent import HOST
+from environments.log_file import last_line
 from harness.interface import InfrastructureError, Link, UsageError
 
 READY_PATIENCE_S: Final = 30.0
@@ -137,12 +138,9 @@ class AgentProcess:
                 f"the local agent was not ready within {READY_PATIENCE_S:.0f} s"
             ) from None
         if not port:
-            raise InfrastructureError(f"the local agent ended while starting: {self._last_words()}")
+            words = last_line(self._log or Path(os.devnull), "it said nothing")
+            raise InfrastructureError(f"the local agent ended while starting: {words}")
         return int(port)
-
-    def _last_words(self) -> str:
-        said = self._log.read_text(errors="replace").strip() if self._log else ""
-        return said.rpartition("\n")[2] or "it said nothing"
 
 
 def _meant(error: AgentError) -> Exception:

@@ -47,9 +47,10 @@ from harness.interface import Address, InfrastructureError, Link
 __all__ = ["CLEAR", "LinkCondition", "LinkProxy", "combine", "condition_of", "link_name", "reserve_port"]
 
 BACKLOG: Final = 512
+_HOST: Final = "127.0.0.1"
 
 
-def reserve_port(host: str = "127.0.0.1") -> socket.socket:
+def reserve_port() -> socket.socket:
     """Take a free port that stays ours while its server is down; close the socket to give it back.
 
     A port that was merely found free is snatched: by another test, or by the kernel as the source
@@ -60,12 +61,12 @@ def reserve_port(host: str = "127.0.0.1") -> socket.socket:
     """
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        holder.bind((host, 0))
+        holder.bind((_HOST, 0))
         # Only now: set before, two reservations could get the same port.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError as error:
         holder.close()
-        raise InfrastructureError(f"cannot take a free port on {host}: {error}") from error
+        raise InfrastructureError(f"cannot take a free port on {_HOST}: {error}") from error
     return holder
 
 
@@ -107,17 +108,16 @@ class LinkProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def add_route(self, link: Link, target: Address, *, host: str = "127.0.0.1") -> Address:
-        """Listen on ``host`` for connections from ``link.source`` to ``target``.
+    async def add_route(self, link: Link, target: Address) -> Address:
+        """Listen for connections from ``link.source`` to ``target``.
 
         The address to give to the source.
 
         Several routes may share a link (one for each port of the target).
         """
         assert not self._closed
-        route = _Route(
-            self._line(link), self._line(Link(link.target, link.source)), target, reserve_port(host)
-        )
+        back = Link(link.target, link.source)
+        route = _Route(self._line(link), self._line(back), target, reserve_port())
         self._routes[route.address] = route
         self._listen(route)
         return route.address

@@ -1,9 +1,10 @@
-"""The log of a broker that runs elsewhere, followed while it grows."""
+"""The log of a program that runs elsewhere: followed while it grows, or only its last words."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 
 async def follow(
@@ -24,3 +25,9 @@ async def follow(
         if end:
             return data[:end].decode(errors="replace").splitlines(), position + end
         await asyncio.sleep(every_s)
+
+
+def last_line(path: Path, nothing: str) -> str:
+    """What a program said last; ``nothing`` where it said nothing."""
+    lines = path.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), nothing)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from environments.log_file import last_line
 from filesystems.fuse import device as fuse_device
 from harness.interface import Address, InfrastructureError
 
@@ -70,11 +71,6 @@ async def mount(server: Address, export: str, directory: Path, options: str, log
     assert process.stdout is not None
     if not (await process.stdout.readline()).startswith(b"mounted "):
         status = await process.wait()
-        words = await asyncio.to_thread(_last_line, log)
+        words = last_line(log, "without a word")
         raise InfrastructureError(f"the NFS client ended with status {status}: {words}")
     return Mount(directory, process)
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "without a word"

@@ -6,6 +6,7 @@ nothing else may be installed.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from filesystems.disk import DISK_MODULES
@@ -16,22 +17,10 @@ AGENT_MODULES: Final = (
     "environments/board.py",
     "environments/lease.py",
     "environments/part.py",
-    *(
-        f"environments/agent/{name}.py"
-        for name in (
-            "__init__",
-            "agent",
-            "child",
-            "clock",
-            "control",
-            "disk",
-            "end",
-            "firewall",
-            "prober",
-            "program",
-            "server",
-            "store_client",
-        )
+    *sorted(
+        f"environments/agent/{path.name}"
+        for path in Path(__file__).parent.glob("*.py")
+        if path.stem != "database_agent"
     ),
     *dict.fromkeys((*CLIENT_MODULES, *DISK_MODULES)),
 )

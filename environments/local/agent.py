@@ -132,16 +132,12 @@ class DeploymentAgent(LinksAgent):
         """
         me = identify()
         assert me is not None, "this process runs"
-        ports = {
-            node: {port: holder.getsockname()[1] for port, holder in holders.items()}
-            for node, holders in self._holders.items()
-        }
         pids = {**self._brokers.pids(), **self._stores.pids(), DATABASE: self._database.pid}
         known = {name: identify(pid) for name, pid in pids.items() if pid is not None}
         brokers = {name: process for name, process in known.items() if process is not None}
         scratch = str(self._database.directory or "")
         record = state.AgentState(
-            run_id=os.environ.get(RUN_ID, ""), agent=me, brokers=brokers, ports=ports, scratch=scratch
+            run_id=os.environ.get(RUN_ID, ""), agent=me, brokers=brokers, scratch=scratch
         )
         try:
             state.write(self._directory, record)

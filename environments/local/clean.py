@@ -23,7 +23,8 @@ import psutil
 
 from environments import scratch
 from environments.labels import RUN_ID, STATE_DIR, Process, identify, in_use, judge
-from environments.local import mounts, state
+from environments.local import state
+from filesystems.fuse import device as fuse_device
 from harness.interface import InfrastructureError
 
 END_PATIENCE_S: Final = 10.0
@@ -180,6 +181,21 @@ def _end_processes(processes: list[psutil.Process]) -> list[str]:
     return done
 
 
+def mounts_below(directory: Path) -> list[Path]:
+    """The places below a directory where something is mounted, the deepest first.
+
+    One that has two mounts is there twice. The list is the kernel's: who looks into a mount whose
+    program was killed gets an error.
+    """
+    inside = str(directory.resolve()) + "/"
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place = line.split()[4].encode().decode("unicode_escape")
+        if place.startswith(inside):
+            found.append(Path(place))
+    return sorted(found, key=lambda place: len(place.parts), reverse=True)
+
+
 def _remove_nodes(nodes: Path, run_id: str, *, keep_logs: bool) -> list[str]:
     """Remove the nodes' directories if this deployment made them."""
     try:
@@ -187,7 +203,10 @@ def _remove_nodes(nodes: Path, run_id: str, *, keep_logs: bool) -> list[str]:
             return []
     except OSError:
         return []
-    done = mounts.unmount_below(nodes)  # of programs that were killed
+    done = []
+    for place in mounts_below(nodes):  # of programs that were killed; also from under whoever uses them
+        fuse_device.unmount(place)
+        done.append(f"mount {place}")
     if not keep_logs:
         shutil.rmtree(nodes)
         return [*done, f"nodes {nodes}"]

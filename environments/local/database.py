@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments import scratch
+from environments import log_file, scratch
 from environments.agent.database_agent import ServerChild
 from environments.link_proxy import reserve_port
 from environments.part import Fault
@@ -149,10 +149,5 @@ class LocalDatabase(DatabasePart):
         command = program.command(self._directory / "server", self._port)
         self._server.start(command, {}, Path("/"))
         if not await question.serves(HOST, self._port, START_S):
-            raise InfrastructureError(
-                f"PostgreSQL does not serve after {START_S:.0f} s: {self._last_words()}"
-            )
-
-    def _last_words(self) -> str:
-        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1] if lines else "it wrote no log"
+            words = log_file.last_line(self._log, "it wrote no log")
+            raise InfrastructureError(f"PostgreSQL does not serve after {START_S:.0f} s: {words}")

@@ -26,9 +26,8 @@ from environments.agent_process import AgentProcess
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
-from environments.local import clean, disks, file_stores, state, stores
+from environments.local import clean, disks, state, stores
 from environments.local.database import NODE as DATABASE_NODE
-from environments.local.file_stores import SharedDirectories
 from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.proxied_links import Routes
@@ -79,7 +78,7 @@ class LocalEnvironment(RealEnvironment):
         self._nodes: Path | None = None
         self._agent: AgentProcess | None = None
         self._made = _Deployed({}, {}, {}, {})
-        self._stores = SharedDirectories(())
+        self._stores = stores.SharedDirectories(())
 
     def supports(self) -> Mapping[str, str]:
         """All primitives, without conditions.
@@ -98,7 +97,7 @@ class LocalEnvironment(RealEnvironment):
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here; "" if it can."""
         server = any(node.database is not None and node.database.type == "postgresql" for node in nodes)
-        return (program.missing() if server else "") or file_stores.refuses(nodes)
+        return (program.missing() if server else "") or stores.refuses(nodes)
 
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
@@ -132,7 +131,7 @@ class LocalEnvironment(RealEnvironment):
                 place=str(self._nodes),
             )
             self._made = msgspec.convert(answer, _Deployed)
-            self._stores = SharedDirectories(nodes)
+            self._stores = stores.SharedDirectories(nodes)
             self._deployed = spec, nodes
             for node in nodes:
                 self._configure(node)

@@ -39,15 +39,13 @@ class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     """The agent and what it runs.
 
-    Node -> process, the database's server as one of them; each node's own ports, and the server's
-    directory.
+    Node -> process, the database's server as one of them; the server's directory.
     """
 
     FILE: ClassVar[str] = "agent.json"
     run_id: str
     agent: Process
     brokers: dict[str, Process]
-    ports: dict[str, dict[str, int]]
     scratch: str = ""
 
 

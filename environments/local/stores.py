@@ -6,6 +6,13 @@ Why a FUSE client for each node even where the kernel has one: the kernel's woul
 one client with one lease, and the brokers must be machines to the server. Why a proxy between them:
 on one machine all clients have one address, and "nfs-disconnect" must hit one of them. As in every
 cut here bytes come late instead of being lost, which is what TCP makes of lost packets.
+
+```
+nodes/store-a/data    what brokers of pair a share; with a server, what it exports
+nodes/store-a/logs    a server's configuration, log and memory of its clients
+nodes/a1/store        where a1 has mounted it; without a server there is no such place, and brokers
+                      use the directory itself
+```
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from environments import ganesha
 from environments.ganesha import GaneshaServer, ServerOptions, times_s
 from environments.link_condition import CLEAR, LinkCondition
 from environments.link_proxy import LinkProxy, reserve_port
-from environments.nfs_mounting import Mount, mount
+from environments.nfs_mounting import FUSE, Mount, mount
 from environments.part import Fault, Part
 from filesystems.fuse import device as fuse_device
 from filesystems.nfs import asking
@@ -42,9 +49,57 @@ def missing() -> str:
     return f"{lack}; or use --environment docker or simulation" if lack else ""
 
 
+def refuses(nodes: Sequence[NodePlan]) -> str:
+    """Why the shared directories of these nodes cannot be had on this machine; "" if they can."""
+    for node in nodes:
+        if node.store is not None and node.store.nfs:
+            try:
+                times_s(node.store)
+            except UsageError as error:
+                return str(error)
+            if lack := missing():
+                return f"brokers of this test have their data on NFS, and {lack}"
+    return ""
+
+
 def home(plan: StorePlan) -> str:
     """The name of a store's directory, and of its server."""
     return f"store-{plan.name}"
+
+
+class SharedDirectories:
+    """Empty where no node shares a directory."""
+
+    def __init__(self, nodes: Sequence[NodePlan]) -> None:
+        self._plans = {node.name: node.store for node in nodes if node.store is not None}
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._plans
+
+    def data(self, node: str, place: Path) -> Path | None:
+        """A node's data directory; None for one that shares none."""
+        plan = self._plans.get(node)
+        if plan is None:
+            return None
+        return place / node / MOUNTED if plan.nfs else place / home(plan) / "data"
+
+    def logs(self, place: Path) -> dict[str, Path]:
+        """Server -> where its log is."""
+        return {home(plan): place / home(plan) / "logs" for plan in self._plans.values() if plan.nfs}
+
+    def describe_services(self) -> dict[str, str]:
+        """Store -> what it is and how it is mounted."""
+        found: dict[str, str] = {}
+        for plan in self._plans.values():
+            if plan.nfs:
+                lease_s, grace_s = times_s(plan)
+                found[home(plan)] = (
+                    f"{FUSE}, nfs-ganesha as a process, lease {lease_s} s, grace {grace_s} s, mounted "
+                    f"{plan.mount_options}"
+                )
+            else:
+                found[home(plan)] = "a plain directory of this machine, whose locks never expire"
+        return found
 
 
 class LocalStores(Part):
@@ -69,8 +124,7 @@ class LocalStores(Part):
     async def make(self, nodes: Iterable[NodePlan], place: Path) -> None:
         """Start the servers that these nodes have and mount them, below ``place``.
 
-        See `file_stores` for what lies where. Raises InfrastructureError, of a client with its
-        words.
+        Raises InfrastructureError, of a client with its words.
         """
         plans = {node.name: node.store for node in nodes if node.store is not None and node.store.nfs}
         for plan in {plan.name: plan for plan in plans.values()}.values():

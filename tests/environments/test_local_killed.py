@@ -181,9 +181,7 @@ def test_a_recorded_pid_that_now_belongs_to_a_stranger_is_not_touched(state_home
             directory,
             state.HarnessState(run_id=directory.name, harness=before, directory=str(state_home / "run")),
         )
-        state.write(
-            directory, state.AgentState(run_id=directory.name, agent=before, brokers={"a1": before}, ports={})
-        )
+        state.write(directory, state.AgentState(run_id=directory.name, agent=before, brokers={"a1": before}))
         (line,) = clean.remove()
         assert "process" not in line
         assert not directory.exists()
@@ -199,7 +197,7 @@ def test_a_recorded_process_is_ended_even_if_it_hides_its_label(everything_ends)
         directory = state.local_root() / "20260101-000000-deadbeef"
         directory.mkdir(parents=True)
         known = labels.identify(hidden.pid)
-        state.write(directory, state.AgentState(run_id=directory.name, agent=known, brokers={}, ports={}))
+        state.write(directory, state.AgentState(run_id=directory.name, agent=known, brokers={}))
         clean.remove()
         assert hidden.wait(PATIENCE_S) == -signal.SIGKILL
     finally:
@@ -225,9 +223,7 @@ def test_after_a_reboot_only_files_are_left_to_remove(state_home):
     directory.mkdir(parents=True)
     rebooted = msgspec.structs.replace(mine, boot="another")
     state.write(directory, state.HarnessState(run_id=directory.name, harness=rebooted, directory="/nowhere"))
-    state.write(
-        directory, state.AgentState(run_id=directory.name, agent=rebooted, brokers={"a1": rebooted}, ports={})
-    )
+    state.write(directory, state.AgentState(run_id=directory.name, agent=rebooted, brokers={"a1": rebooted}))
     (line,) = clean.remove()
     assert "process" not in line
     assert not directory.exists()

@@ -25,17 +25,17 @@ def passwords(monkeypatch):
     """Those of the servers that are made."""
     found = []
 
-    def watched(kind, name):
+    def watched(kind, name, variables):
         original = getattr(kind, name)
 
         async def begin(self, *arguments):
             await original(self, *arguments)
-            found.append(self._variables["PGPASSWORD"])
+            found.append(variables(self)["PGPASSWORD"])
 
         monkeypatch.setattr(kind, name, begin)
 
-    watched(LocalEnvironment, "_make_database")
-    watched(DatabaseContainer, "serve")
+    watched(LocalEnvironment, "deploy", lambda environment: environment._made.variables)
+    watched(DatabaseContainer, "serve", lambda database: database.variables())
     return found
 
 

@@ -17,7 +17,7 @@ import pytest
 from pair_on_nfs import BOUND_S, Pair, suffers_what_can_be_done_to_a_store
 
 from environments.labels import NOTE, STATE_DIR
-from environments.local import clean, mounts, state
+from environments.local import clean, state
 from environments.local.environment import LocalEnvironment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nfs]
@@ -55,7 +55,7 @@ def test_a_pair_of_processes_suffers_what_can_be_done_to_its_store_and_leaves_no
         pair = Pair(environment)
         try:
             await pair.begin(tmp_path)
-            assert len(mounts.below(tmp_path)) == 2
+            assert len(clean.mounts_below(tmp_path)) == 2
             (described,) = environment.describe_services().values()
             assert described == (
                 "NFSv4 through FUSE, nfs-ganesha as a process, lease 4 s, grace 4 s, mounted hard"
@@ -67,7 +67,7 @@ def test_a_pair_of_processes_suffers_what_can_be_done_to_its_store_and_leaves_no
 
     asyncio.run(test())
     assert processes_of(state_home) == {}
-    assert mounts.below(tmp_path) == []
+    assert clean.mounts_below(tmp_path) == []
     assert "the lease was lost" in (tmp_path / "logs" / "a1" / "nfs-client.log").read_text()
     assert "NFS SERVER INITIALIZED" in (tmp_path / "logs" / "store-a" / "ganesha.log").read_text()
 
@@ -86,7 +86,7 @@ def test_a_deployment_whose_server_is_silent_is_ended_all_the_same(tmp_path, sta
 
     asyncio.run(test())
     assert processes_of(state_home) == {}
-    assert mounts.below(tmp_path) == []
+    assert clean.mounts_below(tmp_path) == []
 
 
 @pytest.mark.parametrize("agent_too", [False, True])
@@ -111,13 +111,13 @@ def test_kill_9_within_a_stall_heals_the_server_and_clean_leaves_no_process_and_
     (server,) = processes_of(state_home)["ganesha.nfsd"]
     if not agent_too:
         wait_until(lambda: server.status() != psutil.STATUS_STOPPED, "the server goes on by itself")
-    assert len(mounts.below(tmp_path)) == 2
+    assert len(clean.mounts_below(tmp_path)) == 2
     (line,) = (line for line in clean.leftovers() if not line.startswith(NOTE))
     assert "ganesha.nfsd" in line
     removed = [line for line in clean.remove() if not line.startswith(NOTE)]
     assert len(removed) == 1
     assert removed[0].count(f"mount {run}") == 2
     assert processes_of(state_home) == {}
-    assert mounts.below(tmp_path) == []
+    assert clean.mounts_below(tmp_path) == []
     assert not list(run.glob("nodes/*/data"))
     assert [line for line in clean.leftovers() if not line.startswith(NOTE)] == []
