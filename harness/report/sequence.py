@@ -220,9 +220,9 @@ def _arrow(start: float, end: float, y: int, colour: str, width: float, dashes: 
     )
 
 
-def _text(x: float, y: int, text: str, colour: str, weight: str, anchor: str = "middle") -> str:
+def _text(x: float, y: int, text: str, colour: str, weight: str) -> str:
     return (
-        f'<text x="{round(x, 2)}%" y="{y}" text-anchor="{anchor}" fill="{colour}"{weight} '
+        f'<text x="{round(x, 2)}%" y="{y}" text-anchor="middle" fill="{colour}"{weight} '
         f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(text)}</text>'
     )
 

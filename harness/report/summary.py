@@ -103,7 +103,20 @@ def text(
     ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
     grave finding.
     """
-    return "\n".join(_lines(spec, store, verdict, schedule_file, judged_s, story))
+    said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
+    reasons = verdict.reasons[1:] if verdict.valid is None else verdict.reasons
+    lines = [headline(spec.name, verdict), *(f"  {reason}" for reason in reasons if reason not in said)]
+    if verdict.findings or verdict.statistics.rows:
+        lines += _evidence(spec, verdict, judged_s, story)
+    lines += [
+        "",
+        f"Report   {store / stores.REPORT}",
+        f"Again    {again(spec, store, schedule_file)}",
+        f"Judge    jepsen-run check {shlex.quote(str(store))}",
+    ]
+    if verdict.valid is False:
+        lines.append(f"Replay   jepsen-run replay {shlex.quote(str(store))}")
+    return "\n".join(lines)
 
 
 def headline(name: str, verdict: Verdict) -> str:
@@ -117,29 +130,6 @@ def headline(name: str, verdict: Verdict) -> str:
         None: next(iter(verdict.reasons), "not decided"),
     }
     return f"{_WORD[verdict.valid]}  {name}: {said[verdict.valid]}"
-
-
-def _lines(
-    spec: TestSpec,
-    store: Path,
-    verdict: Verdict,
-    schedule_file: str | None,
-    judged_s: float | None,
-    story: str,
-) -> Iterator[str]:
-    yield headline(spec.name, verdict)
-    said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
-    for reason in verdict.reasons[1:] if verdict.valid is None else verdict.reasons:
-        if reason not in said:
-            yield f"  {reason}"
-    if verdict.findings or verdict.statistics.rows:
-        yield from _evidence(spec, verdict, judged_s, story)
-    yield ""
-    yield f"Report   {store / stores.REPORT}"
-    yield f"Again    {again(spec, store, schedule_file)}"
-    yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
-    if verdict.valid is False:
-        yield f"Replay   jepsen-run replay {shlex.quote(str(store))}"
 
 
 def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str) -> Iterator[str]:

@@ -270,7 +270,8 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
     def wrong(self, seen: Seen) -> str:
         """As Expectation's."""
         end = seen.rows[-1]["time"] if seen.rows else 0
-        slowest = max(((done["time"] if done else end) - row["time"] for row, done in seen.sent()), default=0)
+        sends = seen.operations("send")
+        slowest = max(((done["time"] if done else end) - row["time"] for row, done in sends), default=0)
         fits = self.least_s <= slowest / 1e9 <= self.most_s
         return "" if fits else f"the slowest send took {slowest / 1e9:.1f} s"
 
@@ -345,7 +346,7 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
         begin, end = seen.between(self.window)
         sought = re.compile(self.pattern)
         taken = refused = 0
-        for row, done in seen.connects():
+        for row, done in seen.operations("connect"):
             if done is not None and done["broker"] == self.broker and begin <= row["time"] <= end:
                 taken += done["type"] == "ok"
                 refused += done["type"] == "fail" and sought.search(done["error"] or "") is not None

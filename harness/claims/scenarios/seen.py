@@ -197,15 +197,8 @@ class Seen:
 
     # ---- who had what
 
-    def sent(self) -> Iterator[tuple[Row, Row | None]]:
-        """Each send with its completion."""
-        return self._operations("send")
-
-    def connects(self) -> Iterator[tuple[Row, Row | None]]:
-        """Each attempt to connect with its completion."""
-        return self._operations("connect")
-
-    def _operations(self, f: str) -> Iterator[tuple[Row, Row | None]]:
+    def operations(self, f: str) -> Iterator[tuple[Row, Row | None]]:
+        """Each send, or attempt to connect, with its completion."""
         open_: dict[int, Row] = {}
         for row in self.rows:
             if row["process"] < 0 or row["f"] != f:

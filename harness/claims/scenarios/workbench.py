@@ -129,15 +129,13 @@ class Workbench:
         self._reserved.append(reserve_port())
         return int(self._reserved[-1].getsockname()[1])
 
-    async def command(
-        self, *words: str, typed: str = "", variables: Mapping[str, str] | None = None
-    ) -> CommandResult:
+    async def command(self, *words: str, typed: str = "") -> CommandResult:
         """Runs a command of this project or of the machine to its end.
 
         This project's are "brokerctl", "brokerd" and "jepsen-run". Raises InfrastructureError,
         TimeoutError.
         """
-        popen = await _spawn(words, variables, asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT)
+        popen = await _spawn(words, asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 output, _ = await popen.communicate(typed.encode())
@@ -153,14 +151,14 @@ class Workbench:
             transcript.write(f"$ {shlex.join(words)}\n{said.output}[{status}]\n\n")
         return said
 
-    async def start(self, name: str, *words: str, variables: Mapping[str, str] | None = None) -> ProbeProcess:
+    async def start(self, name: str, *words: str) -> ProbeProcess:
         """Start a command and go on.
 
         Its output goes to ``name``.log. Raises InfrastructureError.
         """
         log = self.directory / f"{name}.log"
         with log.open("ab") as output:
-            popen = await _spawn(words, variables, output.fileno(), output.fileno())
+            popen = await _spawn(words, output.fileno(), output.fileno())
         process = ProbeProcess(name, popen, log)
         self._processes.append(process)
         return process
@@ -286,9 +284,7 @@ def on_bench(steps: Callable[[Workbench], Awaitable[None]]) -> Callable[[Notes],
     return take
 
 
-async def _spawn(
-    words: Sequence[str], variables: Mapping[str, str] | None, stdout: int, stderr: int
-) -> asyncio.subprocess.Process:
+async def _spawn(words: Sequence[str], stdout: int, stderr: int) -> asyncio.subprocess.Process:
     """A process that dies with this one.
 
     Programs of this project are those beside the running interpreter.
@@ -300,11 +296,7 @@ async def _spawn(
         argv = [tether, "--pdeathsig", "KILL", "--", *argv]
     try:
         return await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            env={**os.environ, **(variables or {})},
+            *argv, stdin=asyncio.subprocess.PIPE, stdout=stdout, stderr=stderr
         )
     except OSError as error:
         raise InfrastructureError(f"cannot start {words[0]}: {error.strerror or error}") from error

@@ -103,12 +103,12 @@ class ExcerptReader:
         known = next((row for row in shown if row.get("message") == messages[0]), {})
         place = {**known, **example}
         home = self._home(place.get("queue"), place.get("group"), known.get("producer"))
-        found = _rows_of(home, messages) if home is not None else []
+        found = _rows_of(home, "message", messages) if home is not None else []
         missing = set(messages) - {row["message"] for row in found}
         if missing:
             for file in self._parts():
                 if file != home:
-                    found += _rows_of(file, sorted(missing))
+                    found += _rows_of(file, "message", missing)
         return found
 
     def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
@@ -125,7 +125,7 @@ class ExcerptReader:
         if send is None or home is None:
             return []
         beside = {send["sequence"] - 1, send["sequence"] + 1}
-        found = _read(home, lambda table: _among(table["sequence"], beside))
+        found = _rows_of(home, "sequence", beside)
         same = ("queue", "group", "producer")
         return [row for row in found if all(row.get(name) == send.get(name) for name in same)]
 
@@ -182,7 +182,7 @@ class ExcerptReader:
         file = self._history / parquet.CONTROL
         if not file.is_file() or not values:
             return []
-        return _read(file, lambda table: _among(table[column], values))
+        return _rows_of(file, column, values)
 
 
 def example_of(finding: Finding) -> Row:
@@ -226,8 +226,8 @@ def _of_key(rows: Iterable[Row], key: object) -> list[Row]:
     return [row for row in rows if row["f"] == "send"]
 
 
-def _rows_of(file: Path, messages: Sequence[int]) -> list[Row]:
-    return _read(file, lambda table: _among(table["message"], messages))
+def _rows_of(file: Path, column: str, values: Iterable[int]) -> list[Row]:
+    return _read(file, lambda table: _among(table[column], values))
 
 
 def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:

@@ -169,7 +169,7 @@ def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
     zero_s, doubt = zero_of(record)
     notes = [doubt] if doubt else []
     if zero_s is None or not story.steps:
-        return story.with_lines(story.steps, notes)
+        return replace(story, notes=(*story.notes, *notes))
     skews = {broker: skews_of(story, broker) for broker in story.brokers}
     books = {broker: read(directory, broker, zero_s, skews[broker]) for broker in story.brokers}
     notes += [book.trouble for book in books.values() if book.trouble]
@@ -185,10 +185,10 @@ def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
             for one in story.faults
             if one.words.startswith("clock") and broker in one.ends and one.words not in known
         ]
-    return story.with_lines(_shared_out(story.steps, books), notes)
+    return replace(story, steps=_shared_out(story.steps, books), notes=(*story.notes, *notes))
 
 
-def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> list[Step]:
+def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> tuple[Step, ...]:
     near: dict[int, list[LogLine]] = {n: [] for n in range(len(steps))}
     low, high = steps[0].at - NEAR_NS, steps[-1].rows[-1]["time"] + NEAR_NS
     for book in books.values():
@@ -197,7 +197,7 @@ def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> list[Step]:
                 n = min(range(len(steps)), key=lambda n: _distance(steps[n], line))
                 if _distance(steps[n], line)[0] <= NEAR_NS:
                     near[n].append(line)
-    return [_with(step, near[n]) for n, step in enumerate(steps)]
+    return tuple(_with(step, near[n]) for n, step in enumerate(steps))
 
 
 def _distance(step: Step, line: LogLine) -> tuple[int, bool]:

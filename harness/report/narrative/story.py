@@ -97,10 +97,6 @@ class Story:
         """The brokers with a lane."""
         return tuple(lane.name for lane in self.lanes if lane.kind == "broker")
 
-    def with_lines(self, steps: Sequence[Step], notes: Sequence[str]) -> Story:
-        """The same with what brokers logged."""
-        return replace(self, steps=tuple(steps), notes=(*self.notes, *notes))
-
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
