@@ -56,10 +56,7 @@ FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
 
 def named(identifier: str) -> Scenario:
     """The scenario with that id. Raises KeyError."""
-    try:
-        return next(scenario for scenario in SCENARIOS if scenario.id == identifier)
-    except StopIteration:
-        raise KeyError(identifier) from None
+    return {scenario.id: scenario for scenario in SCENARIOS}[identifier]
 
 
 def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:

@@ -7,7 +7,6 @@ row. A probe asks little, and wants to read frames as they came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final, Self
 
 from stomp_protocol.codec import Parser, encode
@@ -36,9 +35,9 @@ class StompClient:
         Raises OSError, TimeoutError; a refusal is for the caller to see.
         """
         client = cls(*await asyncio.open_connection("127.0.0.1", port))
-        more = {} if store_session is None else {"store-session": store_session}
-        login = {"accept-version": "1.2", "host": "probe", "login": "tester", "passcode": "tester-secret"}
-        client._write("CONNECT", {**login, **more}, "")
+        more = {} if store_session is None else {"store_session": store_session}
+        login = {"login": "tester", "passcode": "tester-secret"}
+        client.tell("CONNECT", accept_version="1.2", host="probe", **login, **more)
         client.connected = await client._read()
         return client
 
@@ -55,8 +54,7 @@ class StompClient:
         """
         self._receipts += 1
         receipt = f"receipt-{self._receipts}"
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._write(command, {**named, "receipt": receipt}, body)
+        self.tell(command, body, **headers, receipt=receipt)
         while True:
             frame = await self._read()
             if frame.command == "MESSAGE":
@@ -70,7 +68,8 @@ class StompClient:
         What is asked next answers for it too, for a broker takes frames in order. Underscores as in
         `ask`.
         """
-        self._write(command, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._writer.write(encode(command, named, body.encode()))
 
     async def messages(self, count: int) -> list[Frame]:
         """The next so many messages. Raises TimeoutError."""
@@ -78,9 +77,6 @@ class StompClient:
             self._messages.append(await self._read())
         found, self._messages = self._messages[:count], self._messages[count:]
         return found
-
-    def _write(self, command: str, headers: Mapping[str, str], body: str) -> None:
-        self._writer.write(encode(command, headers, body.encode()))
 
     async def _read(self) -> Frame:
         async with asyncio.timeout(PATIENCE_S):
