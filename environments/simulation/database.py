@@ -24,7 +24,6 @@ import msgspec
 
 from environments.part import Fault
 from environments.postgresql.fault import DatabasePart, ServerFault
-from environments.simulation.process import SimulatedProcess
 from environments.simulation.world import World
 from harness.interface import Address, UsageError
 
@@ -109,34 +108,31 @@ class DatabaseServer:
         self._world = world
         self._chance: random.Random = world.random("database")
         self._clock = world.clock(NODE)
-        self._process: SimulatedProcess | None = None
         self._severed: dict[str, tuple[float, float]] = {}
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.create_function("clock_ms", 0, lambda: round(self._clock.wall_s() * 1000))
         self.committed_unanswered = 0
         """Transactions that were committed though their client was never told."""
+        self._process = world.spawn(NODE, self._serve)
 
     # ---- its life
 
     def start(self) -> None:
         """Serve; nothing where it does already."""
-        if self._process is None or self._process.state == "gone":
+        if self._process.state == "gone":
             self._process = self._world.spawn(NODE, self._serve)
 
     def stop(self) -> None:
         """End at once; every connection is reset."""
-        if self._process is not None:
-            self._process.kill()
+        self._process.kill()
 
     def pause(self) -> None:
         """Stand still: what arrives waits, and is done later, whoever still wants it."""
-        if self._process is not None:
-            self._process.pause()
+        self._process.pause()
 
     def resume(self) -> None:
         """Go on with what waits."""
-        if self._process is not None:
-            self._process.resume()
+        self._process.resume()
 
     def sever(self, clients: Mapping[str, tuple[float, float]]) -> None:
         """Makes transactions of these clients lose their connection from now on.
@@ -150,7 +146,7 @@ class DatabaseServer:
 
         "serving", "stalled", "down", or "severed" for a client that loses connections.
         """
-        if self._process is None or self._process.state == "gone":
+        if self._process.state == "gone":
             return "down"
         if self._process.state == "paused":
             return "stalled"

@@ -184,7 +184,6 @@ class SimulationEnvironment:
         self._nodes = {node.name: node for node in nodes}
         if any(node.database for node in nodes):
             self._database.server = DatabaseServer(world)
-            self._database.server.start()
         self._spec = spec
         for node in nodes:
             self._write(node)

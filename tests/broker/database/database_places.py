@@ -78,12 +78,8 @@ class SimulatedPlace:
         return self.open()
 
     def run(self, main):
-        async def started():
-            self.server.start()
-            return await main()
-
         try:
-            return self.world.run(started)
+            return self.world.run(main)
         finally:
             self.server.close()
 
