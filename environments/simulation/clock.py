@@ -87,7 +87,7 @@ class SimulatedClock:
         return self._monotonic_s + (now_ns - self._anchor_ns) / 1e9 * self._rate
 
     def due_ns(self, monotonic_s: float) -> int:
-        """The virtual nanosecond at which the monotonic clock shows ``monotonic_s``."""
+        """The virtual nanosecond at which this machine's monotonic clock shows ``monotonic_s``."""
         return self._anchor_ns + round((monotonic_s - self._monotonic_s) / self._rate * 1e9)
 
     def _elapsed_s(self, now_ns: int) -> float:

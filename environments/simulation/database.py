@@ -102,7 +102,10 @@ class _UndoneError(Exception):
 
 
 class DatabaseServer:
-    """The server and its disk; a stop or start loses connections, never a committed transaction."""
+    """The server, with what it has on disk.
+
+    ``stop`` and ``start`` lose connections, never a committed transaction.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world

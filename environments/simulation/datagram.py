@@ -33,7 +33,10 @@ def is_broadcast(host: str) -> bool:
 
 
 class DatagramNetwork:
-    """The bound sockets of a world; one machine's may share a port, as with SO_REUSEPORT."""
+    """The bound sockets of a world.
+
+    Several of one machine may share a port for what is sent to everyone, as with SO_REUSEPORT.
+    """
 
     def __init__(self, network: Network, scheduler: Scheduler, trace: Trace) -> None:
         self._network = network

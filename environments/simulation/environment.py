@@ -337,7 +337,7 @@ class SimulationEnvironment:
             raise UsageError(str(error)) from None
 
     async def renew(self, lease: str) -> None:
-        """Let a fault go on; InfrastructureError if nobody did in time, and it is healed."""
+        """Let a fault go on. InfrastructureError if it was not renewed in time and is healed."""
         try:
             await self._board.renew(lease)
         except LeaseExpiredError as error:

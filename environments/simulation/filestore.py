@@ -148,7 +148,7 @@ class FileServer:
         return self._clients.setdefault(name, Client(name))
 
     def remove(self, path: str) -> None:
-        """Remove a name with the locks of its file: who opens the name anew meets none of them."""
+        """Remove a name, and the locks of its file: nobody who opens the name anew meets them."""
         self.files.pop(path, None)
         for place in [place for place in self.locks if place[0] == path]:
             del self.locks[place]
@@ -208,7 +208,10 @@ class FileServer:
     # --------------------------------------------------------------------------------------- leases
 
     def silence(self, client: Client) -> None:
-        """Its cable or power is gone, and it is not heard; its lease runs from the last renewal."""
+        """The client is heard no more (its cable, its power).
+
+        Its lease runs from its last renewal.
+        """
         if client.expires_ns is None:
             age_ns = round(self._chance.uniform(0, RENEWAL) * self._lease_ns)
             client.expires_ns = self._scheduler.now_ns + self._lease_ns - age_ns

@@ -90,7 +90,7 @@ class Kernel:
         self._chance = chance
 
     def process_ended(self, chance: random.Random) -> None:
-        """Write any prefix of what the ended process had not synced, and then unlock."""
+        """Write any prefix of what the ended process had written, and then unlock."""
         process, self.process = self.process, self.process + 1
         self._abandon()
         for file in self.open_files:
@@ -195,7 +195,7 @@ class Kernel:
         grows: bool = False,
         given_up: Callable[[T], None] | None = None,
     ) -> T:
-        """One request and its answer; ``given_up`` gets a result that nobody waited for."""
+        """One request and its answer; ``given_up`` gets the result of one nobody waited for."""
         condition = self._condition
         if condition.delay_ms or condition.jitter_ms:
             await asyncio.sleep((condition.delay_ms + condition.jitter_ms * self._chance.random()) / 1000)

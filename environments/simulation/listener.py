@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class Listener(asyncio.AbstractServer):
-    """Accepts for a process at a port; closed, it leaves what it accepted, as asyncio to 3.12."""
+    """Accepts for one process at one port.
+
+    What it has accepted lives on when it is closed, as with asyncio up to 3.12.
+    """
 
     def __init__(self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], port: int) -> None:
         self.node = loop.node
@@ -42,7 +45,7 @@ class Listener(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[Any, ...]:
-        """Itself: all that can be asked of its socket is the name."""
+        """Itself: of its socket only the name can be asked."""
         return () if self._closed else (self,)
 
     def getsockname(self) -> tuple[str, int]:

@@ -258,7 +258,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         port: int | None = None,
         **options: Any,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect over the world's `Network`, which tells how hosts are named and what may come."""
+        """Connect over the `Network`, which says how hosts are named and what attempts end in."""
         self._refuse(options, "create_connection", "ssl", "sock")
         return await self.network.connect(self, protocol_factory, str(host), int(port or 0))
 

@@ -78,7 +78,7 @@ class SimulatedProcess:
         self._end(KILLED, "killed")
 
     def lose_power(self) -> None:
-        """End with the machine, telling nobody; it is on again when something is spawned there."""
+        """End with the machine, telling nobody; the next process spawned there turns it on."""
         self._end(KILLED, "lost its power", power_lost=True)
 
     def exit(self, status: int) -> None:

@@ -1,4 +1,4 @@
-"""The shared directories of a deployment: a file server each, mounted on every node of its."""
+"""The shared directories of a deployment: a file server each, mounted where it is shared."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SimulatedStores(Part):
         return self._mounts.get(node)
 
     def boot(self, node: str, chance: random.Random) -> Callable[[SimulatedProcess], None] | None:
-        """A process begins; what its kernel does when that ends by itself, if there is anything."""
+        """A process begins; what the kernel does when it ends by itself, None for nothing."""
         mount = self._mounts.get(node)
         if mount is None:
             return None

@@ -149,7 +149,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             established.set_exception(_error(errno.ECONNREFUSED if refused else errno.ECONNRESET))
 
     def give_up(self) -> None:
-        """Nobody has answered for too long: it is over, and the other side is not told."""
+        """Nobody has answered for too long: the connection is over, and the other side not told."""
         self.time_out()
         self._connection.end()
         if self._ended is not ControlSegment.RST:

@@ -46,7 +46,7 @@ def sorted_tasks(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
 
 
 def describe(task: asyncio.Task[Any]) -> str:
-    """Its name and innermost waiting place: "link to b1 at link.py:404 in connect"."""
+    """A task's name and where it waits: "link to b1 at link.py:404 in connect"."""
     awaited: Any = task.get_coro()
     place = ""
     while awaited is not None:

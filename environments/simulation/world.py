@@ -84,7 +84,7 @@ class World:
         return self.scheduler.steps
 
     def random(self, purpose: str) -> random.Random:
-        """A stream of chance for one purpose ("disk:a1"), which other purposes do not change."""
+        """A new stream of chance for one purpose ("disk:a1"): using it changes no other."""
         return random.Random(f"{self.seed}/{purpose}")
 
     def clock(self, name: str) -> SimulatedClock:
@@ -148,7 +148,7 @@ class World:
                 self._end()
 
     def interrupt(self, error: BaseException) -> None:
-        """End the run with ``error`` after this step; the only call for another thread."""
+        """End the run with ``error`` after the present step; another thread may call this alone."""
         self.scheduler.fail(error)
 
     def _cancel_the_rest(self) -> None:
@@ -173,7 +173,7 @@ class World:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Without the interpreter's own collections, and the hooks and the loop of who called."""
+        """Without the interpreter's collections, and the caller's hooks and loop."""
         collected = gc.isenabled()
         gc.disable()
         hooks = sys.get_asyncgen_hooks()

@@ -29,7 +29,7 @@ class Inode:
 
 
 def status_of(path: bytes) -> os.stat_result | None:
-    """The stat(2) of what a path leads to, None for nothing; links are not followed. OSError."""
+    """The lstat(2) of a path; None where nothing is. Raises OSError."""
     try:
         return os.lstat(path)
     except FileNotFoundError:

@@ -25,7 +25,7 @@ _RENAME_NOREPLACE: Final = 1
 
 
 class DiskNamespace:
-    """Answers requests about names in ``behind``; all raise OSError with what the caller sees."""
+    """Answers requests about names in ``behind``; all raise OSError for the caller to see."""
 
     def __init__(self, behind: Path, inodes: Inodes, state: DiskState) -> None:
         self._behind = behind

@@ -92,7 +92,7 @@ def _by_helper(source: str, directory: Path, *, read_only: bool, kind: str) -> i
 
 
 def unmount(directory: Path) -> None:
-    """Take the mount, if any, away from under its users, whether or not its server answers."""
+    """Take the mount, if any, away from its users at once, whether or not its server answers."""
     if os.geteuid() == 0:
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(directory), _DETACH)
     else:
@@ -100,7 +100,7 @@ def unmount(directory: Path) -> None:
 
 
 def connection(directory: Path) -> int | None:
-    """The number of the FUSE connection on a directory, read without touching it, or None."""
+    """The number of the FUSE connection on a directory, which is not touched; None if none is."""
     found = None
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         words = line.split()
@@ -111,7 +111,10 @@ def connection(directory: Path) -> int | None:
 
 
 def abort(number: int) -> bool:
-    """End a connection for all who wait in it; False if fusectl is not mounted here."""
+    """End a connection: who waits in it gets ENOTCONN or ECONNABORTED.
+
+    False if this machine does not show it (fusectl is not mounted).
+    """
     try:
         (_CONNECTIONS / str(number) / "abort").write_text("1")
     except OSError:

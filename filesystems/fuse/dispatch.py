@@ -16,7 +16,10 @@ from filesystems.fuse.kernel import Opcode
 
 
 class Dispatch:
-    """The answers of all ``parts`` together; ``serve`` raises ENOSYS for what none answers."""
+    """The answers of all ``parts`` together.
+
+    ``serve`` raises OSError for what the caller is to see: ENOSYS for what no part answers.
+    """
 
     def __init__(self, *parts: object) -> None:
         self._serves: dict[int, Callable[[FuseRequest], Awaitable[Answer]]] = {}

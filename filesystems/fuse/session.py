@@ -1,4 +1,4 @@
-"""What kernel and file system say of themselves: greeting, what is forgotten, the end."""
+"""What kernel and file system tell each other: the greeting, what is forgotten, the end."""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations

@@ -37,7 +37,10 @@ class Recovering(Protocol):
     """What opens and locks again all that it had when the client is introduced anew."""
 
     async def recover(self, *, reclaim: bool) -> None:
-        """``reclaim``: a restarted server may give it back. NfsError if it forgets us once more."""
+        """``reclaim``: the server was restarted and may give back what we had.
+
+        Raises NfsError if it forgot us once more.
+        """
         ...
 
 
@@ -161,7 +164,7 @@ class NfsClient:
         await self.settled(hard=hard)
 
     async def settled(self, *, hard: bool) -> None:
-        """Wait for a recovery under way: it would take what is opened meanwhile for lost."""
+        """Wait for a recovery under way, which would take what is opened meanwhile for lost."""
         if self._recovery is not None and not self._recovery.done():
             await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
 

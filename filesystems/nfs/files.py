@@ -55,7 +55,7 @@ class OpenOwner:
 
 @dataclass(eq=False)
 class LockHolder:
-    """Who holds locks of a file by the kernel's number: a process (fcntl), an opening (flock)."""
+    """A holder of a file's locks, by the kernel's number: a process (fcntl) or opening (flock)."""
 
     name: bytes = b""
     stateid: bytes | None = None
@@ -66,7 +66,10 @@ class LockHolder:
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def replace(self, new: LockRange, *, held: bool) -> None:
-        """Record that ``new`` is held in its kind, or not, over what overlaps, as POSIX says."""
+        """Record that ``new`` is held in its kind, or not held.
+
+        POSIX splits and replaces what overlaps.
+        """
         kept = []
         for old in self.ranges:
             if old.end < new.start or old.start > new.end:

@@ -29,7 +29,7 @@ _KINDS: Final = {fcntl.F_RDLCK: ops.READ_LOCK, fcntl.F_WRLCK: ops.WRITE_LOCK}
 
 
 class Locking:
-    """Answers requests about locks, and lets go of those of who closes; all raise OSError."""
+    """Answers requests about locks, and drops those of holders that close; all raise OSError."""
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files

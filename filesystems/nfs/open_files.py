@@ -175,7 +175,10 @@ class OpenFiles:
         return None
 
     async def recover(self, *, reclaim: bool) -> None:
-        """Open and lock all again, as the server lets us. NfsError if it forgets us meanwhile."""
+        """Open and lock again all that is open and locked, as far as the server lets us.
+
+        Raises NfsError if it forgets us meanwhile.
+        """
         self._operations.renew()
         for node in self._nodes:
             state = node.state
@@ -249,7 +252,10 @@ class OpenFiles:
             self._tell(f"given up: {error.strerror}") if error.errno == errno.EIO else None
 
     async def _answered(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> T:
-        """The task's result; undone if its caller is interrupted or out of patience before."""
+        """The task's result.
+
+        It is undone if the caller is interrupted or out of patience before it is there.
+        """
         try:
             return await self._client.patiently(task)
         except (asyncio.CancelledError, OSError):

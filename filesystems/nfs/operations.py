@@ -188,7 +188,7 @@ def open_file(
 
 
 def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> NfsOperation:
-    """Has again what was open before the server's restart (CLAIM_PREVIOUS, no delegation)."""
+    """Open again what was open before the server's restart: CLAIM_PREVIOUS, without delegation."""
     return _open(seqid, access, client, owner, xdr.u32(0), xdr.u32(1), xdr.u32(0))
 
 
