@@ -129,33 +129,18 @@ class History:
     def session_end(self, session: int) -> int | None:
         """Index of the row with which a session ended for its client."""
         if session not in self._ends:
-            self._ends[session] = self._end_of(session)
+            rows = self._of["session", session]
+            ends = (r for r in rows if r["f"] == "disconnect" or _is(r, "unsubscribe", "invoke"))
+            self._ends[session] = next((r["index"] for r in ends), None)
         return self._ends[session]
 
     def over(self, session: int) -> int | None:
         """The answer to its unsubscribe, or its disconnect: from there on nothing may come."""
         if session not in self._over:
-            self._over[session] = self._over_from(session)
+            gone = next((r["index"] for r in self._of["session", session] if r["f"] == "disconnect"), None)
+            ends = (at for at in (gone, self.left(session)) if at is not None)
+            self._over[session] = min(ends, default=None)
         return self._over[session]
-
-    def _over_from(self, session: int) -> int | None:
-        rows = self._of["session", session]
-        gone = [r["index"] for r in rows if r["f"] == "disconnect"][:1]
-        asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
-        answered = [r["index"] for r in rows if _is(r, "unsubscribe", "ok")]
-        if asked is not None and answered and answered[-1] > asked:
-            gone.append(answered[-1])
-        return min(gone, default=None)
-
-    def _end_of(self, session: int) -> int | None:
-        return next(
-            (
-                r["index"]
-                for r in self._of["session", session]
-                if r["f"] == "disconnect" or (r["f"] == "unsubscribe" and r["type"] == "invoke")
-            ),
-            None,
-        )
 
     def proven(self, session: int) -> int:
         """Up to which index the broker certainly had this session.

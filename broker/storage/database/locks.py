@@ -187,16 +187,13 @@ class Locks:
         later takes nothing from anybody. What an earlier attempt of this process was given without
         hearing of it is given to it again.
         """
-        [found] = await self.ask(
-            [
-                Statement(
-                    "SELECT holder, epoch, CASE WHEN expires >= clock_ms() THEN 1 ELSE 0 END FROM "
-                    "store_lock WHERE cluster_id = ? AND place = ?",
-                    (self.cluster_id, place),
-                    count=1,
-                )
-            ]
+        look = Statement(
+            "SELECT holder, epoch, CASE WHEN expires >= clock_ms() THEN 1 ELSE 0 END FROM "
+            "store_lock WHERE cluster_id = ? AND place = ?",
+            (self.cluster_id, place),
+            count=1,
         )
+        [found] = await self.ask([look])
         holder, epoch, kept = found.rows[0]
         assert isinstance(epoch, int), "an epoch is a number"
         if kept and holder != self._holder:
@@ -217,14 +214,11 @@ class Locks:
 
     async def held(self, place: str) -> bool:
         """Whether somebody has a place. Raises OSError."""
-        [found] = await self.ask(
-            [
-                Statement(
-                    "SELECT 1 FROM store_lock WHERE cluster_id = ? AND place = ? AND expires >= clock_ms()",
-                    (self.cluster_id, place),
-                )
-            ]
+        look = Statement(
+            "SELECT 1 FROM store_lock WHERE cluster_id = ? AND place = ? AND expires >= clock_ms()",
+            (self.cluster_id, place),
         )
+        [found] = await self.ask([look])
         return bool(found.rows)
 
     async def release(self, holding: Holding) -> None:
@@ -233,15 +227,12 @@ class Locks:
 
     async def mark(self) -> Row:
         """(state, node ID, name of the last live, number of the last life). Raises OSError."""
-        [found] = await self.ask(
-            [
-                Statement(
-                    "SELECT state, node_id, broker, life FROM store_mark WHERE cluster_id = ?",
-                    (self.cluster_id,),
-                    count=1,
-                )
-            ]
+        look = Statement(
+            "SELECT state, node_id, broker, life FROM store_mark WHERE cluster_id = ?",
+            (self.cluster_id,),
+            count=1,
         )
+        [found] = await self.ask([look])
         return found.rows[0]
 
     async def hold(self, holding: Holding, statements: Sequence[Statement] = ()) -> list[Result]:

@@ -262,14 +262,11 @@ class Registry:
 
     async def row(self, broker_id: str) -> BrokerRow | None:
         """One broker's row."""
-        [result] = await self._transact(
-            [
-                Statement(
-                    f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
-                    (self.cluster_id, broker_id),
-                )
-            ]
+        look = Statement(
+            f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
+            (self.cluster_id, broker_id),
         )
+        [result] = await self._transact([look])
         return _broker_row(result.rows[0]) if result.rows else None
 
     # ---- takeover
@@ -370,15 +367,12 @@ class Registry:
 
         If it is just being taken over. Raises DatabaseError.
         """
-        await self._transact(
-            [
-                Statement(
-                    "UPDATE store_broker SET entry = ? WHERE cluster_id = ? AND broker_id = ? AND state "
-                    "= ? AND epoch = ?",
-                    (s.YIELDED, self.cluster_id, self.broker_id, s.TAKEOVER_STARTED, epoch + 1),
-                )
-            ]
+        aside = Statement(
+            "UPDATE store_broker SET entry = ?"
+            " WHERE cluster_id = ? AND broker_id = ? AND state = ? AND epoch = ?",
+            (s.YIELDED, self.cluster_id, self.broker_id, s.TAKEOVER_STARTED, epoch + 1),
         )
+        await self._transact([aside])
 
     async def owned_sessions(self, registered: Registered) -> tuple[int, ...]:
         """The sessions that are ours now, oldest first. Raises ReplacedError, DatabaseError."""
