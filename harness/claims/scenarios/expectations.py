@@ -127,9 +127,8 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.window is None:
             return True
-        begin, end = (seen.moments.get(moment) for moment in self.window)
-        end = seen.effects.get(self.window[1], end)
-        return begin is not None and begin <= time_ns and (end is None or time_ns <= end)
+        begin, end = seen.between(self.window)
+        return begin <= time_ns <= seen.effects.get(self.window[1], end)
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):

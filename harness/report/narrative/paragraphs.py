@@ -90,16 +90,10 @@ def _beside(of: Clauses) -> list[str]:
 def _lost(of: Clauses) -> list[str]:
     browse = next(iter(of.shown("phase", value="browse")), None)
     looked = "" if browse is None else f" (looked into from {of.at(browse)} on)"
-    m = of.names.message(of.message)
-    drained = f"when the queues had been drained no store of any broker held it{looked}."
-    got = of.one("deliver", "ok", of.message)
-    if got is None:
-        return [*_gone(of), f"No consumer ever got {m}, and {drained}"]
-    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that, and {drained}"]
+    return _missing(of, f", and when the queues had been drained no store of any broker held it{looked}.")
 
 
 def _stuck(of: Clauses) -> list[str]:
-    m = of.names.message(of.message)
     kept = of.one("browse", "ok", of.message)
     held = (
         "a store still held it"
@@ -107,10 +101,16 @@ def _stuck(of: Clauses) -> list[str]:
         else f"{kept.get('broker', 'a broker')} still held it in its {kept.get('value', 'main')} store "
         f"at {of.at(kept)}"
     )
+    return _missing(of, f"; {held}.")
+
+
+def _missing(of: Clauses, looked: str) -> list[str]:
+    """A message that nobody settled; ``looked`` is what was found where it should have been."""
+    m = of.names.message(of.message)
     got = of.one("deliver", "ok", of.message)
     if got is None:
-        return [*_gone(of), f"No consumer ever got {m}; {held}."]
-    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that; {held}."]
+        return [*_gone(of), f"No consumer ever got {m}{looked}"]
+    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that{looked}"]
 
 
 def _let_go(of: Clauses, got: Row) -> list[str]:
