@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.explore.shrink import delta
-from harness.explore.shrink.case import COUNTS, Attempts, Case
+from harness.explore.shrink.case import COUNTS, Attempts, ShrinkCase
 from harness.explore.shrink.simpler import OFF_DEFAULT, Place, form
 from harness.interface import Schedule, TestSpec
 
@@ -34,7 +34,7 @@ def cheap_first(attempts: Attempts[T]) -> None:
     _reduce(attempts, CHEAP_FIRST)
 
 
-def _reduce(attempts: Attempts[T], passes: Sequence[Callable[[Case], Iterator[Case]]]) -> None:
+def _reduce(attempts: Attempts[T], passes: Sequence[Callable[[ShrinkCase], Iterator[ShrinkCase]]]) -> None:
     before = None
     while attempts.best != before and not attempts.budget.over:
         before = attempts.best
@@ -43,26 +43,26 @@ def _reduce(attempts: Attempts[T], passes: Sequence[Callable[[Case], Iterator[Ca
                 pass
 
 
-def fewer_faults(case: Case) -> Iterator[Case]:
+def fewer_faults(case: ShrinkCase) -> Iterator[ShrinkCase]:
     """None at all; then without ever smaller parts of them."""
     for kept in delta.without_parts(case.schedule.faults):
-        yield Case(case.spec, Schedule(faults=kept))
+        yield ShrinkCase(case.spec, Schedule(faults=kept))
 
 
-def fewer_properties(case: Case) -> Iterator[Case]:
+def fewer_properties(case: ShrinkCase) -> Iterator[ShrinkCase]:
     """None of them set; then without ever smaller parts."""
     properties = form(case).properties
     for kept in delta.without_parts(properties):
         nodes: dict[str, dict[str, Any]] = {}
         for node, name, value in kept:
             nodes.setdefault(node, {})[name] = value
-        yield Case(msgspec.structs.replace(case.spec, properties=nodes), case.schedule)
+        yield ShrinkCase(msgspec.structs.replace(case.spec, properties=nodes), case.schedule)
 
 
-def simpler_fields(*names: str) -> Callable[[Case], Iterator[Case]]:
+def simpler_fields(*names: str) -> Callable[[ShrinkCase], Iterator[ShrinkCase]]:
     """Those fields of the spec, one after the other."""
 
-    def steps(case: Case) -> Iterator[Case]:
+    def steps(case: ShrinkCase) -> Iterator[ShrinkCase]:
         places = form(case)
         first = len(places.sizes) - len(places.fields)
         for name in names:
@@ -73,7 +73,7 @@ def simpler_fields(*names: str) -> Callable[[Case], Iterator[Case]]:
     return steps
 
 
-def simpler_faults(case: Case) -> Iterator[Case]:
+def simpler_faults(case: ShrinkCase) -> Iterator[ShrinkCase]:
     """Each fault for itself.
 
     A simpler kind or shape, no options, another target, shorter, at an early moment.
@@ -85,7 +85,7 @@ def simpler_faults(case: Case) -> Iterator[Case]:
         number += len(described)
 
 
-def _lower(case: Case, number: int, place: Place) -> Iterator[Case]:
+def _lower(case: ShrinkCase, number: int, place: Place) -> Iterator[ShrinkCase]:
     places = form(case)
     present = places.present
     for choice in range(len(place.candidates) - 1):

@@ -21,7 +21,7 @@ import msgspec
 from bench import shrinking_greedy
 from harness.explore import swarm
 from harness.explore.shrink import delta, shrink
-from harness.explore.shrink.case import Attempts, Budget, Case
+from harness.explore.shrink.case import Attempts, Budget, ShrinkCase
 from harness.explore.shrink.simpler import OFF_DEFAULT, form
 from harness.interface import Schedule, TestSpec, UsageError
 from harness.run import reproduction
@@ -35,13 +35,13 @@ SECONDS = 1e9
 class Bench:
     """One failing run: what its simpler cases gave, and what asking cost."""
 
-    def __init__(self, start: Case, anomaly: str) -> None:
+    def __init__(self, start: ShrinkCase, anomaly: str) -> None:
         self._anomaly = anomaly
         self._bounded = swarm.promised(start.spec, start.schedule)
         self._known: dict[bytes, tuple[bool | None, float]] = {}
         self.cpu_s = 0.0
 
-    def find(self, case: Case) -> bool | None:
+    def find(self, case: ShrinkCase) -> bool | None:
         """True if the case fails in the same way; the cost is added up."""
         key = msgspec.json.encode((case.spec, case.schedule))
         if key not in self._known:
@@ -55,11 +55,11 @@ class Bench:
         self.cpu_s += cost_s
         return fails
 
-    def allowed(self, case: Case) -> bool:
+    def allowed(self, case: ShrinkCase) -> bool:
         """Within the bounds that the failing run kept."""
         return not self._bounded or swarm.promised(case.spec, case.schedule)
 
-    def attempts(self, start: Case, runs: int) -> Attempts[bool]:
+    def attempts(self, start: ShrinkCase, runs: int) -> Attempts[bool]:
         """Nothing tried yet."""
         return Attempts(start, True, self.find, allowed=self.allowed, budget=Budget(runs, SECONDS))
 
@@ -82,7 +82,7 @@ WAYS: Mapping[str, Callable[[Attempts[bool]], None]] = {
 """How a failing run is made smaller, by name; the product's own way first."""
 
 
-def sizes(case: Case) -> dict[str, float]:
+def sizes(case: ShrinkCase) -> dict[str, float]:
     """What is left, the most important first."""
     spec, faults = case.spec, case.schedule.faults
     described = sum(
@@ -113,7 +113,7 @@ def compare(
     names = [name for name in reproduction.ordered(run.grave) if not among or name in among]
     if not names:
         return {"anomaly": None}
-    start = Case(run.spec, run.schedule)
+    start = ShrinkCase(run.spec, run.schedule)
     bench = Bench(start, names[0])
     answers: dict[str, Any] = {}
     for name in ways:

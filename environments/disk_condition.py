@@ -15,7 +15,7 @@ import msgspec
 from environments.fault_options import nothing_left, number
 from environments.part import Fault, Part
 from filesystems.disk.condition import together
-from harness.interface import Damage, DiskCondition, UsageError
+from harness.interface import DiskCondition, DiskDamage, UsageError
 
 DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 """Disk faults by the names of ``harness.interface.Environment``, each of which lasts."""
@@ -47,16 +47,16 @@ def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
     return DiskCondition(delay_ms=delay_ms, jitter_ms=jitter_ms)
 
 
-def damage_of(given: Mapping[str, Any]) -> Damage:
+def damage_of(given: Mapping[str, Any]) -> DiskDamage:
     """What "disk-corrupt" does. Raises UsageError."""
     try:
-        return msgspec.convert(dict(given), Damage)
+        return msgspec.convert(dict(given), DiskDamage)
     except msgspec.ValidationError as error:
         raise UsageError(f"disk-corrupt: {str(error).replace('`', '')}") from None
 
 
 class DiskPart(Part):
-    """The disks of nodes. A fault wants a DiskCondition, "disk-corrupt" a Damage."""
+    """The disks of nodes. A fault wants a DiskCondition, "disk-corrupt" a DiskDamage."""
 
     name = "disk"
     primitives = (*DISK_LEASES, *DISK_MOMENTS)

@@ -70,7 +70,7 @@ class Partition(LinkKind):
     wants_quorum = TOO_FEW_TO_TELL
 
 
-class Slow(LinkKind):
+class SlowLink(LinkKind):
     """A network that loses nothing and keeps everybody waiting (RP16)."""
 
     name = "slow"
@@ -111,7 +111,7 @@ class Slow(LinkKind):
             raise UsageError("slows nothing: give delay_ms, jitter_ms or rate_bytes_s above 0")
 
 
-class Stall(LinkKind):
+class StallLink(LinkKind):
     """Connections that stay open while nothing passes: what a client of a hung peer sees."""
 
     name = "stall"

@@ -11,7 +11,7 @@ from nemesis.clock import ClockRate, ClockSkew, ClockStep, ClockStrobe
 from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
 from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
 from nemesis.kind import Kind
-from nemesis.link import Partition, Slow, Stall
+from nemesis.link import Partition, SlowLink, StallLink
 from nemesis.near import near
 from nemesis.nfs import NfsDisconnect, NfsRestart, NfsStall
 from nemesis.node import Destroy, Kill, LateStart, Pause, Reconfigure, Stop
@@ -24,8 +24,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kill(),
         Pause(),
         Stop(),
-        Slow(),
-        Stall(),
+        SlowLink(),
+        StallLink(),
         Destroy(),
         LateStart(),
         Reconfigure(),

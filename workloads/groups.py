@@ -16,7 +16,7 @@ from workloads.load import Load, Pair
 from workloads.producer import ProducerStream
 
 
-class Groups(Load):
+class GroupsLoad(Load):
     """Every producer of a pair sends to every group at home there.
 
     A group has as many producers as its pair.

@@ -10,7 +10,7 @@ from workloads.load import Load, Pair
 from workloads.producer import ProducerStream
 
 
-class Queue(Load):
+class QueueLoad(Load):
     """Every producer sends to every queue, through its own pair.
 
     Brokers may forward what is sent.

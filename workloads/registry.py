@@ -7,11 +7,11 @@ from typing import Final
 
 from harness.interface import Workload
 from harness.interface.errors import choose
-from workloads.groups import Groups
+from workloads.groups import GroupsLoad
 from workloads.load import Load
-from workloads.queue import Queue
+from workloads.queue import QueueLoad
 
-WORKLOADS: Final[Mapping[str, type[Load]]] = {kind.name: kind for kind in (Groups, Queue)}
+WORKLOADS: Final[Mapping[str, type[Load]]] = {kind.name: kind for kind in (GroupsLoad, QueueLoad)}
 
 
 def create(name: str, *, pipeline: int | None = None) -> Workload:

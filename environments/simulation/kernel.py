@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from environments.simulation.filestore import FileRequest, FileServer, StoredFile
 from filesystems.disk.damage import DamagedSpot
 from filesystems.nfs.options import MountOptions
-from harness.interface import Damage, DiskCondition
+from harness.interface import DiskCondition, DiskDamage
 
 if TYPE_CHECKING:
     from environments.simulation.mount import MountedFile
@@ -115,7 +115,7 @@ class Kernel:
     def condition(self, condition: DiskCondition) -> None:
         self._condition = condition
 
-    def corrupt(self, chance: random.Random, damage: Damage) -> str | None:
+    def corrupt(self, chance: random.Random, damage: DiskDamage) -> str | None:
         """Damage one file: the server's disk rots."""
         files = [
             (path, file)

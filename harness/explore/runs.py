@@ -17,7 +17,7 @@ from harness.run.simulate import Simulated, simulate
 WORDS: Final[Mapping[bool | None, str]] = {True: "valid", False: "invalid", None: "unknown"}
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class ExploredRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """How a run went, apart from its history.
 
     ``valid`` and ``grave`` (causes first) are None and empty where it is judged later; ``bug`` is
@@ -59,7 +59,7 @@ def status(ended: Mapping[str, int], broken: int = 0) -> int:
     return judging.VALID if ended.get("valid") else judging.UNKNOWN
 
 
-def made(plan: SearchPlan | SweepPlan, number: int, *, judge: bool) -> tuple[Record, Simulated | None]:
+def made(plan: SearchPlan | SweepPlan, number: int, *, judge: bool) -> tuple[ExploredRun, Simulated | None]:
     """Draw and simulate one run; what is kept of it, and all of it while it is there.
 
     An error of ours is an answer too: it concerns that run alone, and is told with its seed.
@@ -72,8 +72,8 @@ def made(plan: SearchPlan | SweepPlan, number: int, *, judge: bool) -> tuple[Rec
     except OSError as error:
         raise InfrastructureError(f"run {number} could not be simulated: {error}") from error
     except Exception:  # noqa: BLE001 - told with its number, and unknown for itself
-        return Record(number=number, spec=spec, schedule=schedule, bug=traceback.format_exc()), None
-    record = Record(
+        return ExploredRun(number=number, spec=spec, schedule=schedule, bug=traceback.format_exc()), None
+    record = ExploredRun(
         number=number,
         spec=run.spec,
         schedule=run.schedule,
@@ -88,6 +88,6 @@ def made(plan: SearchPlan | SweepPlan, number: int, *, judge: bool) -> tuple[Rec
     return record, run
 
 
-def judged(plan: SearchPlan | SweepPlan, number: int) -> Record:
+def judged(plan: SearchPlan | SweepPlan, number: int) -> ExploredRun:
     """Draw and simulate one run, and judge it."""
     return made(plan, number, judge=True)[0]

@@ -23,11 +23,11 @@ from typing import Any, Final, TypeVar
 
 from checkers.cause import in_a_line
 from environments import scratch
-from harness.explore.runs import Record
+from harness.explore.runs import ExploredRun
 from harness.interface import InfrastructureError
 
 Result = TypeVar("Result")
-Work = Callable[[int], Record]
+Work = Callable[[int], ExploredRun]
 """Makes the run of a number; picklable."""
 
 _FORKLESS: Final = "spawn"  # a fork would take half-built state of whoever begins along
@@ -39,13 +39,13 @@ _JOBS_AHEAD: Final = 3
 class Workers:
     """Whoever makes runs: how many at once, and how many such lots are begun at a time."""
 
-    submit: Callable[[Sequence[int]], Future[Sequence[Record]]]
+    submit: Callable[[Sequence[int]], Future[Sequence[ExploredRun]]]
     lot: int = 1
     ahead: int = 1
 
-    def each(self, numbers: Iterator[int], last: Callable[[Record], bool]) -> Iterator[Record]:
+    def each(self, numbers: Iterator[int], last: Callable[[ExploredRun], bool]) -> Iterator[ExploredRun]:
         """The runs as they end, until there are no more numbers, or after a last one."""
-        under_way: set[Future[Sequence[Record]]] = set()
+        under_way: set[Future[Sequence[ExploredRun]]] = set()
         over = False
         while True:
             while not over and len(under_way) < self.ahead and (some := list(islice(numbers, self.lot))):
@@ -71,13 +71,13 @@ def workers(work: Work, jobs: int, spark_master: str | None) -> Iterator[Workers
         yield some
 
 
-def _here(work: Work, numbers: Sequence[int]) -> Future[Sequence[Record]]:
-    future: Future[Sequence[Record]] = Future()
+def _here(work: Work, numbers: Sequence[int]) -> Future[Sequence[ExploredRun]]:
+    future: Future[Sequence[ExploredRun]] = Future()
     future.set_result(_all(work, numbers))
     return future
 
 
-def _all(work: Work, numbers: Sequence[int]) -> Sequence[Record]:
+def _all(work: Work, numbers: Sequence[int]) -> Sequence[ExploredRun]:
     return [work(number) for number in numbers]
 
 
@@ -136,11 +136,11 @@ class _Task:
     number: int
 
 
-def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[Record]:
+def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[ExploredRun]:
     """Raises InfrastructureError, of a run or of the cluster."""
     from checkers.spark_source import on_tasks  # noqa: PLC0415 - Spark, which most do without
 
-    def task(one: _Task) -> Record | str:
+    def task(one: _Task) -> ExploredRun | str:
         try:
             return work(one.number)
         except InfrastructureError as error:
@@ -151,7 +151,7 @@ def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[Record]:
     for record in made.values():
         if isinstance(record, str):
             raise InfrastructureError(record)
-    return [record for record in made.values() if isinstance(record, Record)]
+    return [record for record in made.values() if isinstance(record, ExploredRun)]
 
 
 def beside(work: Callable[[], Result]) -> Future[Result]:

@@ -12,7 +12,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 from harness.interface.dialect import Dialect, Feed
 from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
 from harness.interface.errors import InfrastructureError, UsageError
-from harness.interface.in_process import Damage, Disk, DiskCondition, InProcess, InProcessResources
+from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources
 from harness.interface.nemesis import Events, NemesisContext
 from harness.interface.network import Address, Link
 from harness.interface.plan import DATABASE, OWN, DatabasePlan, NodePlan, StorePlan, TestSpec

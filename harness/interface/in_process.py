@@ -34,7 +34,7 @@ class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
     failing: tuple[str, ...] = ()
 
 
-class Damage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DiskDamage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a disk rots: a bit of a file is turned over, or the file is ``cut`` somewhere.
 
     ``files`` are those that may be hit, a pattern as shells have it ("*.lock").
@@ -71,7 +71,7 @@ class Disk(Protocol):
         """From now on it behaves so."""
         ...
 
-    def corrupt(self, chance: random.Random, damage: Damage) -> str | None:
+    def corrupt(self, chance: random.Random, damage: DiskDamage) -> str | None:
         """Do damage to what was synced.
 
         "journal/0001 byte 77 bit 3", "server.lock cut to 5 bytes", or None if there is nothing to

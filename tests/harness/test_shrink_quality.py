@@ -13,7 +13,7 @@ import pytest
 from harness.claims.scenarios import named
 from harness.explore import swarm
 from harness.explore.shrink import delta, shrink
-from harness.explore.shrink.case import Attempts, Budget, Case
+from harness.explore.shrink.case import Attempts, Budget, ShrinkCase
 from harness.interface import Fault, Schedule, TestSpec, UsageError
 from harness.run.simulate import simulate
 
@@ -109,7 +109,7 @@ def minimal(case, anomaly, *, bounded):
 def without_one_fault(case):
     faults = case.schedule.faults
     for place in range(len(faults)):
-        yield Case(case.spec, Schedule(faults=faults[:place] + faults[place + 1 :]))
+        yield ShrinkCase(case.spec, Schedule(faults=faults[:place] + faults[place + 1 :]))
 
 
 def without_one_property(case):
@@ -117,7 +117,7 @@ def without_one_property(case):
         for name in values:
             rest = {other: value for other, value in values.items() if other != name}
             properties = {**case.spec.properties, node: rest}
-            yield Case(msgspec.structs.replace(case.spec, properties=properties), case.schedule)
+            yield ShrinkCase(msgspec.structs.replace(case.spec, properties=properties), case.schedule)
 
 
 CUT = Fault(kind="partition", start_s=4.391, duration_s=5.617, shape="halves", options={"pair": "a"})
@@ -196,7 +196,7 @@ def fewest(needed, schedule, **options):
         ran.append(case)
         return "proof" if set(needed) <= starts_of(case) else None
 
-    attempts = Attempts(Case(SPEC, schedule), "given", find, **{"seeds": 1, **options})
+    attempts = Attempts(ShrinkCase(SPEC, schedule), "given", find, **{"seeds": 1, **options})
     delta.fewer_faults(attempts)
     return attempts.ended(), ran
 
@@ -226,7 +226,7 @@ def test_the_budget_ends_lowering_too_and_what_was_reached_is_a_case_that_fails(
     def fails(case):
         return "proof" if case.spec.groups >= 3 else None
 
-    result = smallest(Case(SPEC, plan(1.0)), fails, budget=Budget(runs=8))
+    result = smallest(ShrinkCase(SPEC, plan(1.0)), fails, budget=Budget(runs=8))
     assert result.runs == 8
     assert not result.complete
     assert fails(result.case)
@@ -236,7 +236,7 @@ def test_what_cannot_be_made_smaller_stays_as_it_was():
     schedule = plan(1.0, 2.0)
     result, _ = fewest((1.0, 2.0), schedule)
     assert (result.case.schedule, result.evidence, result.complete) == (schedule, "given", True)
-    start = Case(SPEC, schedule)
+    start = ShrinkCase(SPEC, schedule)
     assert smallest(start, lambda _: None).case == start
 
 
@@ -244,7 +244,7 @@ def test_a_case_that_does_not_exist_is_no_smaller_one():
     def find(case):
         raise UsageError("no such cluster")
 
-    start = Case(SPEC, plan(1.0))
+    start = ShrinkCase(SPEC, plan(1.0))
     assert smallest(start, find).case == start
 
 
@@ -252,10 +252,10 @@ def test_other_seeds_are_tried_where_much_is_taken_away():
     def find(case):
         return "proof" if case.schedule.faults == () and case.spec.seed == 1 else None
 
-    start = Case(msgspec.structs.replace(SPEC, seed=99), plan(1.0))
+    start = ShrinkCase(msgspec.structs.replace(SPEC, seed=99), plan(1.0))
     attempts = Attempts(start, "given", find)
     delta.fewer_faults(attempts)
-    assert attempts.best == Case(msgspec.structs.replace(SPEC, seed=1), Schedule())
+    assert attempts.best == ShrinkCase(msgspec.structs.replace(SPEC, seed=1), Schedule())
 
 
 def test_shrinking_does_not_leave_the_bounds_that_the_run_kept():
@@ -274,8 +274,8 @@ def test_shrinking_does_not_leave_the_bounds_that_the_run_kept():
     def find(case):
         return "proof" if case.schedule.faults else None
 
-    assert smallest(Case(three, cut), find, allowed=allowed).case.spec.pairs == 3
-    assert smallest(Case(three, cut), find).case.spec.pairs == 1
+    assert smallest(ShrinkCase(three, cut), find, allowed=allowed).case.spec.pairs == 3
+    assert smallest(ShrinkCase(three, cut), find).case.spec.pairs == 1
 
 
 def test_numbers_that_must_stay_up_stay_exactly_so_and_all_others_go():
@@ -308,7 +308,7 @@ def test_numbers_that_must_stay_up_stay_exactly_so_and_all_others_go():
         )
         return "proof" if needed else None
 
-    small = smallest(Case(spec, Schedule(faults=(*plan(0.5, 1.5).faults, fault))), find)
+    small = smallest(ShrinkCase(spec, Schedule(faults=(*plan(0.5, 1.5).faults, fault))), find)
     (left,) = small.case.schedule.faults
     assert left == Fault(
         kind="slow", start_s=1.0, duration_s=2.0, shape="halves", options={"delay_ms": 500.0}
@@ -337,7 +337,7 @@ def test_a_dozen_times_the_same_question_gives_the_same_answer():
             ran.append(msgspec.json.encode((case.spec, case.schedule)))
             return "proof" if case.spec.groups * case.spec.producers >= 7 else None
 
-        return smallest(Case(SPEC, plan(1.0, 2.0)), find), ran
+        return smallest(ShrinkCase(SPEC, plan(1.0, 2.0)), find), ran
 
     first, tried = once()
     again, retried = once()
@@ -353,7 +353,7 @@ def test_every_step_is_simpler_so_that_shrinking_ends():
         for kept in (False, True):
             count = min(len(schedule.faults), 8) if kept else 0
             result = smallest(
-                Case(spec, schedule),
+                ShrinkCase(spec, schedule),
                 lambda case, count=count: "proof" if len(case.schedule.faults) >= count else None,
             )
             assert result.complete
@@ -375,7 +375,7 @@ def test_what_a_run_raises_reaches_who_asked_and_nothing_is_written(raised, tmp_
         return "proof" if case.spec.groups >= 3 else None
 
     with pytest.raises(raised):
-        smallest(Case(SPEC, plan(1.0, 2.0)), find)
+        smallest(ShrinkCase(SPEC, plan(1.0, 2.0)), find)
     assert len(tried) == 5
     assert not [*tmp_path.iterdir()]
 
@@ -392,7 +392,7 @@ def test_where_two_faults_are_left_the_other_order_may_do_with_one():
         return "proof" if left >= {1.0, 2.0} or (long and 2.0 in left) else None
 
     spec = msgspec.structs.replace(SPEC, time_limit_s=10.0)
-    result = smallest(Case(spec, plan(1.0, 2.0, 3.0)), find)
+    result = smallest(ShrinkCase(spec, plan(1.0, 2.0, 3.0)), find)
     assert starts_of(result.case) == {2.0}
     assert result.case.spec.time_limit_s == 10.0
     assert result.complete

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from harness.explore import swarm
 from harness.explore.shrink import case, simpler
-from harness.explore.shrink.case import COUNTS, Case
+from harness.explore.shrink.case import COUNTS, ShrinkCase
 from harness.interface import Fault, Schedule, TestSpec
 
 UNBOUNDED = swarm.swarm(TestSpec(**{"name": "simpler", **swarm.DEFAULTS}), bounded=False)
 
 
 def one(fault, **fields):
-    return Case(TestSpec(name="one", **fields), Schedule(faults=(fault,)))
+    return ShrinkCase(TestSpec(name="one", **fields), Schedule(faults=(fault,)))
 
 
 @st.composite
 def forms(draw):
     """What searches without bounds draw."""
-    return simpler.form(Case(*swarm.draw(UNBOUNDED, f"simpler/{draw(st.integers(0, 200))}")))
+    return simpler.form(ShrinkCase(*swarm.draw(UNBOUNDED, f"simpler/{draw(st.integers(0, 200))}")))
 
 
 @st.composite
@@ -139,9 +139,9 @@ def test_a_step_is_large_that_takes_away_faults_pairs_time_or_all_but_few_client
     best = one(Fault(kind="kill", start_s=1.0), pairs=3, groups=9, time_limit_s=8.0)
 
     def changed(**fields):
-        return Case(msgspec.structs.replace(best.spec, **fields), best.schedule)
+        return ShrinkCase(msgspec.structs.replace(best.spec, **fields), best.schedule)
 
-    assert case.large(Case(best.spec, Schedule()), best)
+    assert case.large(ShrinkCase(best.spec, Schedule()), best)
     assert case.large(changed(pairs=2), best)
     assert case.large(changed(time_limit_s=5.0), best)
     assert case.large(changed(groups=2), best)

@@ -57,7 +57,7 @@ def run_row(number, **fields):
         "complete": True,
         **fields,
     }
-    return sweep_table.Run(**values)
+    return sweep_table.SweptRun(**values)
 
 
 def test_an_anomaly_is_counted_only_where_it_could_have_been_seen():

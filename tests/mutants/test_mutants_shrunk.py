@@ -14,7 +14,7 @@ import pytest
 
 from harness.explore import swarm
 from harness.explore.shrink import shrink
-from harness.explore.shrink.case import Attempts, Budget, Case
+from harness.explore.shrink.case import Attempts, Budget, ShrinkCase
 from harness.interface import Schedule, TestSpec
 from mutants.registry import MUTANTS
 from mutants.workshop import Workshop
@@ -36,7 +36,9 @@ def drawn(workshop, mutant):
             arena=mutant.name, seed=0, anomalies=sorted(mutant.anomalies), first=0, budget=TRIES
         )
     (anomaly, *_) = sorted(mutant.anomalies & answer["anomalies"].keys())
-    case = Case(msgspec.convert(answer["spec"], TestSpec), msgspec.convert(answer["schedule"], Schedule))
+    case = ShrinkCase(
+        msgspec.convert(answer["spec"], TestSpec), msgspec.convert(answer["schedule"], Schedule)
+    )
     return case, anomaly
 
 
@@ -68,5 +70,5 @@ def test_the_find_of_a_known_bug_shrinks_to_the_fault_that_it_takes(name):
         assert small.spec.groups <= 3
         assert small.spec.time_limit_s <= 6.0
         for place in range(len(left)):
-            fewer = Case(small.spec, Schedule(faults=left[:place] + left[place + 1 :]))
+            fewer = ShrinkCase(small.spec, Schedule(faults=left[:place] + left[place + 1 :]))
             assert not allowed(fewer) or find(fewer) is None, "a fault was left that can go alone"

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from harness.explore.plans import SearchPlan, run_seed
-from harness.explore.runs import Record
-from harness.explore.shrink.case import Case, describe
+from harness.explore.runs import ExploredRun
+from harness.explore.shrink.case import ShrinkCase, describe
 from harness.history import coverage
 from harness.history import store as stores
 from harness.interface import Event, Schedule, TestSpec
@@ -28,7 +28,7 @@ from harness.systems import registry as systems
 FILE: Final = "campaign.json"
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class KeptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A run that was not valid, as ``campaign.json`` lists it.
 
     It is drawn again from the search's seed and its number.
@@ -58,23 +58,23 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     ended: dict[str, int]
     real_s: float
     virtual_s: float
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptRun, ...]
     coverage: dict[str, int]
     never: dict[str, str]
     stopped: str
     reproduction: str | None = None
 
 
-class Tally:
+class SearchTally:
     """Counts runs as they end, and keeps those that were not valid."""
 
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
         self.coverage: Counter[str] = Counter()
-        self.kept: list[Record] = []
+        self.kept: list[ExploredRun] = []
         self.virtual_s = 0.0
 
-    def add(self, one: Record) -> None:
+    def add(self, one: ExploredRun) -> None:
         """Count one more."""
         self.ended[one.word] += 1
         self.coverage.update(one.coverage)
@@ -87,12 +87,14 @@ class Tally:
         """How many have ended."""
         return self.ended.total()
 
-    def first(self, word: str) -> Record | None:
+    def first(self, word: str) -> ExploredRun | None:
         """The one with the lowest number that ended so."""
         return min((one for one in self.kept if one.word == word), key=lambda one: one.number, default=None)
 
 
-def campaign(tally: Tally, plan: SearchPlan, *, real_s: float, stopped: str, kept: Path | None) -> Campaign:
+def campaign(
+    tally: SearchTally, plan: SearchPlan, *, real_s: float, stopped: str, kept: Path | None
+) -> Campaign:
     """What is kept of a search that has ended."""
     swarm, seed = plan.swarm(), plan.seed
     events = systems.of(swarm.base).events
@@ -109,7 +111,7 @@ def campaign(tally: Tally, plan: SearchPlan, *, real_s: float, stopped: str, kep
         real_s=round(real_s, 3),
         virtual_s=round(tally.virtual_s, 3),
         kept=tuple(
-            Kept(
+            KeptRun(
                 number=one.number,
                 seed=run_seed(seed, one.number),
                 ended=one.word,
@@ -132,20 +134,20 @@ def _meaning(name: str, events: Mapping[str, Event]) -> str:
     return coverage.meanings(events).get(name, f"a {kind} took effect")
 
 
-def how(one: Record) -> str:
+def how(one: ExploredRun) -> str:
     """How a run that was not valid ended, in words."""
     if one.bug:
         return f"failed\n{one.bug.rstrip()}"
     return f"INVALID: {', '.join(one.grave)}" if one.grave else f"unknown: {one.trouble}"
 
 
-def counts(tally: Tally, real_s: float) -> str:
+def counts(tally: SearchTally, real_s: float) -> str:
     """How many ended how, in one line."""
     words = ", ".join(f"{count} {word}" for word, count in sorted(tally.ended.items()))
     return f"{tally.runs} runs in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
 
 
-def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
+def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
     """The last words of a campaign.
 
     What was found, what it was made to, what happened, what never did, and what to type next.
@@ -154,7 +156,7 @@ def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | No
     if found is not None:
         yield f"FOUND  {', '.join(found.grave)}: run {found.number} of seed {ended.seed}"
         if smallest is not None:
-            yield f"Shrunk   {describe(Case(smallest.spec, smallest.schedule))}"
+            yield f"Shrunk   {describe(ShrinkCase(smallest.spec, smallest.schedule))}"
             yield f"Now      {', '.join(reproduction.ordered(smallest.grave))}"
             for fault in smallest.schedule.faults:
                 yield f"Fault    {msgspec.json.encode(fault).decode()}"

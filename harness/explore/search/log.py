@@ -15,7 +15,7 @@ from typing import Final, Self
 import msgspec
 
 from harness.explore.plans import SearchPlan, drawn
-from harness.explore.runs import Record
+from harness.explore.runs import ExploredRun
 from harness.interface import InfrastructureError, UsageError
 
 FILE: Final = "runs.jsonl"
@@ -40,7 +40,7 @@ class Log:
             raise UsageError(f"{store}: this search is still going on; wait for its end or stop it") from None
         self._plan = plan
 
-    def read(self) -> Iterator[Record]:
+    def read(self) -> Iterator[ExploredRun]:
         """What is there; what a killed process left of a line is cut off.
 
         Raises UsageError, naming the line, for what is no run of this search.
@@ -54,10 +54,10 @@ class Log:
             yield self._record(line, number)
         self._file.truncate(whole)
 
-    def _record(self, line: bytes, number: int) -> Record:
+    def _record(self, line: bytes, number: int) -> ExploredRun:
         mend = "remove that line, and the run is drawn again with --resume"
         try:
-            record = msgspec.json.decode(line, type=Record)
+            record = msgspec.json.decode(line, type=ExploredRun)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"{self.path}: line {number} is not a run of a search ({error}): {mend}"
@@ -66,7 +66,7 @@ class Log:
             raise UsageError(f"{self.path} is of another search than {self._plan.file()} beside it")
         return record
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ExploredRun) -> None:
         """One more has ended; raises InfrastructureError."""
         try:
             self._file.write(msgspec.json.encode(record) + b"\n")

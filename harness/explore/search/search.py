@@ -20,12 +20,12 @@ import msgspec
 
 from harness.explore import workers
 from harness.explore.plans import ExploreRequest, SearchPlan, run_seed
-from harness.explore.runs import Record, judged, status
+from harness.explore.runs import ExploredRun, judged, status
 from harness.explore.search.campaign import FILE as CAMPAIGN
-from harness.explore.search.campaign import Tally, campaign, closing, counts, how
+from harness.explore.search.campaign import SearchTally, campaign, closing, counts, how
 from harness.explore.search.log import Log
 from harness.explore.shrink import shrink as shrinking
-from harness.explore.shrink.case import Budget, Case, describe
+from harness.explore.shrink.case import Budget, ShrinkCase, describe
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import store as stores
@@ -50,7 +50,7 @@ def run(request: ExploreRequest[SearchPlan]) -> int:
 
 def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Talk) -> int:
     plan = request.plan
-    tally, there, spent_s = Tally(), set[int](), 0.0
+    tally, there, spent_s = SearchTally(), set[int](), 0.0
     for record in log.read():
         spent_s = max(spent_s, record.at_s)
         if not record.bug:  # which may be mended
@@ -101,7 +101,7 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
 
 def tried(
     request: ExploreRequest[SearchPlan], there: Collection[int], began: float, *, over: bool = False
-) -> Generator[Record, None, None]:
+) -> Generator[ExploredRun, None, None]:
     """The runs that are not ``there``, as they end.
 
     Until a limit, or until one ends invalid or by a bug (unless told to keep going); ``over`` is
@@ -116,11 +116,11 @@ def tried(
         )
 
 
-def _over(plan: SearchPlan, tally: Tally) -> bool:
+def _over(plan: SearchPlan, tally: SearchTally) -> bool:
     return bool(tally.ended["invalid"]) and not plan.keep_going
 
 
-def _stopped(plan: SearchPlan, tally: Tally) -> str:
+def _stopped(plan: SearchPlan, tally: SearchTally) -> str:
     """What ended a search that nobody interrupted."""
     if tally.ended["failed"]:
         return "a bug of jepsen-run"
@@ -129,7 +129,7 @@ def _stopped(plan: SearchPlan, tally: Tally) -> str:
     return "all runs" if tally.runs == plan.runs else "the time limit"
 
 
-def _again(request: ExploreRequest[SearchPlan], found: Record) -> Simulated:
+def _again(request: ExploreRequest[SearchPlan], found: ExploredRun) -> Simulated:
     """What was found, with all that a record does not have."""
     run = simulate(found.spec, found.schedule)
     if run.digest != found.digest and request.store is not None:
@@ -146,7 +146,7 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk) -> Simulated:
     if not plan.shrink_limit_s:
         return run
     anomaly = reproduction.ordered(run.grave)[0]
-    talk(f"shrinking: {anomaly} with {describe(Case(run.spec, run.schedule))}")
+    talk(f"shrinking: {anomaly} with {describe(ShrinkCase(run.spec, run.schedule))}")
     result = shrinking.shrink(
         run,
         anomaly,

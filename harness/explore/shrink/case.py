@@ -36,7 +36,7 @@ _FEW: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ShrinkCase:
     """A test and its faults: what becomes smaller."""
 
     spec: TestSpec
@@ -70,7 +70,7 @@ class Shrunk(Generic[T]):
     ``complete`` is False where the budget ended it.
     """
 
-    case: Case
+    case: ShrinkCase
     evidence: T
     runs: int
     seconds: float
@@ -85,11 +85,11 @@ class Attempts(Generic[T]):
 
     def __init__(
         self,
-        start: Case,
+        start: ShrinkCase,
         evidence: T,
-        find: Callable[[Case], T | None],
+        find: Callable[[ShrinkCase], T | None],
         *,
-        allowed: Callable[[Case], bool] = lambda _: True,
+        allowed: Callable[[ShrinkCase], bool] = lambda _: True,
         seeds: int = SEEDS,
         budget: Budget | None = None,
         tell: Callable[[str], None] | None = None,
@@ -114,7 +114,7 @@ class Attempts(Generic[T]):
         self._tell = tell
         self._known: dict[bytes, T | None] = {}
 
-    def fails(self, case: Case) -> bool:
+    def fails(self, case: ShrinkCase) -> bool:
         """Whether a simpler case fails with any of the seeds that it is worth.
 
         If so, it is the best. False when the budget is over.
@@ -132,7 +132,7 @@ class Attempts(Generic[T]):
                 return True
         return False
 
-    def restart(self, case: Case, evidence: T) -> None:
+    def restart(self, case: ShrinkCase, evidence: T) -> None:
         """Go on from another case that fails.
 
         What was run is still known, and the budget is what is left of it.
@@ -150,7 +150,7 @@ class Attempts(Generic[T]):
             complete=not budget.over,
         )
 
-    def _found(self, case: Case) -> T | None:
+    def _found(self, case: ShrinkCase) -> T | None:
         """What running it gave, now or before; None if it does not fail."""
         key = case.key
         if key not in self._known:
@@ -161,21 +161,21 @@ class Attempts(Generic[T]):
                     self._known[key] = self._find(case)
         return self._known[key]
 
-    def _seeded(self, case: Case) -> Iterator[Case]:
+    def _seeded(self, case: ShrinkCase) -> Iterator[ShrinkCase]:
         own = self.best.spec.seed
         yield _with_seed(case, own)
         if large(case, self.best):
             for seed in range(self._seeds - 1):
                 yield _with_seed(case, seed)
 
-    def _possible(self, case: Case) -> bool:
+    def _possible(self, case: ShrinkCase) -> bool:
         try:
             return self._allowed(case)
         except UsageError:
             return False
 
 
-def large(case: Case, best: Case) -> bool:
+def large(case: ShrinkCase, best: ShrinkCase) -> bool:
     """Whether the step to ``case`` takes away so much that it is worth several seeds.
 
     Faults, pairs, time, or all but a few clients or groups.
@@ -189,7 +189,7 @@ def large(case: Case, best: Case) -> bool:
     )
 
 
-def size(case: Case) -> tuple[float, ...]:
+def size(case: ShrinkCase) -> tuple[float, ...]:
     """Comparable: what is smaller is easier to read, faults first."""
     spec, faults = case.spec, case.schedule.faults
     return (
@@ -203,7 +203,7 @@ def size(case: Case) -> tuple[float, ...]:
     )
 
 
-def describe(case: Case) -> str:
+def describe(case: ShrinkCase) -> str:
     """ "2 faults, 1 property, 1 pair, 6 groups, 8 s"."""
     properties = sum(len(values) for values in case.spec.properties.values())
     return (
@@ -213,5 +213,5 @@ def describe(case: Case) -> str:
     )
 
 
-def _with_seed(case: Case, seed: int) -> Case:
-    return Case(msgspec.structs.replace(case.spec, seed=seed), case.schedule)
+def _with_seed(case: ShrinkCase, seed: int) -> ShrinkCase:
+    return ShrinkCase(msgspec.structs.replace(case.spec, seed=seed), case.schedule)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from harness.explore.shrink.case import Attempts, Case
+from harness.explore.shrink.case import Attempts, ShrinkCase
 from harness.interface import Schedule
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 def fewer_faults(attempts: Attempts[T]) -> None:
     """Take away faults until none can go alone, or the budget is over."""
     while not attempts.budget.over and any(
-        attempts.fails(Case(attempts.best.spec, Schedule(faults=kept)))
+        attempts.fails(ShrinkCase(attempts.best.spec, Schedule(faults=kept)))
         for kept in without_parts(attempts.best.schedule.faults)
     ):
         pass

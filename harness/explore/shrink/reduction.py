@@ -19,7 +19,7 @@ import msgspec
 
 from harness.explore import replay
 from harness.explore.shrink import delta, shrink
-from harness.explore.shrink.case import RUNS, Attempts, Budget, Case, describe
+from harness.explore.shrink.case import RUNS, Attempts, Budget, ShrinkCase, describe
 from harness.explore.talk import Talk
 from harness.history import judge as judging
 from harness.history import store as stores
@@ -74,14 +74,14 @@ def run(request: ShrinkRequest) -> int:
     environment = request.environment or kept.environment
     spec = msgspec.structs.replace(kept.spec, environment=environment)
     anomaly = kept.findings[0]
-    start = Case(spec, kept.schedule)
+    start = ShrinkCase(spec, kept.schedule)
     _TALK(f"shrink: {anomaly} with {describe(start)}, environment {environment}")
     if environment == replay.SIMULATED:
         return _simulated(request, start, anomaly)
     return _real(request, kept, start, anomaly)
 
 
-def _simulated(request: ShrinkRequest, start: Case, anomaly: str) -> int:
+def _simulated(request: ShrinkRequest, start: ShrinkCase, anomaly: str) -> int:
     first = simulate(start.spec, start.schedule)
     if anomaly not in first.grave:
         return _gone(anomaly)
@@ -92,7 +92,7 @@ def _simulated(request: ShrinkRequest, start: Case, anomaly: str) -> int:
     return _kept(result.case, path, complete=result.complete, report=store)
 
 
-def _real(request: ShrinkRequest, kept: Reproduction, start: Case, anomaly: str) -> int:
+def _real(request: ShrinkRequest, kept: Reproduction, start: ShrinkCase, anomaly: str) -> int:
     """Delta debugging over the faults; every run has a store of its own."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
@@ -103,7 +103,7 @@ def _real(request: ShrinkRequest, kept: Reproduction, start: Case, anomaly: str)
     shown: list[Path] = []
     deadline = time.monotonic() + request.time_limit_s
 
-    def once(case: Case) -> bool:
+    def once(case: ShrinkCase) -> bool:
         if left[0] <= 0 or time.monotonic() >= deadline:
             return False
         left[0] -= 1
@@ -112,7 +112,7 @@ def _real(request: ShrinkRequest, kept: Reproduction, start: Case, anomaly: str)
             latest[0] = attempt.store
         return anomaly in attempt.grave
 
-    def find(case: Case) -> bool | None:
+    def find(case: ShrinkCase) -> bool | None:
         """Runs that were enough for a smaller case are shown as evidence of it."""
         if not enough(lambda: once(case), request.need, request.times):
             return None
@@ -156,7 +156,7 @@ def _gone(anomaly: str) -> int:
     return judging.VALID
 
 
-def _kept(case: Case, path: Path, *, complete: bool, report: Path) -> int:
+def _kept(case: ShrinkCase, path: Path, *, complete: bool, report: Path) -> int:
     why = "nothing more can be taken away" if complete else "the budget ended it"
     _TALK(f"SHRUNK  {describe(case)}: {why}")
     for fault in case.schedule.faults:

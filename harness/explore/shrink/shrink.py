@@ -32,7 +32,7 @@ from typing import TypeVar
 
 from harness.explore import swarm
 from harness.explore.shrink import delta
-from harness.explore.shrink.case import Attempts, Budget, Case, Shrunk, size
+from harness.explore.shrink.case import Attempts, Budget, ShrinkCase, Shrunk, size
 from harness.explore.shrink.simpler import Form, form
 from harness.run.simulate import Simulated, simulate
 
@@ -53,14 +53,16 @@ def shrink(
     assert anomaly in run.grave, f"{anomaly} is none of {sorted(run.grave)}"
     bounded = swarm.promised(run.spec, run.schedule)
 
-    def find(case: Case) -> Simulated | None:
+    def find(case: ShrinkCase) -> Simulated | None:
         again = simulate(case.spec, case.schedule)
         return again if anomaly in again.grave else None
 
-    def allowed(case: Case) -> bool:
+    def allowed(case: ShrinkCase) -> bool:
         return not bounded or swarm.promised(case.spec, case.schedule)
 
-    attempts = Attempts(Case(run.spec, run.schedule), run, find, allowed=allowed, budget=budget, tell=tell)
+    attempts = Attempts(
+        ShrinkCase(run.spec, run.schedule), run, find, allowed=allowed, budget=budget, tell=tell
+    )
     reduce(attempts)
     return attempts.ended()
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.explore.shrink.case import COUNTS, Case
+from harness.explore.shrink.case import COUNTS, ShrinkCase
 from harness.explore.shrink.delta import parts
 from harness.interface import Fault, Schedule, TestSpec
 
@@ -60,7 +60,7 @@ class Place:
 class Form:
     """A failing case as places to fill in. Make one with ``form``."""
 
-    case: Case
+    case: ShrinkCase
     described: tuple[tuple[Place, ...], ...]
     """For each fault what describes it."""
     properties: tuple[tuple[str, str, Any], ...]
@@ -88,7 +88,7 @@ class Form:
         """The choices that give the case itself."""
         return tuple(size - 1 for size in self.sizes)
 
-    def filled(self, choices: Sequence[int]) -> Case:
+    def filled(self, choices: Sequence[int]) -> ShrinkCase:
         """The case that these choices give, one for each place."""
         assert len(choices) == len(self.sizes), f"{len(choices)} choices for {len(self.sizes)} places"
         left = iter(choices)
@@ -109,14 +109,14 @@ class Form:
         if not changes.pop(_TRACES, True):
             changes |= {name: getattr(_DEFAULTS, name) for name in _UNUSED}
         spec = msgspec.structs.replace(self.case.spec, properties=properties, **changes)
-        return Case(spec, Schedule(faults=tuple(sorted(faults, key=lambda fault: fault.start_s))))
+        return ShrinkCase(spec, Schedule(faults=tuple(sorted(faults, key=lambda fault: fault.start_s))))
 
 
 _ANY_PROPERTY: Final = "any property"
 _TRACES: Final = "traces"
 
 
-def form(case: Case) -> Form:
+def form(case: ShrinkCase) -> Form:
     """The places of a case."""
     spec = case.spec
     properties = tuple(

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from checkers.runs import RUNS_SCHEMA, RunFile
 from harness.explore.plans import SweepPlan
-from harness.explore.runs import Record, made
+from harness.explore.runs import ExploredRun, made
 from harness.history.recorder import to_batch
 from harness.interface import InfrastructureError, UsageError
 
@@ -28,7 +28,7 @@ _METADATA: Final = b"jepsen-run"
 _BATCH_ROWS: Final = 50_000
 
 
-def recorded(plan: SweepPlan, directory: Path, number: int) -> Record:
+def recorded(plan: SweepPlan, directory: Path, number: int) -> ExploredRun:
     """Draw and simulate one run and leave its file, to be judged with the others.
 
     Raises InfrastructureError.
@@ -42,7 +42,7 @@ def recorded(plan: SweepPlan, directory: Path, number: int) -> Record:
     return record
 
 
-def _write(record: Record, rows: Sequence[Any], path: Path) -> None:
+def _write(record: ExploredRun, rows: Sequence[Any], path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         schema = RUNS_SCHEMA.with_metadata({_METADATA: msgspec.json.encode(record)})
@@ -63,7 +63,7 @@ def name(number: int) -> str:
     return f"run-{number:06d}.parquet"
 
 
-def read(directory: Path, runs: int) -> Iterator[tuple[Path, Record]]:
+def read(directory: Path, runs: int) -> Iterator[tuple[Path, ExploredRun]]:
     """The first so many runs, those of them that are there, by number.
 
     Raises UsageError naming the first file that is none.
@@ -74,14 +74,14 @@ def read(directory: Path, runs: int) -> Iterator[tuple[Path, Record]]:
             yield path, record
 
 
-def _record(path: Path) -> Record:
+def _record(path: Path) -> ExploredRun:
     mend = "remove it, and the sweep simulates that run again with --resume"
     try:
         metadata: dict[bytes, bytes] = pq.read_metadata(path).metadata or {}
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{path} is damaged ({_line(error)}): {mend}") from None
     try:
-        record = msgspec.json.decode(metadata.get(_METADATA, b""), type=Record)
+        record = msgspec.json.decode(metadata.get(_METADATA, b""), type=ExploredRun)
     except msgspec.MsgspecError as error:
         raise UsageError(f"{path} is not a run of a sweep ({error}): {mend}") from None
     if path.name != name(record.number):
@@ -93,7 +93,7 @@ def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
 
 
-def files(found: Iterable[tuple[Path, Record]]) -> list[RunFile]:
+def files(found: Iterable[tuple[Path, ExploredRun]]) -> list[RunFile]:
     """Those that have a history, as the checkers take them."""
     return [
         RunFile(run=record.number, path=str(path.resolve()), rows=record.rows)

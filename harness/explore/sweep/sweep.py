@@ -22,9 +22,9 @@ import msgspec
 
 from harness.explore import workers
 from harness.explore.plans import ExploreRequest, SweepPlan, run_seed
-from harness.explore.runs import Record, status
+from harness.explore.runs import ExploredRun, status
 from harness.explore.sweep import histories, table
-from harness.explore.sweep.table import Row, Run
+from harness.explore.sweep.table import Row, SweptRun
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import plain_judge
@@ -42,7 +42,7 @@ WORST: Final = 10
 UNKNOWN_TOLD: Final = 20
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class WorstRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A run that is worth looking at: where it was kept, and the line that runs it again.
 
     Both empty if it did not come again.
@@ -65,8 +65,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     plan: SweepPlan
     ended: dict[str, int]
     table: tuple[Row, ...]
-    worst: tuple[Kept, ...]
-    runs: tuple[Run, ...]
+    worst: tuple[WorstRun, ...]
+    runs: tuple[SweptRun, ...]
 
 
 def run(request: ExploreRequest[SweepPlan]) -> int:
@@ -117,7 +117,7 @@ def _simulate(request: ExploreRequest[SweepPlan], directory: Path, there: frozen
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
 
-def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple[Sweep, list[Run]]:
+def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple[Sweep, list[SweptRun]]:
     """All runs at once."""
     from checkers.runs import RunsSource, judge_runs  # noqa: PLC0415 - as above
 
@@ -160,7 +160,7 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple
     return sweep, runs
 
 
-def _keep(store: Path, plan: SweepPlan, one: Run, record: Record, talk: Talk) -> Kept:
+def _keep(store: Path, plan: SweepPlan, one: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:
     """Simulate a run again, here, and keep it as if it had been run for itself."""
     kept = again = ""
     try:
@@ -177,7 +177,7 @@ def _keep(store: Path, plan: SweepPlan, one: Run, record: Record, talk: Talk) ->
             )
     except Exception:  # noqa: BLE001 - what was found stands, kept or not
         talk(f"run {one.number} could not be kept:\n{traceback.format_exc().rstrip()}")
-    return Kept(
+    return WorstRun(
         number=one.number,
         policy=one.cell.policy,
         nemesis=one.cell.nemesis,
@@ -203,7 +203,7 @@ def _opening(plan: SweepPlan, store: Path, found: int) -> Iterator[str]:
     yield plan.place(store, found)
 
 
-def _closing(sweep: Sweep, runs: Sequence[Run]) -> Iterator[str]:
+def _closing(sweep: Sweep, runs: Sequence[SweptRun]) -> Iterator[str]:
     yield table.text(sweep.table)
     yield ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
     for one in runs:

@@ -20,7 +20,7 @@ import msgspec
 
 from checkers.anomaly import AT_END
 from harness.explore.plans import Cell, SweepPlan
-from harness.explore.runs import WORDS, Record
+from harness.explore.runs import WORDS, ExploredRun
 from harness.run.reproduction import ordered
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     anomalies: dict[str, Rate]
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class SweptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """One run: how it ended, what was found and how often, why it is unknown.
 
     ``seed`` is its own, drawn from the sweep's.
@@ -110,7 +110,7 @@ def rate_of(seen: int, of: int, *, grave: bool = False) -> Rate:
     )
 
 
-def run_of(plan: SweepPlan, record: Record, judged: RunVerdict | None, damage: str | None) -> Run:
+def run_of(plan: SweepPlan, record: ExploredRun, judged: RunVerdict | None, damage: str | None) -> SweptRun:
     """One run, from what its file says and how its history was judged (None: it could not be)."""
     ended, trouble = "unknown", damage or record.trouble
     if record.bug:
@@ -119,7 +119,7 @@ def run_of(plan: SweepPlan, record: Record, judged: RunVerdict | None, damage: s
         trouble = trouble or "nothing was recorded"
     else:
         ended, trouble = WORDS[judged.decision.valid], judged.decision.reason
-    return Run(
+    return SweptRun(
         number=record.number,
         cell=plan.cell(record.number),
         ended=ended,
@@ -138,14 +138,14 @@ def run_of(plan: SweepPlan, record: Record, judged: RunVerdict | None, damage: s
     )
 
 
-def rows(runs: Sequence[Run], cells: Iterable[Cell]) -> tuple[Row, ...]:
+def rows(runs: Sequence[SweptRun], cells: Iterable[Cell]) -> tuple[Row, ...]:
     """One row a cell, in the order of the cells."""
     grave = {name for run in runs for name in run.grave}
     shown = ordered({name for run in runs for name in run.findings})
     return tuple(_row(cell, [run for run in runs if run.cell == cell], shown, grave) for cell in cells)
 
 
-def _row(cell: Cell, runs: Sequence[Run], shown: Sequence[str], grave: set[str]) -> Row:
+def _row(cell: Cell, runs: Sequence[SweptRun], shown: Sequence[str], grave: set[str]) -> Row:
     exposed = [run for run in runs if run.exposed]
     anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
     for name in shown:
@@ -207,7 +207,7 @@ def _figures(rate: Rate) -> tuple[str, str]:
     return f"{rate.rate:.1%}", f"{rate.low:.1%} to {rate.high:.1%}"
 
 
-def worst(runs: Sequence[Run], most: int) -> list[Run]:
+def worst(runs: Sequence[SweptRun], most: int) -> list[SweptRun]:
     """Invalid runs: the gravest cause first, then the fewest faults.
 
     One of each policy, nemesis and cause, or one bug would fill the list.
@@ -217,5 +217,5 @@ def worst(runs: Sequence[Run], most: int) -> list[Run]:
         (run for run in runs if run.ended == "invalid"),
         key=lambda run: (causes.index(run.grave[0]), run.faults, run.number),
     )
-    first: Mapping[tuple[Cell, str], Run] = {(run.cell, run.grave[0]): run for run in reversed(found)}
+    first: Mapping[tuple[Cell, str], SweptRun] = {(run.cell, run.grave[0]): run for run in reversed(found)}
     return [run for run in found if first[run.cell, run.grave[0]] is run][:most]

@@ -16,7 +16,6 @@ to the nodes of that role only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 from broker import config
@@ -30,17 +29,15 @@ LOGIN: Final = "tester"
 PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
 _CLUSTER_USER: Final = "cluster"
 
-TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "acceptor.connection-ttl": 2000,
-        "broker.max-disk-usage": 98,
-        "cluster.check-period": 500,
-        "cluster.connection-ttl": 2000,
-        "cluster.call-timeout": 1000,
-        "cluster.retry-interval": 100,
-        "cluster.max-retry-interval": 500,
-    }
-)
+TEST_DEFAULTS: Final[Mapping[str, Any]] = {
+    "acceptor.connection-ttl": 2000,
+    "broker.max-disk-usage": 98,
+    "cluster.check-period": 500,
+    "cluster.connection-ttl": 2000,
+    "cluster.call-timeout": 1000,
+    "cluster.retry-interval": 100,
+    "cluster.max-retry-interval": 500,
+}
 """Short times for tests (milliseconds), by dotted name, for every node."""
 
 _HA: Final = "ha-policy."

@@ -7,7 +7,6 @@ properties are given, stored and replayed with theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from harness.interface import DATABASE, Address, DatabasePlan, TestSpec, UsageError
@@ -25,13 +24,19 @@ TYPES: Final = ("postgresql", "server", "sqlite")
 URL: Final = "database-store.url"
 
 
-DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-    {
-        "database-store.network-timeout": (300, 2000),
-        "database-store.lock-expiration": (2800, 5000),
-        "database-store.journal-sync-period": (0, 50),
-    }
-)
+TEST_DEFAULTS: Final[Mapping[str, Any]] = {
+    # One file beside the directories of all nodes, where they share a host; a simulated world has a
+    # server instead.
+    URL: "sqlite:../../store.sqlite",
+    "database-store.network-timeout": 1000,
+}
+"""Where the database is and how long it is waited for (milliseconds), by dotted name."""
+
+DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
+    "database-store.network-timeout": (300, 2000),
+    "database-store.lock-expiration": (2800, 5000),
+    "database-store.journal-sync-period": (0, 50),
+}
 """What a search draws of brokers that share a database, by dotted name."""
 
 

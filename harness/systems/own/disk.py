@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.storage.memory import MemoryVolume
 from broker.storage.memory_faults import SOUND, DiskFault
-from harness.interface import Damage, DiskCondition
+from harness.interface import DiskCondition, DiskDamage
 
 SYNC_S: Final = 0.0004
 """What a sync takes where nothing is wrong: that of an ordinary solid-state disk.
@@ -55,7 +55,7 @@ class OwnDisk:
         )
         self.volume.fault = SOUND if fault == SOUND else fault
 
-    def corrupt(self, chance: random.Random, damage: Damage) -> str | None:
+    def corrupt(self, chance: random.Random, damage: DiskDamage) -> str | None:
         """Anywhere in what was synced."""
         done = self.volume.corrupt(chance, files=damage.files, cut=damage.cut)
         return None if done is None else str(done)

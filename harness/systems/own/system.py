@@ -6,7 +6,6 @@ import string
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
@@ -45,15 +44,13 @@ if TYPE_CHECKING:
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 
-_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-    {
-        "cluster.connection-ttl": (1000, 4000),
-        "cluster.call-timeout": (500, 2000),
-        "cluster.retry-interval": (50, 300),
-        "journal.segment-size": (8192, 65_536, 1_048_576),
-        "journal.compact-min-files": (2, 4),
-    }
-)
+_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
+    "cluster.connection-ttl": (1000, 4000),
+    "cluster.call-timeout": (500, 2000),
+    "cluster.retry-interval": (50, 300),
+    "journal.segment-size": (8192, 65_536, 1_048_576),
+    "journal.compact-min-files": (2, 4),
+}
 
 
 class OwnSystem(AdminClients):

@@ -10,39 +10,25 @@ Why a test needs all of these times together: a client must have given up a sile
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from harness.interface import Address, NodePlan, TestSpec
 from harness.systems.own import database_plan
 from harness.systems.own.policies.policy import Policy
 
-_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "cluster.message-load-balancing": "OFF",
-        "cluster.static-connectors": [],
-        "ha-policy.ha-database.cluster-id": "test-cluster",
-        "ha-policy.ha-database.heartbeat-interval": 250,
-        "ha-policy.ha-database.heartbeat-threshold": 3,
-        "ha-policy.ha-database.monitor-interval": 200,
-        "ha-policy.ha-database.monitor-threshold": 2,
-        # One file beside the directories of all nodes, where they share a host; a simulated world
-        # has a server instead.
-        "database-store.url": "sqlite:../../store.sqlite",
-        "database-store.network-timeout": 1000,
-        "database-store.lock-renew-period": 300,
-        "database-store.lock-expiration": 3000,
-    }
-)
+_TEST_DEFAULTS: Final[Mapping[str, Any]] = {
+    "cluster.message-load-balancing": "OFF",
+    "cluster.static-connectors": [],
+    "ha-policy.ha-database.cluster-id": "test-cluster",
+    "ha-policy.ha-database.heartbeat-interval": 250,
+    "ha-policy.ha-database.heartbeat-threshold": 3,
+    "ha-policy.ha-database.monitor-interval": 200,
+    "ha-policy.ha-database.monitor-threshold": 2,
+    **database_plan.TEST_DEFAULTS,
+    "database-store.lock-renew-period": 300,
+    "database-store.lock-expiration": 3000,
+}
 """Short times for tests (milliseconds), by dotted name, for every node."""
-
-_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-    {
-        "ha-policy.ha-database.monitor-interval": (50, 500),
-        "ha-policy.ha-database.takeover-wait": (0, 1000),
-        **database_plan.DRAWN,
-    }
-)
 
 
 class HaDatabase(Policy):
@@ -54,7 +40,11 @@ class HaDatabase(Policy):
         "high-availability clusters)"
     )
     configured = ("member",)
-    draws = _DRAWN
+    draws: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "ha-policy.ha-database.monitor-interval": (50, 500),
+        "ha-policy.ha-database.takeover-wait": (0, 1000),
+        **database_plan.DRAWN,
+    }
     commands = ("members", "quiesce", "takeover", "unquiesce")
 
     def in_database(self, spec: TestSpec) -> bool:

@@ -9,28 +9,22 @@ the one that is started beside it and stands by.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from harness.interface import Address, NodePlan
 from harness.systems import store
 from harness.systems.own.policies.policy import Policy
 
-_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {"permit-standby": True, "lock-renew-period": 250, "lock-expiration": 4000, "lock-poll-period": 100}
-)
+_TEST_DEFAULTS: Final[Mapping[str, Any]] = {
+    "permit-standby": True,
+    "lock-renew-period": 250,
+    "lock-expiration": 4000,
+    "lock-poll-period": 100,
+}
 """Short times (milliseconds).
 
 The file server's lease in a test is as long as ``lock-expiration`` (``harness.systems.store``).
 """
-
-_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-    {
-        "ha-policy.multi-instance.failover-on-shutdown": (True,),
-        "ha-policy.multi-instance.lock-poll-period": (20, 500),
-        "ha-policy.multi-instance.lock-expiration": (2800,),
-    }
-)
 
 
 class MultiInstance(Policy):
@@ -44,7 +38,11 @@ class MultiInstance(Policy):
     machines = (store.NAME,)
     configured = ("instance", "instance")
     commands = ("end",)
-    draws = _DRAWN
+    draws: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "ha-policy.multi-instance.failover-on-shutdown": (True,),
+        "ha-policy.multi-instance.lock-poll-period": (20, 500),
+        "ha-policy.multi-instance.lock-expiration": (2800,),
+    }
 
     def after(self, pair: str, number: int) -> str | None:
         """The one that is to be active."""

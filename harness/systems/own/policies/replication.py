@@ -8,8 +8,7 @@ Each live has one backup, or as many as ``--set group:backups=2`` says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from harness.interface import Address, NodePlan, TestSpec, UsageError
 from harness.interface.errors import near
@@ -18,35 +17,21 @@ from harness.systems.own.policies.policy import Policy
 
 _GROUP: Final = "group"
 
-_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "vote-on-replication-failure": True,
-        "vote-retries": 5,
-        "vote-retry-wait": 200,
-        "quorum-vote-wait": 1000,
-        "retry-replication-wait": 200,
-        "initial-replication-sync-timeout": 10_000,
-        "replication-patience": 2000,
-    }
-)
+_TEST_DEFAULTS: Final[Mapping[str, Any]] = {
+    "vote-on-replication-failure": True,
+    "vote-retries": 5,
+    "vote-retry-wait": 200,
+    "quorum-vote-wait": 1000,
+    "retry-replication-wait": 200,
+    "initial-replication-sync-timeout": 10_000,
+    "replication-patience": 2000,
+}
 """Short times for tests (milliseconds), of master and slave."""
 
-_ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "master": {"check-for-live-server": True},
-        "slave": {"allow-failback": True, "restart-backup": True},
-    }
-)
-
-_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-    {
-        "ha-policy.replication.vote-retries": (2, 10),
-        "ha-policy.replication.vote-retry-wait": (100, 600),
-        "ha-policy.replication.quorum-vote-wait": (500, 2000),
-        "ha-policy.replication.retry-replication-wait": (100, 500),
-        "ha-policy.replication.replication-patience": (1000, 4000),
-    }
-)
+_ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "master": {"check-for-live-server": True},
+    "slave": {"allow-failback": True, "restart-backup": True},
+}
 
 
 class Replication(Policy):
@@ -58,7 +43,13 @@ class Replication(Policy):
     )
     by_role = True
     machines = (_GROUP,)
-    draws = _DRAWN
+    draws: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "ha-policy.replication.vote-retries": (2, 10),
+        "ha-policy.replication.vote-retry-wait": (100, 600),
+        "ha-policy.replication.quorum-vote-wait": (500, 2000),
+        "ha-policy.replication.retry-replication-wait": (100, 500),
+        "ha-policy.replication.replication-patience": (1000, 4000),
+    }
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """The master first."""

@@ -7,7 +7,6 @@ database of the test.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 from harness.interface import Address, NodePlan, TestSpec
@@ -19,40 +18,14 @@ _SECTION: Final = "ha-policy.shared-store"
 
 STORE: Final = f"{_SECTION}.store"
 
-_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "failover-on-shutdown": True,
-        "lock-renew-period": 250,
-        "lock-expiration": 4000,
-        "lock-poll-period": 100,
-    }
-)
-"""Short times for tests (milliseconds), of master and slave.
+_ROLE_DEFAULTS: Final[Mapping[str, Any]] = {"failover-on-shutdown": True, "lock-poll-period": 100}
+"""Of master and slave (milliseconds)."""
 
-The store's lease in a test is as long (``harness.systems.store``).
-"""
+_LOCK_DEFAULTS: Final[Mapping[str, Any]] = {"lock-renew-period": 250, "lock-expiration": 4000}
+"""Short times of the lock (milliseconds): of master and slave, or of the database.
 
-_TEST_ROLE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {"failover-on-shutdown": True, "lock-poll-period": 100}
-)
-"""The same where the store is a database, whose lock has its times from
-``_TEST_DATABASE_DEFAULTS``.
-"""
-
-_TEST_DATABASE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        # One file beside the directories of all nodes, where they share a host; a simulated world
-        # has a server instead.
-        "url": "sqlite:../../store.sqlite",
-        "network-timeout": 1000,
-        "lock-renew-period": 250,
-        "lock-expiration": 4000,
-    }
-)
-"""Short times (milliseconds).
-
-A client must have given up a silent broker (1.25 s, ``workloads.connection``) before that broker is
-replaced.
+A directory's lease in a test is as long (``harness.systems.store``). A client must have given up a
+silent broker (1.25 s, ``workloads.connection``) before that broker is replaced.
 """
 
 
@@ -79,14 +52,15 @@ class SharedStore(Policy):
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
         """Those of the role, and of the database where there is one."""
-        section = _TEST_DEFAULTS if node.database is None else _TEST_ROLE_DEFAULTS
+        section = _ROLE_DEFAULTS if node.database else {**_ROLE_DEFAULTS, **_LOCK_DEFAULTS}
         ours = {f"{_SECTION}.{node.configured}.{name}": value for name, value in section.items()}
         if node.database is None:
             return ours
         return {
             STORE: "database",
             **ours,
-            **{f"database-store.{name}": value for name, value in _TEST_DATABASE_DEFAULTS.items()},
+            **database_plan.TEST_DEFAULTS,
+            **{f"database-store.{name}": value for name, value in _LOCK_DEFAULTS.items()},
             "database-store.store-name": node.pair,
             **database_plan.defaults(hosts),
         }
