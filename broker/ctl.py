@@ -105,10 +105,8 @@ def _secret(given: Path | None, config: BrokerConfig | None) -> str | None:
 @click.pass_obj
 def status(obj: tuple[Target, bool]) -> None:
     """Role, node ID, replication, peers, and queues with their counts."""
-    at, as_json = obj
-    answer = asyncio.run(ask(at, "status"))
-    if as_json:
-        _print_json(answer)
+    answer = _asked(obj, "status")
+    if answer is None:
         return
     rows = [
         ("name", answer["name"]),
@@ -134,13 +132,10 @@ def status(obj: tuple[Target, bool]) -> None:
 @click.pass_obj
 def list_(obj: tuple[Target, bool]) -> None:
     """The brokers of the cluster, as this one knows them."""
-    at, as_json = obj
-    answer = asyncio.run(ask(at, "brokers"))["brokers"]
-    if as_json:
-        _print_json(answer)
-        return
+    brokers = _asked(obj, "brokers", part="brokers")
     shown: dict[str, Column] = {"BROKER": "name", "ROLE": "role", "GROUP": "group-name", "LINKED": _linked}
-    _print_columns({**shown, "CONNECTOR": "connector", **NODE_ID}, answer)
+    if brokers is not None:
+        _print_columns({**shown, "CONNECTOR": "connector", **NODE_ID}, brokers)
 
 
 @command.command()
@@ -148,13 +143,10 @@ def list_(obj: tuple[Target, bool]) -> None:
 @click.pass_obj
 def browse(obj: tuple[Target, bool], queue: str | None) -> None:
     """Stored messages, of all queues or of QUEUE; nothing is consumed."""
-    at, as_json = obj
-    answer = asyncio.run(ask(at, "browse", queue=queue))["messages"]
-    if as_json:
-        _print_json(answer)
-        return
+    messages = _asked(obj, "browse", part="messages", queue=queue)
     columns = {name.upper(): name for name in ("store", "queue", "group", "deliveries")}
-    _print_columns({**columns, "BODY": _preview}, answer)
+    if messages is not None:
+        _print_columns({**columns, "BODY": _preview}, messages)
 
 
 @command.command()
@@ -166,9 +158,8 @@ def browse(obj: tuple[Target, bool], queue: str | None) -> None:
 @click.pass_obj
 def stop(obj: tuple[Target, bool], failover: bool | None) -> None:
     """Stop the broker cleanly."""
-    at, as_json = obj
-    asyncio.run(ask(at, "stop", failover=failover))
-    _print_json({}) if as_json else print(f"the broker at {at} stops")
+    if _asked(obj, "stop", failover=failover) is not None:
+        print(f"the broker at {obj[0]} stops")
 
 
 @command.command(name="mask")
@@ -187,10 +178,8 @@ def mask_() -> None:
 @click.pass_obj
 def members(obj: tuple[Target, bool]) -> None:
     """The brokers of a high-availability cluster, as the shared store knows them."""
-    at, as_json = obj
-    answer = asyncio.run(ask(at, "members"))
-    if as_json:
-        _print_json(answer)
+    answer = _asked(obj, "members")
+    if answer is None:
         return
     print(f"cluster {answer['cluster-id']}, asked at broker {answer['broker-id']}")
     columns = {"BROKER ID": "broker-id", "ADDRESS": "address", "STATE": "state", "MESSAGES": "messages"}
@@ -202,14 +191,11 @@ def members(obj: tuple[Target, bool]) -> None:
 @click.pass_obj
 def quiesce(obj: tuple[Target, bool], undo: bool) -> None:
     """Take in no new clients and serve the old ones; no other broker takes over."""
-    at, as_json = obj
-    answer = asyncio.run(ask(at, "unquiesce" if undo else "quiesce"))
-    if as_json:
-        _print_json(answer)
-    elif undo:
-        print(f"the broker at {at} takes in clients again")
-    else:
-        print(f"the broker at {at} takes in no new clients; {answer['connections']} are connected")
+    answer = _asked(obj, "unquiesce" if undo else "quiesce")
+    if answer is not None and undo:
+        print(f"the broker at {obj[0]} takes in clients again")
+    elif answer is not None:
+        print(f"the broker at {obj[0]} takes in no new clients; {answer['connections']} are connected")
 
 
 @command.command()
@@ -237,9 +223,9 @@ def takeover(obj: tuple[Target, bool], broker_id: str, force: bool) -> int:
 @click.pass_obj
 def purge(obj: tuple[Target, bool], queue: str) -> None:
     """Delete the messages of QUEUE that no consumer holds."""
-    at, as_json = obj
-    count = asyncio.run(ask(at, "purge", queue=queue))["purged"]
-    _print_json({"purged": count}) if as_json else print(f"{count} messages purged from {queue}")
+    answer = _asked(obj, "purge", queue=queue)
+    if answer is not None:
+        print(f"{answer['purged']} messages purged from {queue}")
 
 
 @command.command()
@@ -247,9 +233,9 @@ def purge(obj: tuple[Target, bool], queue: str) -> None:
 @click.pass_obj
 def create(obj: tuple[Target, bool], queue: str) -> None:
     """Make QUEUE, for brokers whose clients may not (auto-create-queues)."""
-    at, as_json = obj
-    new = asyncio.run(ask(at, "create", queue=queue))["created"]
-    _print_json({"created": new}) if as_json else print(f"{queue} {'is made' if new else 'was there'}")
+    answer = _asked(obj, "create", queue=queue)
+    if answer is not None:
+        print(f"{queue} {'is made' if answer['created'] else 'was there'}")
 
 
 @command.command()
@@ -261,12 +247,11 @@ def create(obj: tuple[Target, bool], queue: str) -> None:
 @click.pass_obj
 def delete(obj: tuple[Target, bool], queue: str, remove_consumers: bool, remove_messages: bool) -> None:
     """Delete QUEUE, which must be empty and without consumers."""
-    at, as_json = obj
-    question = ask(
-        at, "delete", queue=queue, remove_consumers=remove_consumers, remove_messages=remove_messages
+    answer = _asked(
+        obj, "delete", queue=queue, remove_consumers=remove_consumers, remove_messages=remove_messages
     )
-    count = asyncio.run(question)["purged"]
-    _print_json({"purged": count}) if as_json else print(f"{queue} is deleted, and {count} messages with it")
+    if answer is not None:
+        print(f"{queue} is deleted, and {answer['purged']} messages with it")
 
 
 @command.command(name="check-filesystem")
@@ -334,12 +319,20 @@ def check_filesystem(
     return EXIT_REFUSED if failed else 0
 
 
-command.add_command(queue_manager_ctl.display)
-command.add_command(queue_manager_ctl.end)
+for other in (queue_manager_ctl.display, queue_manager_ctl.end, database, journal):
+    command.add_command(other)
 
 
-command.add_command(database)
-command.add_command(journal)
+def _asked(obj: tuple[Target, bool], what: str, *, part: str | None = None, **arguments: Any) -> Any:
+    """The answer to a command, or a part of it; None when it was printed, as ``--json`` wants."""
+    at, as_json = obj
+    answer: Any = asyncio.run(ask(at, what, **arguments))
+    if part is not None:
+        answer = answer[part]
+    if not as_json:
+        return answer
+    _print_json(answer)
+    return None
 
 
 async def _enter() -> None:

@@ -77,20 +77,9 @@ class Message:
     """
 
     __slots__ = (
-        "body",
-        "closes",
-        "deliveries",
-        "group",
-        "headers",
-        "id",
-        "large",
-        "page",
-        "place",
-        "redelivered",
-        "refusals",
-        "size",
-        "target",
-    )
+        "body", "closes", "deliveries", "group", "headers", "id", "large", "page", "place", "redelivered",
+        "refusals", "size", "target",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -68,28 +68,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_last_place",
-        "_limit",
-        "_plain",
-        "_scheduled",
-        "_unowned",
-        "_with_work",
-        "also",
-        "backlog",
-        "consumers",
-        "handed_over",
-        "id",
-        "lanes",
-        "may_dispatch",
-        "messages",
-        "name",
-        "page_bytes",
-        "pager",
-        "paging",
-        "rotation",
-        "settings",
-        "size",
-        "slack",
+        "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "also", "backlog",
+        "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager",
+        "paging", "rotation", "settings", "size", "slack",
     )  # fmt: skip
 
     def __init__(

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Literal, TypeVar
 
 from broker.cluster.balancing import Balancing
 from broker.core.message import MESSAGE
@@ -46,6 +47,7 @@ _log = logging.getLogger(__name__)
 _NAMESPACE: Final = uuid.UUID("6c1f7c0e-5a0d-5b0f-9f0e-3d5a9e4b7a21")
 """Of node IDs made from cluster and broker id."""
 
+T = TypeVar("T")
 LifeEnd = Literal["stopped", "replaced", "expired", "failed"]
 
 
@@ -253,17 +255,9 @@ class Life(LeasedReign):
                 break
         # Whether we heard of it or not: what is ours now and was not before is what we have taken
         # over.
-        while True:
-            try:
-                owned = await self.registry.owned_sessions(self.registered)
-                gained = [session for session in owned if session not in self.store_sessions.sessions]
-                if not gained:
-                    return
-                records = await self.registry.load(self.registered, gained)
-                break
-            except DatabaseError as error:
-                _log.warning("ha-database: cannot read what was taken over: %s", error)
-                await asyncio.sleep(RETRY_S)
+        gained, records = await _until_answered(self._gained, "cannot read what was taken over")
+        if not gained:
+            return
         if self._ended.done() or not self._serving:
             return
         session = max(gained)
@@ -286,6 +280,12 @@ class Life(LeasedReign):
             # Its other messages are served all the same; whoever is to have this one is cut off,
             # and told why.
             _log.error("ha-database: what lay beside the messages of %s: %s", victim.broker_id, error)
+
+    async def _gained(self) -> tuple[list[int], list[Record]]:
+        """The store sessions that are ours and not served yet, and their records."""
+        owned = await self.registry.owned_sessions(self.registered)
+        gained = [session for session in owned if session not in self.store_sessions.sessions]
+        return gained, await self.registry.load(self.registered, gained) if gained else []
 
     def _told(self, rows: Sequence[BrokerRow], owners: Mapping[int, str]) -> None:
         """Remembers what the store says.
@@ -321,14 +321,8 @@ class Life(LeasedReign):
             self._end("replaced", str(error))
 
     async def _say(self, state: str) -> None:
-        while True:
-            try:
-                await self.registry.become(self.registered, state)
-            except DatabaseError as error:
-                _log.warning("ha-database: the state %s is not confirmed: %s", state, error)
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
+        become = partial(self.registry.become, self.registered, state)
+        await _until_answered(become, f"the state {state} is not confirmed")
 
     def _end(self, end: LifeEnd, why: str) -> None:
         if self._ended.done():
@@ -337,3 +331,13 @@ class Life(LeasedReign):
         if end != "stopped":
             _log.error("ha-database: %s: %s; nobody is answered any more", end, why)
             self.live.abandon()
+
+
+async def _until_answered(ask: Callable[[], Awaitable[T]], trouble: str) -> T:
+    """The database's answer, however often it must be asked; ``trouble`` is told each time."""
+    while True:
+        try:
+            return await ask()
+        except DatabaseError as error:
+            _log.warning("ha-database: %s: %s", trouble, error)
+            await asyncio.sleep(RETRY_S)
