@@ -1,7 +1,7 @@
 """The agent: what runs on a machine beside its broker, breaks it, and heals it.
 
-Only the standard library and modules that keep to it are imported here: the agent runs where
-nothing else may be installed.
+Only the standard library and modules that keep to it are imported in this package: an agent runs
+where nothing else may be installed.
 """
 
 from __future__ import annotations

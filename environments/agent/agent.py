@@ -7,9 +7,6 @@ Why an agent inside: a fault must end by itself when the harness is killed, and 
 lives on the node can see to that. The broker is a child, so the container outlives its broker: its
 logs, its address and the faults in force stay. ``python -m environments.agent.agent`` runs it;
 ``--missing`` prints what this kernel cannot do and ends.
-
-Only the standard library and modules that keep to it are imported here: the image holds nothing
-else for it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Why groups: a broker may be a shell script with a Java below it, and a fault mus
 children: a child's pid stays its own until its parent has reaped it, so no signal can ever hit a
 stranger that got the pid meanwhile. Why not ``asyncio.subprocess``: an agent that is PID 1 of a
 container inherits every orphan there, and waiting for those must not take a child's status away.
-
-Only the standard library is imported here: this module runs where nothing else is installed.
 """
 
 from __future__ import annotations

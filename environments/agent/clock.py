@@ -2,9 +2,6 @@
 
 The monotonic clock runs on undisturbed. What is wrong with the wall clock at present stands in a
 file, so that it can be set right when the agent was killed (``environments.agent.end``).
-
-Only the standard library and modules that keep to it are imported here: this module runs on the
-machine.
 """
 
 from __future__ import annotations

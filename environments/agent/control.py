@@ -5,8 +5,6 @@ that is not there cannot be stale; and waiting for a broker's exit takes as long
 lives. The harness comes from the network's gateway address, which no firewall rule of ours ever
 names, so a partition does not reach this channel. Each request carries the deployment's token:
 other processes on the host can reach the port too.
-
-Only the standard library is imported here: agents run where nothing else is installed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 The agent of every container, with a PostgreSQL server for its program and a relay in front of it.
 
 Why a program of its own: a server is many processes, and one of its faults is about single commits,
-which only the relay sees. Only the standard library and modules that keep to it are imported here:
-the image holds nothing else for it.
+which only the relay sees.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class SeveredClients(Part):
         self.relay.sever({client: how for fault in in_force for client, how in fault.wanted.items()})
 
 
-class Server(Program):
+class DatabaseProgram(Program):
     """A program that is of use when it serves."""
 
     async def _goes_on(self) -> None:
@@ -114,7 +113,7 @@ class DatabaseAgent(NodeAgent):
 
     def __init__(self, token: str) -> None:
         severed = SeveredClients()
-        super().__init__(token, Server(ServerChild(Path(LOGS) / LOG)), severed)
+        super().__init__(token, DatabaseProgram(ServerChild(Path(LOGS) / LOG)), severed)
         self._relay = severed.relay
 
     async def do_relay(self) -> None:

@@ -1,9 +1,6 @@
 """The disk of a container that can break.
 
 Put in front of the node's volume by the agent, for tests that break it.
-
-Only the standard library and modules that keep to it are imported here: this module runs inside the
-container.
 """
 
 from __future__ import annotations

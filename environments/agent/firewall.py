@@ -8,8 +8,7 @@ always made anew from all faults in force and loaded as one transaction, so over
 one by one and no moment shows half of them.
 
 A directed link is broken at the *input* of its target, by the source's address. The gateway's
-address, which the harness comes from, is never named. Only the standard library is imported here:
-this module runs inside the container.
+address, which the harness comes from, is never named.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _TOOL_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowTarget:
     """Delay packets *to* ``target``.
 
     ``delay_ms`` plus or minus ``jitter_ms``, at most ``rate_bytes_s`` (None: unlimited).
@@ -77,7 +76,7 @@ def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def disciplines(slowed: Iterable[Slow], device: str) -> list[list[str]]:
+def disciplines(slowed: Iterable[SlowTarget], device: str) -> list[list[str]]:
     """The ``tc`` commands that slow exactly these links; [] where nothing is slow.
 
     They begin with a device without a discipline.
@@ -85,11 +84,11 @@ def disciplines(slowed: Iterable[Slow], device: str) -> list[list[str]]:
     Delays of several faults on one link add up, the lowest rate limits. Raises ValueError for more
     targets than there are bands.
     """
-    slow: dict[str, Slow] = {}
+    slow: dict[str, SlowTarget] = {}
     for one in slowed:
-        before = slow.get(one.target, Slow(one.target, 0.0))
+        before = slow.get(one.target, SlowTarget(one.target, 0.0))
         rates = [rate for rate in (before.rate_bytes_s, one.rate_bytes_s) if rate is not None]
-        slow[one.target] = Slow(
+        slow[one.target] = SlowTarget(
             one.target,
             before.delay_ms + one.delay_ms,
             before.jitter_ms + one.jitter_ms,
@@ -133,7 +132,7 @@ class Firewall(Part):
     def wanted(self, asked: Fault) -> Any:
         """As the harness sent it. Raises TypeError for anything else."""
         slowed = asked.primitive == "slow"
-        return tuple(Slow(**one) if slowed else one for one in asked.wanted)
+        return tuple(SlowTarget(**one) if slowed else one for one in asked.wanted)
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
         """Put exactly these faults in force.
@@ -192,7 +191,7 @@ def missing() -> dict[str, str]:
 
 def _disciplines_missing() -> str:
     try:
-        for command in disciplines([Slow("192.0.2.1", 1.0)], "lo"):
+        for command in disciplines([SlowTarget("192.0.2.1", 1.0)], "lo"):
             _tool(["tc", *command])
     except OSError as error:
         return f"no sch_prio or cls_u32 in this kernel: {error}"

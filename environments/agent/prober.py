@@ -4,8 +4,6 @@ Two ways, because neither says all. A TCP connection with an echo says what a br
 see, but needs both directions. A datagram crosses one direction only, so it tells which of the two
 is broken; both ends read the same monotonic clock (containers share their kernel), so it also tells
 how slow that direction is.
-
-Only the standard library is imported here: this module runs inside the container.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The program of a machine, a broker or a server, as what can break.
-
-Only the standard library and modules that keep to it are imported here: this module runs where
-nothing else is installed.
-"""
+"""The program of a machine, a broker or a server, as what can break."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What every agent is: a board of faults, and a server that the harness asks about them.
-
-Only the standard library and modules that keep to it are imported here: agents run where nothing
-else is installed.
-"""
+"""What every agent is: a board of faults, and a server that the harness asks about them."""
 
 from __future__ import annotations
 

@@ -5,9 +5,6 @@ Mounts the shared directory, and mounts it again if its program ever ends.
 Why beside the broker and not of it: a mount belongs to the machine. Who kills the broker must leave
 the machine's locks to its client, which gives them back; who kills the machine ends both, and the
 server learns of it by the end of the lease.
-
-Only the standard library and modules that keep to it are imported here: this module runs inside the
-container.
 """
 
 from __future__ import annotations

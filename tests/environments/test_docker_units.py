@@ -15,7 +15,7 @@ import pytest
 
 from environments import payload
 from environments.agent import AGENT_MODULES, firewall
-from environments.agent.firewall import Slow, disciplines, ruleset
+from environments.agent.firewall import SlowTarget, disciplines, ruleset
 from environments.board import FaultBoard
 from environments.docker import engine, kernel
 from environments.docker.deployment import _must_publish
@@ -85,9 +85,9 @@ def test_overlapping_cuts_are_one_rule_and_a_cut_beats_a_reset(tools):
 
 def test_delays_of_overlapping_faults_add_up_and_the_lowest_rate_limits():
     slowed = [
-        Slow("10.0.0.2", 100.0, 10.0, 9000.0),
-        Slow("10.0.0.2", 50.0, rate_bytes_s=1000.0),
-        Slow("10.0.0.3", 5.0),
+        SlowTarget("10.0.0.2", 100.0, 10.0, 9000.0),
+        SlowTarget("10.0.0.2", 50.0, rate_bytes_s=1000.0),
+        SlowTarget("10.0.0.3", 5.0),
     ]
     commands = disciplines(slowed, "eth0")
     assert [" ".join(command) for command in commands] == [
@@ -100,7 +100,7 @@ def test_delays_of_overlapping_faults_add_up_and_the_lowest_rate_limits():
 
 
 def test_more_slow_links_than_bands_are_refused_by_number():
-    many = [Slow(f"10.0.0.{n}", 1.0) for n in range(16)]
+    many = [SlowTarget(f"10.0.0.{n}", 1.0) for n in range(16)]
     with pytest.raises(ValueError, match="15 others, not 16"):
         disciplines(many, "eth0")
 
