@@ -17,7 +17,6 @@ import msgspec
 
 from environments.labels import Process, state_root
 
-SOCKET_FILE: Final = "agent.sock"
 LOG_FILE: Final = "agent.log"
 MARKER_FILE: Final = ".jepsen-run"
 """Within ``<directory>/nodes``.
