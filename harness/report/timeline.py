@@ -204,7 +204,9 @@ def _bands(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> 
             start_s=seconds(one.begin),
             end_s=end_s if one.end is None else seconds(one.end),
             target=one.target,
-            observed=one.seen if isinstance(one.seen, str) else ", ".join(map(": ".join, one.seen.items())),
+            observed=one.seen
+            if isinstance(one.seen, str)
+            else ", ".join(f"{place}: {seen}" for place, seen in one.seen.items()),
             bit=one.bit,
         )
         for one in faults

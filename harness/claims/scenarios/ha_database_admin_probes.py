@@ -55,8 +55,7 @@ async def _ha6(bench: Workbench) -> None:
     bench.compare("and what the broker had is with the taker", ["kept"], await stored(taker))
     await victim.live()
     await send(victim.stomp, QUEUE, "left")
-    await victim.ctl("stop", "--no-failover")
-    await victim.process.wait()
+    await victim.stop("--no-failover")
     bench.compare(
         "shut down with -nofailover it is not taken over",
         "SHUTDOWN_COMPLETE",
@@ -91,8 +90,7 @@ async def _ha7(bench: Workbench) -> None:
             )
     await becomes(other, "a1", s.QUIESCE_COMPLETE)
     bench.compare("nobody takes it over", [], (await other.status() or {}).get("taken-over"))
-    await quiet.ctl("stop", "--no-failover")
-    bench.compare("it is shut down", 0, await quiet.process.wait())
+    bench.compare("it is shut down", 0, await quiet.stop("--no-failover"))
     row = await row_of(other, "a1")
     bench.compare(
         "and nobody takes it over then either",
@@ -127,8 +125,7 @@ async def _ha9(bench: Workbench) -> None:
         [True, True, True],
         [bool(re.fullmatch(r"\d+ s ago", cells[5])) for cells in listed.values()],
     )
-    await victim.ctl("stop", "--no-failover")
-    await victim.process.wait()
+    await victim.stop("--no-failover")
     bench.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await shown("b1"))[2:5])
     await bench.start("takeover", *slow.brokerctl, "takeover", "-n", "b1")
     await becomes(other, "b1", s.TAKEOVER_STARTED)
@@ -169,15 +166,11 @@ async def _ha10(bench: Workbench) -> None:
     async def tool(*words: str) -> CommandResult:
         return await bench.command("brokerctl", "--config", str(broker.path), "database", *words)
 
-    async def ended(one: Broker, *words: str) -> None:
-        await one.ctl("stop", *words)
-        await one.process.wait()
-
     await started(alone)
     await send(alone.stomp, QUEUE, "one", "two", "three")
     busy = await tool("upgrade")
     bench.compare("the store of a broker that runs is not converted", 1, busy.status)
-    await ended(alone)
+    await alone.stop()
     bench.compare("the schema is made", 0, (await tool("create")).status)
     bench.compare("a standalone store becomes one of the cluster", 0, (await tool("upgrade")).status)
     await started(broker, other)
@@ -196,10 +189,10 @@ async def _ha10(bench: Workbench) -> None:
         [(1, True)] * 3,
         [(said.status, said.output.startswith("brokerctl: running: ")) for said in refused],
     )
-    await ended(other, "--no-failover")
+    await other.stop("--no-failover")
     bench.compare("one that is down is removed", 0, (await tool("remove-broker", "b1")).status)
     bench.compare("and is listed no more", ["a1"], list(await members(broker)))
-    await ended(broker, "--no-failover")
+    await broker.stop("--no-failover")
     bench.compare(
         "the backup is restored", 0, (await tool("restore", str(bench.directory / "saved"), "-f")).status
     )

@@ -253,6 +253,11 @@ class Broker:
         self.process.send(number)
         await self.process.wait()
 
+    async def stop(self, *options: str) -> int:
+        """``brokerctl stop``; its exit status."""
+        await self.ctl("stop", *options)
+        return await self.process.wait()
+
     async def shows(self, key: str, value: str) -> bool:
         """Whether its status says so now."""
         status = await self.status()
