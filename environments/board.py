@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from environments.lease import LeaseTable
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 
 if TYPE_CHECKING:
     from harness.interface import Link
@@ -50,7 +50,7 @@ class FaultBoard:
         self, parts: Iterable[Part], *, prefix: str = "lease", say: Callable[[str], None] = _say
     ) -> None:
         self.parts = tuple(parts)
-        self._leases: LeaseTable[tuple[Fault, ...]] = LeaseTable(_now_s, prefix=prefix)
+        self._leases: LeaseTable[tuple[PartFault, ...]] = LeaseTable(_now_s, prefix=prefix)
         self.say = say
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
@@ -75,16 +75,16 @@ class FaultBoard:
             await fault.part.strike(fault)
         return await self.begin([fault], lease_s)
 
-    def fault(self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Any) -> Fault:
+    def fault(self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Any) -> PartFault:
         """A fault of that part which has it. Raises ValueError if none has, or as the part."""
         part = next((part for part in self.parts if primitive in part.primitives), None)
         if part is None:
             known = [name for part in self.parts for name in part.primitives]
             raise ValueError(f"no fault {primitive!r}; there are {', '.join(known)}")
-        asked = Fault(part, primitive, tuple(links), tuple(nodes), options)
+        asked = PartFault(part, primitive, tuple(links), tuple(nodes), options)
         return replace(asked, wanted=part.wanted(asked))
 
-    async def begin(self, faults: Iterable[Fault], lease_s: float) -> str:
+    async def begin(self, faults: Iterable[PartFault], lease_s: float) -> str:
         """Put faults in force under one lease; returns when they are.
 
         If that fails for one, none is in force.
@@ -120,7 +120,7 @@ class FaultBoard:
         over = [fault for faults in self._leases.heal_all() for fault in faults]
         await self._applied(over, healing=True)
 
-    def in_force(self, part: Part) -> list[Fault]:
+    def in_force(self, part: Part) -> list[PartFault]:
         """The faults of a part, oldest first."""
         return [fault for faults in self._leases.in_force() for fault in faults if fault.part is part]
 
@@ -146,13 +146,13 @@ class FaultBoard:
             raise ValueError(f"nobody can look at {name!r}")
         return await part.look(node)
 
-    async def _applied(self, faults: Sequence[Fault], *, healing: bool) -> None:
+    async def _applied(self, faults: Sequence[PartFault], *, healing: bool) -> None:
         """`_apply`, and wait; what takes time goes on even if nobody waits any more."""
         task = self._apply(faults, healing=healing)
         if task is not None:
             await asyncio.shield(task)
 
-    def _apply(self, faults: Sequence[Fault], *, healing: bool) -> asyncio.Task[None] | None:
+    def _apply(self, faults: Sequence[PartFault], *, healing: bool) -> asyncio.Task[None] | None:
         """Bring the parts of faults that began or ended into the state that all in force imply.
 
         What takes time, or failed, is left to a task.
@@ -165,13 +165,13 @@ class FaultBoard:
         task.add_done_callback(self._finished)
         return task
 
-    def _step(self, fault: Fault) -> Awaitable[None] | None:
+    def _step(self, fault: PartFault) -> Awaitable[None] | None:
         try:
             return fault.part.apply(self.in_force(fault.part), fault)
         except Exception as error:  # noqa: BLE001 - the parts of other faults must be told all the same
             return _failed(error)
 
-    async def _finish(self, steps: Sequence[tuple[Fault, Awaitable[None]]], *, healing: bool) -> None:
+    async def _finish(self, steps: Sequence[tuple[PartFault, Awaitable[None]]], *, healing: bool) -> None:
         outcomes = await asyncio.gather(*(step for _, step in steps), return_exceptions=True)
         failed = {
             fault: outcome
@@ -191,7 +191,7 @@ class FaultBoard:
         if not task.cancelled():
             task.exception()  # whoever waits is told; if nobody does, it was said
 
-    def _again(self, faults: Sequence[Fault]) -> None:
+    def _again(self, faults: Sequence[PartFault]) -> None:
         if not self._closed:
             self._apply(faults, healing=True)
 

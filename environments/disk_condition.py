@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from environments.fault_options import nothing_left, number
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from filesystems.disk.condition import together
 from harness.interface import DiskCondition, DiskDamage, UsageError
 
@@ -62,7 +62,7 @@ class DiskPart(Part):
     primitives = (*DISK_LEASES, *DISK_MOMENTS)
     momentary = DISK_MOMENTS
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As above."""
         if asked.primitive == "disk-corrupt":
             return damage_of(asked.wanted)
@@ -73,7 +73,7 @@ class DiskPart(Part):
         nothing_left(asked.primitive, given)
         return condition
 
-    def together(self, in_force: Sequence[Fault], node: str) -> dict[str, Any]:
+    def together(self, in_force: Sequence[PartFault], node: str) -> dict[str, Any]:
         """The fields of a DiskCondition: what all faults of this part mean for a node's disk."""
         conditions = [one.wanted for one in in_force if node in one.nodes and one.primitive in DISK_LEASES]
         return together(map(msgspec.structs.asdict, conditions))

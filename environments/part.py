@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fault:
+class PartFault:
     """One fault of one part.
 
     ``wanted`` is what it asks for, in the part's own words (before the part has seen it: its
@@ -53,7 +53,7 @@ class Part(abc.ABC):
     of_links: ClassVar[bool] = False
     """Whether its faults are of links, not of nodes."""
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """What a fault asks for, in the part's own words, of options that it came with.
 
         Raises ValueError or UsageError, in one line.
@@ -61,12 +61,12 @@ class Part(abc.ABC):
         if asked.wanted:
             raise ValueError(f"{asked.primitive}: takes no options, not {', '.join(asked.wanted)}")
 
-    async def strike(self, fault: Fault) -> None:
+    async def strike(self, fault: PartFault) -> None:
         """Do what happens at once."""
         raise NotImplementedError(f"{fault.primitive} does not happen at once")
 
     @abc.abstractmethod
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None] | None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None] | None:
         """Bring the component into the state that all active faults imply.
 
         ``in_force`` are all faults of this part, oldest first; ``changed`` is the one that began or

@@ -8,7 +8,7 @@ from typing import Any
 from environments.link_condition import LINK_PRIMITIVES, combine, condition_of, link_name
 from environments.link_probe import LinkProbe
 from environments.link_proxy import LinkProxy
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from harness.interface import Address, Link, UsageError
 
 Routes = dict[str, dict[str, dict[str, Address]]]
@@ -37,7 +37,7 @@ class ProxiedLinks(Part):
         self._prober = await LinkProbe.open(self._proxy, links)
         return routes
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """Raises UsageError for links that there are not, too."""
         known = set(self._proxy.links)
         for link in asked.links:
@@ -45,7 +45,7 @@ class ProxiedLinks(Part):
                 raise UsageError(f"{asked.primitive}: no link {link_name(link)} in this deployment")
         return condition_of(asked.primitive, asked.wanted)
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None] | None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None] | None:
         """The links are so at once; what a reset has broken is connected again when it ends."""
         for link in changed.links:
             self._proxy.set_condition(link, combine(one.wanted for one in in_force if link in one.links))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 
 SKEWED_MS: Final = 20.0
 """What a clock may be wrong by and pass for true: NTP may lead it while a test runs."""
@@ -37,17 +37,17 @@ class Clock(Part):
         self._record = record
         self._true_ms = self._offset_ms()
         self._shifted_ms = 0.0
-        self._ahead: dict[Fault, float] = {}
-        self._strobes: dict[Fault, asyncio.Task[None]] = {}
+        self._ahead: dict[PartFault, float] = {}
+        self._strobes: dict[PartFault, asyncio.Task[None]] = {}
 
-    def wanted(self, asked: Fault) -> dict[str, float]:
+    def wanted(self, asked: PartFault) -> dict[str, float]:
         """As the harness sent it. Raises KeyError, TypeError or ValueError for anything else."""
         wanted = {name: float(value) for name, value in asked.wanted.items()}
         if "skew_ms" not in wanted or (asked.primitive == "strobe" and wanted["period_ms"] <= 0):
             raise ValueError(f"{asked.primitive} of a clock: {asked.wanted}")
         return wanted
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Set it, or set it right."""
         if changed not in in_force:
             self._ahead.pop(changed, None)
@@ -75,7 +75,7 @@ class Clock(Part):
         least_ms = min(seen_ms, key=abs)
         return ("true" if abs(least_ms) < SKEWED_MS else f"skewed {least_ms:.0f} ms") + strobing
 
-    async def _strobe(self, fault: Fault) -> None:
+    async def _strobe(self, fault: PartFault) -> None:
         while True:
             for ahead_ms in (fault.wanted["skew_ms"], 0.0):
                 self._ahead[fault] = ahead_ms

@@ -19,7 +19,7 @@ from environments.agent.agent import NodeAgent, main
 from environments.agent.child import Child, reap
 from environments.agent.control import LOGS
 from environments.agent.program import Program
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from environments.postgresql import question, tree
 from environments.postgresql.fault import severance_of
 from environments.postgresql.relay import Relay
@@ -44,11 +44,11 @@ class SeveredClients(Part):
     def __init__(self) -> None:
         self.relay = Relay("127.0.0.1", INSIDE, random.Random())
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As the harness sent it. Raises ValueError for anything else."""
         return {client: severance_of(how) for client, how in asked.wanted.items()}
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """From now on exactly these clients lose connections; of two faults the later counts."""
         del changed
         self.relay.sever({client: how for fault in in_force for client, how in fault.wanted.items()})

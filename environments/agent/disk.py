@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.agent.control import DATA, DISK
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from filesystems.disk.condition import together
 from filesystems.disk.conversation import Conversation
 
@@ -52,11 +52,11 @@ class NodeDisk(Part):
             raise RuntimeError("this node has no disk that can break")
         return await self._conversation.ask(do, arguments)
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As the harness sent it. Raises TypeError or ValueError for anything else."""
         return dict(asked.wanted)
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None] | None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None] | None:
         """From now on, or as soon as there is a disk, it is in all of these conditions."""
         del changed
         self._wanted = together(fault.wanted for fault in in_force)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 
 TABLE: Final = "inet jepsen_run"
 SLOW_TARGETS_MAX: Final = 15
@@ -129,12 +129,12 @@ class Firewall(Part):
         self._disciplines: list[list[str]] = []
         self._reset: set[str] = set()
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As the harness sent it. Raises TypeError for anything else."""
         slowed = asked.primitive == "slow"
         return tuple(SlowTarget(**one) if slowed else one for one in asked.wanted)
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Put exactly these faults in force.
 
         Raises OSError with the tool's own words if the kernel refuses, ValueError for too many slow

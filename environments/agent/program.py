@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from environments.agent.child import Child
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 
 _SETTLE_PATIENCE_S: Final = 2.0
 _RESTART_GAP_S: Final = 1.01
@@ -32,11 +32,11 @@ class Program(Part):
         self._paused = False
         self._down = False
 
-    def wanted(self, asked: Fault) -> bool:
+    def wanted(self, asked: PartFault) -> bool:
         """As the harness sent it."""
         return bool(asked.wanted)
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None]:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None]:
         """Signals are sent at once; a signal takes effect when its target is next scheduled."""
         kinds = {fault.primitive for fault in in_force}
         before_down, self._down, self._paused = self._down, "down" in kinds, "pause" in kinds

@@ -20,7 +20,7 @@ from typing import Any, Final
 from environments import log_file, scratch
 from environments.agent.database_agent import ServerChild
 from environments.link_proxy import reserve_port
-from environments.part import Fault
+from environments.part import PartFault
 from environments.postgresql import program, question
 from environments.postgresql.fault import DatabasePart, ServerFault, phrase
 from environments.postgresql.relay import Relay
@@ -92,7 +92,7 @@ class LocalDatabase(DatabasePart):
         self.variables = {"PGUSER": program.USER, "PGPASSWORD": password}
         return routes
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As any database's. UsageError where there is none."""
         if self._relay is None:
             raise UsageError(
@@ -100,7 +100,7 @@ class LocalDatabase(DatabasePart):
             )
         return super().wanted(asked)
 
-    async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Stop, end or start the server, and lose connections; returns when it is so."""
         del changed
         await self._bring(ServerFault.together(fault.wanted for fault in in_force))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, DiskPart
-from environments.part import Fault
+from environments.part import PartFault
 from filesystems.disk.conversation import DiskFailedError
 from filesystems.disk.faulty_disk import FaultyDisk
 from filesystems.fuse import device as fuse_device
@@ -50,12 +50,12 @@ class Disks(DiskPart):
         except DiskFailedError as error:
             raise InfrastructureError(f"the disk of {node}: {error}") from None
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As any disk's. UsageError for a node without one that can break."""
         self._require(asked.primitive, asked.nodes)
         return super().wanted(asked)
 
-    async def strike(self, fault: Fault) -> None:
+    async def strike(self, fault: PartFault) -> None:
         """Of stopped brokers: forget what was not synced, or damage each disk."""
         for node in filter(self._runs, fault.nodes):
             raise UsageError(f"{fault.primitive}: {node} is running: kill it before")
@@ -66,7 +66,7 @@ class Disks(DiskPart):
             if answer is None:
                 raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
 
-    async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """The disks that it concerns; to be told the same again is nothing."""
         told = (self._ask(node, "condition", self.together(in_force, node)) for node in changed.nodes)
         await asyncio.gather(*told)

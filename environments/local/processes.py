@@ -13,7 +13,7 @@ import psutil
 
 from environments.agent.child import Child
 from environments.agent.program import Program
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from harness.interface import InfrastructureError, UsageError
 
 END_PATIENCE_S: Final = 10.0
@@ -75,7 +75,7 @@ class Brokers(Part):
         """The node's process as the kernel sees it: "running", "paused" or "gone"."""
         return self._programs[node].child.state() if node in self._programs else "gone"
 
-    async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Stop who runs, or let go on whom no other fault stops."""
         hit = [(node, self._programs[node]) for node in changed.nodes if node in self._programs]
         await asyncio.gather(

@@ -27,7 +27,7 @@ from environments.ganesha import GaneshaServer, ServerOptions, times_s
 from environments.link_condition import CLEAR, LinkCondition
 from environments.link_proxy import LinkProxy, reserve_port
 from environments.nfs_mounting import FUSE, Mount, mount
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from filesystems.fuse import device as fuse_device
 from filesystems.nfs import asking
 from harness.interface import Address, Link, NodePlan, StorePlan, UsageError
@@ -132,14 +132,14 @@ class LocalStores(Part):
         for node, plan in plans.items():
             await self._mount(node, plan, place / node)
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """Raises UsageError for a node without a store, too."""
         for node in asked.nodes:
             if node not in self._routes:
                 raise UsageError(f"{asked.primitive}: {node} has no directory on NFS")
         return super().wanted(asked)
 
-    async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Cut clients off, stop, end and start servers; returns when it is done."""
         del changed
         async with self._turn:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from environments.postgresql import question
 from environments.postgresql.relay import Severance
 
@@ -61,7 +61,7 @@ class DatabasePart(Part):
     name = "database"
     primitives = PRIMITIVES
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As above."""
         return ServerFault.of(asked.primitive, asked.nodes, asked.wanted)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from environments.fault_options import nothing_left, number
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 
 if TYPE_CHECKING:
     from environments.simulation.world import World
@@ -112,7 +112,7 @@ class SimulatedClocks(Part):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """How each clock is wrong."""
         given = dict(asked.wanted)
         if asked.primitive == "clock-skew":
@@ -127,7 +127,7 @@ class SimulatedClocks(Part):
         nothing_left(asked.primitive, given)
         return wrong
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Set the clocks; one that no fault makes fast or slow any more is set right."""
         for node in changed.nodes:
             clock = self._world.clock(node)

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from environments.part import Fault
+from environments.part import PartFault
 from environments.postgresql.fault import DatabasePart, ServerFault
 from environments.simulation.world import World
 from harness.interface import Address, UsageError
@@ -219,13 +219,13 @@ class SimulatedDatabase(DatabasePart):
 
     server: DatabaseServer | None = None
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """As any database's. UsageError where there is none."""
         if self.server is None:
             raise UsageError(f"{asked.primitive}: no broker of this test keeps its messages in a database")
         return super().wanted(asked)
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Stop, end or serve, and lose connections, from this instant on."""
         del changed
         assert self.server is not None, "a fault of it is in force"

@@ -18,7 +18,7 @@ from environments.link_condition import (
     condition_of,
     link_name,
 )
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from environments.simulation.world import World
 from harness.interface import Link
 
@@ -44,11 +44,11 @@ class SimulatedLinks(Part):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """The condition of each link."""
         return condition_of(asked.primitive, asked.wanted)
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """From now on the links are so."""
         for link in changed.links:
             self._world.network.apply(link, combine(one.wanted for one in in_force if link in one.links))

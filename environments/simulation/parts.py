@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from environments.disk_condition import DISK_LEASES, DiskPart
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from environments.simulation.process import SimulatedProcess
 from harness.interface import Disk, DiskCondition, InfrastructureError
 
@@ -23,7 +23,7 @@ class SimulatedProcesses(Part):
     def __init__(self, processes: Mapping[str, SimulatedProcess]) -> None:
         self._processes = processes
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Stop who runs, or let go on whom no other fault stops; who starts meanwhile runs."""
         for process in [self._processes[node] for node in changed.nodes if node in self._processes]:
             if changed in in_force:
@@ -50,7 +50,7 @@ class SimulatedDisks(DiskPart):
         self._processes = processes
         self._chances = chances
 
-    async def strike(self, fault: Fault) -> None:
+    async def strike(self, fault: PartFault) -> None:
         """Take the power from the nodes, or damage their disks."""
         for node in fault.nodes:
             disk, chance = self._disks[node], self._chances[node]
@@ -61,7 +61,7 @@ class SimulatedDisks(DiskPart):
             elif disk.corrupt(chance, fault.wanted) is None:
                 raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """From now on the disks are so."""
         if changed.primitive in DISK_LEASES:
             for node in changed.nodes:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import SimulatedMount
 from environments.simulation.process import SimulatedProcess
@@ -68,7 +68,7 @@ class SimulatedStores(Part):
 
         return ended
 
-    def wanted(self, asked: Fault) -> Any:
+    def wanted(self, asked: PartFault) -> Any:
         """Raises UsageError for a node that has no shared directory."""
         for node in asked.nodes:
             if node not in self._mounts:
@@ -77,7 +77,7 @@ class SimulatedStores(Part):
                 )
         return super().wanted(asked)
 
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+    def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """What the faults in force mean for the nodes' clients and for their server."""
         for node in changed.nodes:
             shared = self._shared[node]

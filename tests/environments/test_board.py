@@ -6,7 +6,7 @@ import pytest
 
 from environments.board import FaultBoard
 from environments.lease import LeaseExpiredError, UnknownLeaseError
-from environments.part import Fault, Part
+from environments.part import Part, PartFault
 from environments.simulation import World
 
 
@@ -141,9 +141,11 @@ def test_of_a_fault_of_two_parts_none_is_in_force_if_one_fails():
     async def main(board):
         bad.fails = 1
         with pytest.raises(OSError, match="ladder"):
-            await board.begin([Fault(good, "dark", nodes=("a",)), Fault(bad, "dark", nodes=("a",))], 60)
+            await board.begin(
+                [PartFault(good, "dark", nodes=("a",)), PartFault(bad, "dark", nodes=("a",))], 60
+            )
         assert not good.dark
-        await board.begin([Fault(good, "dark", nodes=("a",)), Fault(bad, "dark", nodes=("b",))], 60)
+        await board.begin([PartFault(good, "dark", nodes=("a",)), PartFault(bad, "dark", nodes=("b",))], 60)
         assert (good.dark, bad.dark) == ({"a"}, {"b"})
         await board.heal_all()
         assert (good.dark, bad.dark) == (set(), set())
