@@ -151,6 +151,12 @@ def idle(
     first_of: dict[tuple[int, int], int] = {}
     for n, key in zip(at.tolist(), zip(control.run[at].tolist(), whose.tolist(), strict=True), strict=True):
         first_of.setdefault(key, n)
+    # A slot's rows may lie in several parts: what begins later may have ended before.
+    packed = (segments(run, session) << _BITS) | high
+    latest = np.maximum.accumulate(
+        np.where(packed == np.maximum.accumulate(packed), np.arange(len(packed)), 0)
+    )
+    high, high_ns = high[latest], high_ns[latest]
     same = (run[1:] == run[:-1]) & (session[1:] == session[:-1])
     pauses = np.flatnonzero(same & (low_ns[1:] - high_ns[:-1] > bound_ns))
     ended = ends.sessions.find("ended", run[pauses], session[pauses])

@@ -143,6 +143,10 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
         in_order(subscribed(0, 1), sent(1, 1, group=None), got(1, 1, 2, group=None), sent(2, 2, group=None),
                  left(60, 1),
                  got(61, 2, 2, group=None)), {"session 1"}),
+    "a consumer that another group kept busy meanwhile, whose rows lie in another part": (
+        in_order(subscribed(0, 1), sent(1, 1), got(1.5, 1), settled(2, 1), sent(2.5, 2, group="h"),
+                 got(3, 2, group="h"), at(4, answer(804, 2, 1, "ok", group="h")), sent(4.5, 3, group="i"),
+                 sent(5, 4), got(8, 4), settled(9, 4), got(16, 3, group="i")), set()),
     "messages that come one after the other, none of which waits for long": (
         in_order(subscribed(0, 1),
                  *(sent(5 * n + 1, n, group=None) + got(5 * n + 2, n, 2, group=None) for n in range(12)),
