@@ -13,6 +13,8 @@ import io
 import platform
 import subprocess
 import sys
+import tarfile
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,6 +46,18 @@ A test compares this with its import statements.
 ROOT: Final = Path(__file__).resolve().parents[1]
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _FETCH_TIMEOUT_S: Final = 180.0
+
+
+def archive(files: Mapping[str, bytes], *, mode: int = 0o600, mtime: int | None = None) -> bytes:
+    """Files (path -> content) as a tar archive in their order, made just now or at ``mtime``."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), mode
+            entry.mtime = int(time.time()) if mtime is None else mtime
+            tar.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
 
 
 def pins() -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from environments import scratch
-from environments.host import archive
+from environments.payload import archive
 from harness.interface import InfrastructureError
 
 REPOSITORY: Final = "jepsen-run"
@@ -39,9 +39,8 @@ Tell = Callable[[str], object]
 def base_image(client: Any, tell: Tell) -> str:
     """The tag of a base image, made if it is not there yet.
 
-    ``tell`` is given one line before anything that takes long.
-
-    Raises InfrastructureError if there is no way to make one, with both reasons.
+    ``tell`` is given one line before anything that takes long. Raises InfrastructureError if there
+    is no way to make one, with both reasons.
     """
     official, debian = _tag("official", OFFICIAL), _tag("debian", DEBIAN, *PYTHON_PACKAGES)
     for tag in (official, debian):

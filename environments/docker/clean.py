@@ -8,6 +8,8 @@ needed to remove them than the engine. Images are a cache and stay, unless asked
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -21,43 +23,33 @@ _AT_ONCE: Final = 8
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """One line for each run in the engine that nobody uses any more.
-
-    Notes for those that somebody does.
+    """One line for each run in the engine that nobody uses any more, notes for the others.
 
     ``force`` counts those as well. Raises InfrastructureError if no engine answers.
     """
-    client = connect()
-    try:
-        lines, abandoned = _survey(client, force=force)
-        return lines + [f"docker run {run}: {', '.join(_describe(client, run))}" for run in abandoned]
-    finally:
-        client.close()
+    with contextlib.closing(connect()) as client:
+        return [
+            note or f"docker run {run}: {', '.join(f'{kind} {thing.name}' for kind, thing in things)}"
+            for run, note, things in _runs(client, force=force)
+        ]
 
 
 def remove(*, force: bool = False, images: bool = False) -> list[str]:
     """Remove what `leftovers` lists, with ``images`` also the cached images.
 
-    One line for each thing removed.
-
-    Raises InfrastructureError if no engine answers, or naming what it refused to remove.
+    One line for each thing removed. Raises InfrastructureError if no engine answers, or naming what
+    it refused to remove.
     """
-    client = connect()
-    try:
-        lines, abandoned = _survey(client, force=force)
-        for run in abandoned:
-            lines.append(f"docker run {run}: removed {', '.join(remove_run(client, run))}")
-        if images:
-            lines += _remove_images(client)
-        return lines
-    finally:
-        client.close()
+    with contextlib.closing(connect()) as client:
+        lines = [
+            note or f"docker run {run}: removed {', '.join(remove_run(client, run))}"
+            for run, note, _ in _runs(client, force=force)
+        ]
+        return lines + (_remove_images(client) if images else [])
 
 
 def remove_run(client: Any, run: str) -> list[str]:
-    """Remove everything of one run, running or not.
-
-    First what uses the network and the volumes, then those.
+    """Remove everything of one run, running or not: what uses network and volumes, then those.
 
     Goes on after a failure, so that one stubborn container does not keep the rest alive. Raises
     InfrastructureError naming what stayed.
@@ -78,18 +70,18 @@ def remove_run(client: Any, run: str) -> list[str]:
         done.append(what)
         return True
 
-    containers, networks, volumes = _things(client, run)
+    things = _things(client, f"{RUN_LABEL}={run}")
     # At once: the engine takes some tenths of a second for each.
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as threads:
-        for container in containers:
+        for container in (thing for kind, thing in things if kind == "container"):
             threads.submit(attempt, f"container {container.name}", container.remove, force=True, v=True)
-    for network in networks:
+    for network in (thing for kind, thing in things if kind == "network"):
         for last in [False] * (_NETWORK_ATTEMPTS - 1) + [True]:
             before = len(problems)
             if attempt(f"network {network.name}", network.remove) or last:
                 break
             del problems[before:]  # an endpoint of a container that is still going away
-    for volume in volumes:
+    for volume in (thing for kind, thing in things if kind == "volume"):
         attempt(f"volume {volume.name}", volume.remove, force=True)
     if problems:
         raise InfrastructureError(
@@ -98,41 +90,31 @@ def remove_run(client: Any, run: str) -> list[str]:
     return done
 
 
-def _things(client: Any, run: str | None) -> tuple[list[Any], list[Any], list[Any]]:
-    chosen = {"label": RUN_LABEL if run is None else f"{RUN_LABEL}={run}"}
+def _things(client: Any, label: str) -> list[tuple[str, Any]]:
+    """All with this label: what each is, and the thing."""
+    chosen = {"label": label}
     containers = client.containers.list(all=True, filters=chosen, ignore_removed=True)
-    return containers, client.networks.list(filters=chosen), client.volumes.list(filters=chosen)
+    kinds = {
+        "container": containers,
+        "network": client.networks.list(filters=chosen),
+        "volume": client.volumes.list(filters=chosen),
+    }
+    return [(kind, thing) for kind, things in kinds.items() for thing in things]
+
+
+def _runs(client: Any, *, force: bool) -> Iterator[tuple[str, str, list[tuple[str, Any]]]]:
+    """Each run in the engine, the note on it if it is left alone, and what it has."""
+    runs: dict[str, list[tuple[str, Any]]] = {}
+    for kind, thing in _things(client, RUN_LABEL):
+        runs.setdefault(_labels(thing).get(RUN_LABEL, ""), []).append((kind, thing))
+    for run, things in sorted(runs.items()):
+        harness = harness_of(_labels(things[-1][1]))
+        yield run, in_use(f"docker run {run}", harness, force=force), things
 
 
 def _labels(thing: Any) -> dict[str, str]:
     attributes = thing.attrs
     return dict(attributes.get("Labels") or attributes.get("Config", {}).get("Labels") or {})
-
-
-def _describe(client: Any, run: str) -> list[str]:
-    kinds = ("container", "network", "volume")
-    return [
-        f"{kind} {thing.name}"
-        for kind, things in zip(kinds, _things(client, run), strict=True)
-        for thing in things
-    ]
-
-
-def _survey(client: Any, *, force: bool) -> tuple[list[str], list[str]]:
-    """Notes on runs that are left alone, and the names of those that are not."""
-    runs: dict[str, dict[str, str]] = {}
-    for things in _things(client, None):
-        for thing in things:
-            found = _labels(thing)
-            runs.setdefault(found.get(RUN_LABEL, ""), found)
-    notes: list[str] = []
-    abandoned: list[str] = []
-    for run, found in sorted(runs.items()):
-        if note := in_use(f"docker run {run}", harness_of(found), force=force):
-            notes.append(note)
-        else:
-            abandoned.append(run)
-    return notes, abandoned
 
 
 def _remove_images(client: Any) -> list[str]:

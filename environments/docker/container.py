@@ -2,46 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from environments.agent.control import ROOT
-from environments.host import CommandError, archive
+from environments.agent.control import DATA, ROOT, TOKEN_VARIABLE
+from environments.docker.engine import labels
 from environments.machines.node import START_TIMEOUT_S
+from environments.payload import archive
 from harness.interface import Address, InfrastructureError
 
+_LOG_BYTES_MAX: Final = "20m"
 _IS_DIRECTORY: Final = 1 << 31
 """Of a mode as Go has them."""
 
 
+@dataclass(kw_only=True)
 class Container:
     """A ``machines.node.Machine``.
 
-    ``make`` makes it; ``published`` maps its ports to ports of 127.0.0.1 where containers' own
-    addresses cannot be reached.
+    ``published`` maps its ports to ports of 127.0.0.1 where containers' own addresses cannot be
+    reached. ``options`` are what it needs beyond others', as the engine's SDK names it.
     """
 
-    root = ROOT
-    mortal = True
+    client: Any
+    run: str
+    node: str
+    image: str
+    network: str
+    address: str
+    token: str
+    published: Mapping[int, int]
+    options: Mapping[str, Any]
+    root: str = field(default=ROOT, init=False)
+    mortal: bool = field(default=True, init=False)
+    _container: Any = field(default=None, init=False)
 
-    def __init__(
-        self, node: str, make: Callable[[], Any], address: str, published: Mapping[int, int]
-    ) -> None:
-        self.name = f"the container of {node}"
-        self.address = address
-        self._make = make
-        self._published = published
-        self._container: Any = None
+    @property
+    def name(self) -> str:
+        """What it is called in what people read."""
+        return f"the container of {self.node}"
 
     def reach(self, port: int) -> Address:
         """Its own address, or the port of this host that stands for it."""
-        if port in self._published:
-            return Address("127.0.0.1", self._published[port])
+        if port in self.published:
+            return Address("127.0.0.1", self.published[port])
         return Address(self.address, port)
 
     def create(self) -> None:
-        """Make it."""
-        self._container = self._engine("make", self._make)
+        """Make it, with its volume."""
+        self._engine("make", self._create)
+
+    def _create(self) -> None:
+        from docker.types import LogConfig  # noqa: PLC0415
+
+        name, its = f"{self.run}-{self.node}", labels(self.run)
+        self.client.volumes.create(name, labels=its)
+        endpoint = self.client.api.create_endpoint_config(ipv4_address=self.address, aliases=[self.node])
+        self._container = self.client.containers.create(
+            self.image,
+            name=name,
+            hostname=self.node,
+            network=self.network,
+            networking_config={self.network: endpoint},
+            volumes={name: {"bind": DATA, "mode": "rw"}},
+            labels=its,
+            ports={f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in self.published.items()},
+            log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": _LOG_BYTES_MAX}),
+            **{
+                **self.options,
+                "environment": {TOKEN_VARIABLE: self.token},
+                # NET_ADMIN: packet filters and queueing disciplines of its own network namespace
+                "cap_add": ["NET_ADMIN", *self.options.get("cap_add", ())],
+            },
+        )
 
     def begin(self) -> None:
         """Start it; its agent is its program."""
@@ -69,22 +103,12 @@ class Container:
         return said
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
-        """As `Host`'s; the container need not run."""
+        """As any machine's; the container need not run."""
         content = archive({f"{directory.lstrip('/')}/{path}": files[path] for path in sorted(files)})
         self._engine("write the configuration of", self._container.put_archive, "/", content)
 
-    def run(self, argv: Sequence[str], *, text: bytes = b"", timeout_s: float = 30.0) -> bytes:
-        """As `Host`'s, in a container that runs; the engine takes no input and no time limit."""
-        del timeout_s
-        assert not text, "the engine's SDK has no input for a program"
-        status, said = self._engine("run a program in", self._container.exec_run, list(argv))
-        if status:
-            raise CommandError(" ".join(said.decode(errors="replace").split()), status)
-        output: bytes = said
-        return output
-
     def fetch(self, path: str) -> bytes:
-        """As `Host`'s; the container need not run."""
+        """As any machine's; the container need not run."""
         from docker.errors import NotFound  # noqa: PLC0415
 
         try:

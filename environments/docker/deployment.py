@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from environments.agent.control import CONTROL_PORT, DATA, TOKEN_VARIABLE
+from environments.agent.control import CONTROL_PORT
 from environments.docker.base_image import Tell
 from environments.docker.container import Container
-from environments.docker.engine import labels
 from environments.docker.image import node_image
 from environments.docker.network import create_network, host_address
 from environments.link_proxy import reserve_port
 from environments.machines.deployment import Deployment
-from environments.machines.node import Node
 from harness.interface import InfrastructureError, NodePlan
 
-_LOG_BYTES_MAX: Final = "20m"
 _LOCAL: Final = ("http+unix://", "http+docker://", "http://127.0.0.1", "http://localhost")
 
 
@@ -29,10 +25,9 @@ _LOCAL: Final = ("http+unix://", "http+docker://", "http://127.0.0.1", "http://l
 class Service:
     """A machine of a run that is no broker: a server that brokers need.
 
-    Its container has an agent as theirs have, so faults of it are leases, too.
-
-    ``image`` makes the image if it is not there, and gives its tag. ``options`` are what its
-    container needs beyond a broker's, as the engine's SDK names it.
+    Its container has an agent as theirs have, so faults of it are leases, too. ``image`` makes the
+    image if it is not there, and gives its tag. ``options`` are what its container needs beyond a
+    broker's, as the engine's SDK names it.
     """
 
     name: str
@@ -70,46 +65,18 @@ def make_known(
         with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
             for port in (CONTROL_PORT, *plan.ports.values()) if publish else ():
                 published[port] = reserved.enter_context(reserve_port()).getsockname()[1]
-        address = host_address(subnet, number)
-        where = (plan.name, network.name, address, token, published)
-        make = functools.partial(_make_container, client, deployment.run, chosen, *where, special)
-        container = Container(plan.name, make, address, published)
-        deployment.add(Node(plan, container, token), service=number >= len(plans))
-
-
-def _make_container(
-    client: Any,
-    run: str,
-    image: str,
-    node: str,
-    network: str,
-    address: str,
-    token: str,
-    published: dict[int, int],
-    special: Mapping[str, Any],
-) -> Any:
-    from docker.types import LogConfig  # noqa: PLC0415
-
-    name = f"{run}-{node}"
-    client.volumes.create(name, labels=labels(run))
-    endpoint = client.api.create_endpoint_config(ipv4_address=address, aliases=[node])
-    return client.containers.create(
-        image,
-        name=name,
-        hostname=node,
-        network=network,
-        networking_config={network: endpoint},
-        volumes={name: {"bind": DATA, "mode": "rw"}},
-        labels=labels(run),
-        ports={f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in published.items()},
-        log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": _LOG_BYTES_MAX}),
-        **{
-            **special,
-            "environment": {TOKEN_VARIABLE: token, **special.get("environment", {})},
-            # NET_ADMIN: packet filters and queueing disciplines of its own network namespace
-            "cap_add": ["NET_ADMIN", *special.get("cap_add", ())],
-        },
-    )
+        container = Container(
+            client=client,
+            run=deployment.run,
+            node=plan.name,
+            image=chosen,
+            network=network.name,
+            address=host_address(subnet, number),
+            token=token,
+            published=published,
+            options=special,
+        )
+        deployment.add(plan, container, token, service=number >= len(plans))
 
 
 def _must_publish(client: Any) -> bool:

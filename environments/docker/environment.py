@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from environments.docker import database_server, file_store, kernel
@@ -14,16 +13,11 @@ from environments.docker.database_server import DatabaseContainer
 from environments.docker.deployment import make_known
 from environments.docker.engine import connect
 from environments.docker.file_store import CLIENT_OPTIONS, FileStores
-from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import disks
-from environments.machines.deployment import Deployment
 from environments.machines.disks import MachineDisks
 from environments.machines.environment import MachinesEnvironment
-from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from harness.interface import NodePlan
-
-_log = logging.getLogger(__name__)
 
 
 class DockerEnvironment(MachinesEnvironment):
@@ -35,21 +29,14 @@ class DockerEnvironment(MachinesEnvironment):
 
     name = "docker"
 
-    def __init__(
-        self,
-        *,
-        lease_s: float = DEFAULT_LEASE_S,
-        tell: Callable[[str], None] = _log.info,
-        publish: bool | None = None,
-    ) -> None:
-        self.run = f"jepsen-run-{new_run_id()}"
+    def __init__(self, *, lease_s: float = DEFAULT_LEASE_S, publish: bool | None = None) -> None:
+        super().__init__(lease_s)
         self._publish = publish
         self._client: Any = None
-        deployment = Deployment(self.run, self._remove)
-        self._stores = FileStores(deployment)
-        self._database = DatabaseContainer(deployment)
-        self._disks = MachineDisks(deployment)
-        super().__init__(deployment, (self._stores, self._database, self._disks), lease_s, tell)
+        self._stores = FileStores(self._deployment)
+        self._database = DatabaseContainer(self._deployment)
+        self._disks = MachineDisks(self._deployment)
+        self._furniture = (self._stores, self._database, self._disks)
 
     def supports(self) -> Mapping[str, str]:
         """What this kernel can do.
@@ -61,7 +48,6 @@ class DockerEnvironment(MachinesEnvironment):
         answers |= dict.fromkeys(file_store.PRIMITIVES, file_store.missing())
         answers |= dict.fromkeys(disks.PRIMITIVES, file_store.missing("put the brokers' disks behind it"))
         answers["nfs-disconnect"] = answers["nfs-disconnect"] or missing.get("cut", "")
-        answers |= dict.fromkeys(DATABASE_PRIMITIVES, "")
         answers["database-disconnect"] = missing.get("cut", "")
         return answers
 

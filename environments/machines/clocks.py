@@ -8,7 +8,6 @@ from typing import Any, Final
 from environments.fault_options import nothing_left, number
 from environments.machines.deployment import Deployment
 from environments.machines.furniture import Furniture
-from environments.machines.node import NodeDownError
 from harness.interface import NodePlan, UsageError
 
 PRIMITIVES: Final = ("clock-skew", "clock-step", "clock-strobe")
@@ -47,7 +46,4 @@ class MachineClocks(Furniture):
         """What its agent sees of it; "gone" with the machine."""
         if node not in self._deployment.nodes:
             raise UsageError(f"no node {node!r} whose clock could be looked at")
-        try:
-            return str((await self._deployment.nodes[node].ask("look_at_clock"))["seen"])
-        except NodeDownError:
-            return "gone"
+        return await self._deployment.nodes[node].look("look_at_clock")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from environments.machines.node import Node
-from harness.interface import InfrastructureError
+from environments.machines.node import Machine, Node
+from harness.interface import InfrastructureError, NodePlan
 
 TEARDOWN_PATIENCE_S: Final = 60.0
 _AT_ONCE: Final = 8
@@ -37,10 +37,10 @@ class Deployment:
         self.machines: dict[str, Node] = {}
         self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix=run)
 
-    def add(self, node: Node, *, service: bool = False) -> None:
-        """Make a machine known."""
-        (self.services if service else self.nodes)[node.plan.name] = node
-        self.machines[node.plan.name] = node
+    def add(self, plan: NodePlan, machine: Machine, token: str, *, service: bool = False) -> None:
+        """Make a machine known; its agent is asked with ``token``."""
+        node = self.machines[plan.name] = Node(plan, machine, token)
+        (self.services if service else self.nodes)[plan.name] = node
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that blocks; `remove` waits for it."""

@@ -91,11 +91,7 @@ class MachineDisks(Furniture):
     async def look(self, name: str) -> str:
         """How a node's disk is: "gone" with its machine."""
         self._require("a look at a disk", (name,))
-        try:
-            answer = await self._deployment.nodes[name].ask("look_at_disk")
-        except NodeDownError:
-            return "gone"
-        return str(answer["seen"])
+        return await self._deployment.nodes[name].look("look_at_disk")
 
     async def _power_lost(self, node: Node) -> None:
         async with node.lock:

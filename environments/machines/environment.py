@@ -15,6 +15,7 @@ What blocks runs in threads.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ import msgspec
 from environments import log_file
 from environments.agent.control import CONTROL_PORT, PROBE_PORT
 from environments.agent_process import AgentProcess
-from environments.lease import DEFAULT_LEASE_S
+from environments.labels import new_run_id
 from environments.link_condition import LINK_PRIMITIVES, link_name
 from environments.machines import probes
 from environments.machines.deployment import Deployment
@@ -57,45 +58,47 @@ class MachinesEnvironment(RealEnvironment):
     """An environment of machines; one instance is one deployment.
 
     ``lease_s`` is how long a fault lasts without `renew`. ``tell`` gets a line before anything that
-    takes long; it may be set until `deploy`, and is called on the loop.
+    takes long; it may be set until `deploy`, and is called on the loop. A fault is renewed and
+    healed by its lease: InfrastructureError where it has ended before its time.
     """
 
     name: str
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        furniture: Sequence[Furniture],
-        lease_s: float = DEFAULT_LEASE_S,
-        tell: Callable[[str], None] = _log.info,
-    ) -> None:
-        self.tell = tell
-        self._deployment = deployment
-        self._furniture = furniture
+    def __init__(self, lease_s: float) -> None:
+        self.tell: Callable[[str], None] = _log.info
+        self.run = f"jepsen-run-{new_run_id()}"
+        self._deployment = Deployment(self.run, self._remove)
+        self._furniture: Sequence[Furniture] = ()
         self._links: AgentProcess | None = None
         self._routes: Routes = {}
-        self._faults = Faults(deployment.machines, lease_s)
+        self._faults = Faults(self._deployment.machines, lease_s)
+        self.renew, self.heal, self.heal_all = self._faults.renew, self._faults.heal, self._faults.heal_all
         self._missing: dict[str, str] | None = None
 
     # ---- what each kind of machine has of its own
 
+    @abc.abstractmethod
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here, with where it can be; "" if it can."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def supports(self) -> Mapping[str, str]:
         """As Environment's."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
         """Make the nodes known, with their addresses; machines that are ours need not exist."""
-        raise NotImplementedError
+
+    @abc.abstractmethod
+    def _remove(self) -> None:
+        """Remove all of it, made or half made. Blocks."""
 
     # ---- life of a deployment
 
     def _supports(self, missing: Mapping[str, str]) -> dict[str, str]:
         """What machines can do whose kernels lack these."""
-        answers = {**dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES), ""), **SIMULATED_ONLY}
+        furnished = [primitive for furniture in self._furniture for primitive in furniture.primitives]
+        answers = {**SIMULATED_ONLY, **dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES, *furnished), "")}
         for primitive in ("cut", "reset", "stall"):
             answers[primitive] = missing.get("cut", "")
         if missing.get("slow"):
@@ -110,8 +113,7 @@ class MachinesEnvironment(RealEnvironment):
         """Make the machines, all at once, and start their agents. Starts no broker."""
         del directory  # nothing is kept on this host
         assert not self._deployment.nodes, "an environment is one deployment"
-        refusal = self.refuses(nodes)
-        if refusal:
+        if refusal := self.refuses(nodes):
             raise UsageError(refusal)
         taken = [port for node in nodes for port in node.ports.values() if port in (CONTROL_PORT, PROBE_PORT)]
         if taken:
@@ -186,10 +188,7 @@ class MachinesEnvironment(RealEnvironment):
         await at_once(node.collect(destination / name) for name, node in self._deployment.machines.items())
 
     async def teardown(self) -> None:
-        """Remove all of it, whatever state it is in.
-
-        Safe to repeat; bounded.
-        """
+        """Remove all of it, whatever state it is in. Safe to repeat; bounded."""
         links, self._links = self._links, None
         self._faults.forget()
         try:
@@ -266,10 +265,8 @@ class MachinesEnvironment(RealEnvironment):
         """Begins a fault; returns the lease to `renew` and `heal`.
 
         "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared directory on
-        nodes.
-
-        UsageError for what makes no sense, InfrastructureError for what this kernel cannot do;
-        nothing is in force then.
+        nodes. UsageError for what makes no sense, InfrastructureError for what this kernel cannot
+        do; nothing is in force then.
         """
         between, of_zones = self._split(primitive, links, nodes)
         if primitive == "pause":
@@ -284,21 +281,6 @@ class MachinesEnvironment(RealEnvironment):
                 raise InfrastructureError(f"{primitive}: {self.supports()[primitive]}")
             at_nodes = link_faults(primitive, options, between, self._deployment.nodes)
         return await self._faults.inject(primitive, at_nodes, of_zones, options or {})
-
-    async def renew(self, lease: str) -> None:
-        """Let a fault go on.
-
-        InfrastructureError if it was not renewed in time and is healed already.
-        """
-        await self._faults.renew(lease)
-
-    async def heal(self, lease: str) -> None:
-        """End a fault; nothing to do if it has healed itself."""
-        await self._faults.heal(lease)
-
-    async def heal_all(self) -> None:
-        """End all faults."""
-        await self._faults.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
         """Try the links with traffic of the probes' own, ask the kernels for the processes.
@@ -360,11 +342,7 @@ class MachinesEnvironment(RealEnvironment):
         return self._deployment.nodes[name]
 
     async def _state(self, node: str) -> str:
-        try:
-            state: str = (await self._node(node).ask("state"))["state"]
-        except NodeDownError:
-            return "gone"
-        return state
+        return await self._node(node).look("state", "state")
 
     def _split(self, what: str, links: Sequence[Link], nodes: Sequence[str]) -> tuple[list[Link], list[Link]]:
         """The links between nodes and those of zones.

@@ -165,9 +165,8 @@ def link_faults(
 ) -> dict[str, dict[str, Any]]:
     """What each agent has to do about links between nodes.
 
-    One is slowed where it begins, and broken where it ends.
-
-    UsageError for options that the primitive does not take.
+    One is slowed where it begins, and broken where it ends. UsageError for options that the
+    primitive does not take.
     """
     condition = condition_of(primitive, options)
     found: dict[str, dict[str, Any]] = {}

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from environments.agent.control import CONTROL_PORT, ENDED, REFUSED, AgentError, call
-from environments.host import Host
-from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
+from harness.interface import Address, InfrastructureError, Layout, NodePlan, UsageError
 
 START_TIMEOUT_S: Final = 30.0
 CALL_TIMEOUT_S: Final = 10.0
@@ -32,8 +31,12 @@ class LeaseEndedError(Exception):
     """The agent has healed this fault already."""
 
 
-class Machine(Host, Protocol):
-    """A host with an agent of ours on it. What it has of the node lies below ``root``."""
+class Machine(Protocol):
+    """A machine with an agent of ours on it. What it has of the node lies below ``root``.
+
+    Each method blocks, and raises InfrastructureError, naming it, where it cannot be reached or
+    will not do it.
+    """
 
     root: str
     mortal: bool
@@ -41,6 +44,31 @@ class Machine(Host, Protocol):
 
     A container is; on a machine that is not ours to end, the agent ends the broker alone.
     """
+
+    @property
+    def name(self) -> str:
+        """How it is called in what people read."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where the other machines of the deployment reach it."""
+        ...
+
+    def put(self, directory: str, files: Mapping[str, bytes]) -> None:
+        """Write files (relative path -> content), readable by their owner alone.
+
+        The directories above them are made.
+        """
+        ...
+
+    def fetch(self, path: str) -> bytes:
+        """A file, or all that is in a directory, as a tar archive; empty where there is none."""
+        ...
+
+    def reach(self, port: int) -> Address:
+        """Where this process reaches a TCP port of it, outside every partition."""
+        ...
 
     def create(self) -> None:
         """Make it, where it is ours to make; it does not run yet."""
@@ -122,13 +150,18 @@ class Node:
                 f"{operation!r} at {host} ({type(error).__name__}: {error})"
             ) from error
 
+    async def look(self, operation: str, answer: str = "seen") -> str:
+        """What the agent sees of something, in a phrase; "gone" with the machine."""
+        try:
+            return str((await self.ask(operation))[answer])
+        except NodeDownError:
+            return "gone"
+
     async def boot(self) -> bool:
         """Start the machine's agent if it does not run, and wait for it.
 
-        Whether it had to be started.
-
-        Raises InfrastructureError with its last words if it ends at once, or if this host cannot
-        reach it.
+        Whether it had to be started. Raises InfrastructureError with its last words if it ends at
+        once, or if this host cannot reach it.
         """
         if self.up:
             return False

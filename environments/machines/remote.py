@@ -24,8 +24,7 @@ from environments.agent.control import (
     ROOT_VARIABLE,
     TOKEN_VARIABLE,
 )
-from environments.host import CommandError
-from environments.machines.shell_host import ShellHost
+from environments.machines.host import CommandError, Host
 from harness.interface import Address, InfrastructureError
 
 _PYTHON: Final = (3, 11)
@@ -65,7 +64,7 @@ class RemoteMachine:
 
     def __init__(
         self,
-        host: ShellHost,
+        host: Host,
         python: str,
         run: str,
         node: str,

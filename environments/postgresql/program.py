@@ -32,10 +32,7 @@ class ProgramError(Exception):
 
 
 def binaries() -> Path | None:
-    """The directory that has ``initdb`` and ``postgres``.
-
-    Debian's newest, else that on the path.
-    """
+    """The directory of ``initdb`` and ``postgres``: Debian's newest, else that on the path."""
     found = shutil.which("initdb")
     candidates = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"),
@@ -119,10 +116,8 @@ def made(directory: Path) -> bool:
 def command(directory: Path, port: int) -> list[str]:
     """The argument vector that runs the server in the foreground, on the loopback address alone.
 
-    Brokers reach it through the relay.
-
-    It syncs (fsync, full_page_writes and synchronous_commit are as PostgreSQL's own defaults): a
-    receipt means what it says.
+    Brokers reach it through the relay. It syncs (fsync, full_page_writes and synchronous_commit are
+    as PostgreSQL's own defaults): a receipt means what it says.
     """
     settings = {
         "listen_addresses": "127.0.0.1",

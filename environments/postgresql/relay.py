@@ -22,9 +22,7 @@ from typing import Final, NamedTuple
 
 _CHUNK: Final = 1 << 16
 _COMMIT_BYTES_MAX: Final = 32
-"""A query that is no longer may be a COMMIT.
-
-Others are passed on in pieces, whatever their length.
+"""A query that is no longer may be a COMMIT. Others are passed on in pieces, whatever their length.
 """
 
 _SESSION: Final = 3
@@ -163,9 +161,8 @@ class Relay:
     def severed(self, client: str) -> bool:
         """Whether that client loses connections, unless what happened speaks against it.
 
-        It has made commits, and has lost none.
-
-        One that makes no commit for a while, because it just starts, would lose its first ones.
+        It has made commits, and has lost none. One that makes no commit for a while, because it
+        just starts, would lose its first ones.
         """
         return client in self._severed and (self._lost[client] > 0 or self._passed[client] == 0)
 

@@ -48,10 +48,8 @@ def state(postmaster: int) -> State:
 def tell(postmaster: int, number: signal.Signals) -> list[int]:
     """Send a signal to all, in the order that leaves nobody time to make another.
 
-    Whom it was sent to.
-
-    One that was just being made may have been missed by SIGSTOP: send it again until `state` is
-    "paused".
+    Whom it was sent to. One that was just being made may have been missed by SIGSTOP: send it again
+    until `state` is "paused".
     """
     if number == signal.SIGKILL:
         _signal(postmaster, signal.SIGSTOP)  # or it would end its children its own way, and begin anew

@@ -6,10 +6,10 @@ nodes there. With it ``jepsen-run clean`` finds them again; it needs the same ke
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -19,10 +19,8 @@ from environments.ssh.host import SshHost
 from environments.ssh.hosts import HostConfig
 from harness.interface import InfrastructureError
 
-_AT_ONCE: Final = 8
 
-
-class HostsInUse(msgspec.Struct, frozen=True, kw_only=True):
+class HostsInUse(msgspec.Struct, frozen=True):
     """Whose run it is, and where: one node on each host, in the same order."""
 
     run: str
@@ -31,13 +29,17 @@ class HostsInUse(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[HostConfig]
     nodes: list[str]
 
+    @property
+    def places(self) -> str:
+        """Each node, and where it is."""
+        return ", ".join(f"{node} on {host.name}" for node, host in zip(self.nodes, self.hosts, strict=True))
+
 
 def record(run: str, known_hosts: Path, hosts: Sequence[HostConfig], nodes: Sequence[str]) -> None:
     """Write down where a run will be, before anything of it is there."""
     harness = identify()
     assert harness is not None, "this process runs"
-    known = str(known_hosts.resolve())
-    found = HostsInUse(run=run, harness=harness, known_hosts=known, hosts=list(hosts), nodes=list(nodes))
+    found = HostsInUse(run, harness, str(known_hosts.resolve()), list(hosts), list(nodes))
     try:
         _path(run).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _path(run).write_bytes(msgspec.json.encode(found))
@@ -47,11 +49,7 @@ def record(run: str, known_hosts: Path, hosts: Sequence[HostConfig], nodes: Sequ
 
 def leftovers(*, force: bool = False) -> list[str]:
     """One line for each recorded run that nobody uses any more, notes for those in use."""
-    lines = []
-    for found, note in _survey(force=force):
-        places = [f"{node} on {host.name}" for node, host in zip(found.nodes, found.hosts, strict=True)]
-        lines.append(note or f"ssh run {found.run}: nodes {', '.join(places)}")
-    return lines
+    return [note or f"ssh run {found.run}: nodes {found.places}" for found, note in _runs(force=force)]
 
 
 def remove(*, force: bool = False) -> list[str]:
@@ -60,63 +58,50 @@ def remove(*, force: bool = False) -> list[str]:
     A run of which a machine cannot be reached stays recorded; each such machine has a note.
     """
     lines = []
-    for found, note in _survey(force=force):
-        what = f"ssh run {found.run}"
+    for found, note in _runs(force=force):
         done, problems = ([], []) if note else end_run(found.run, program=True)
-        lines += [note] if note else [f"{what}: removed {', '.join(done)}"] if done else []
-        lines += [f"{NOTE}{what}: {problem}" for problem in problems]
-        if problems:
-            lines.append(f"{NOTE}{what}: {again(found.run)}")
-    return lines
-
-
-def again(run: str) -> str:
-    """What to do about a run that could not be removed."""
-    return f"`jepsen-run clean` tries again, until {_path(run)} is removed"
+        removed = f"ssh run {found.run}: removed {', '.join(done)}" if done else ""
+        lines += [note, removed, *(f"{NOTE}ssh run {found.run}: {problem}" for problem in problems)]
+    return list(filter(None, lines))
 
 
 def end_run(run: str, *, program: bool = False) -> tuple[list[str], list[str]]:
     """Remove everything of a run from its machines, then its record.
 
-    What was removed, and why something stayed: one machine does not keep the rest. With
-    ``program`` our program too, where no other run uses it; else the next run finds it.
+    What was removed, and what stayed, with what to do about it: one machine does not keep the
+    rest. With ``program`` our program too, where no other run uses it; else the next run finds it.
     """
-    found = _read(_path(run))
+    found = next((found for found, _ in _runs(force=True) if found.run == run), None)
     if found is None:
         return [], []
     done: list[str] = []
     problems: list[str] = []
 
     def end(config: HostConfig, node: str) -> None:
-        host = SshHost(config, Path(found.known_hosts))
-        try:
-            said = RemoteMachine(host, config.python, run, node).remove(program=program)
-            done.append(f"{node} from {host.name} ({'; '.join(said) or 'nothing was there'})")
-        except InfrastructureError as error:
-            problems.append(str(error))
-        finally:
-            host.close()
+        with contextlib.closing(SshHost(config, Path(found.known_hosts))) as host:
+            try:
+                said = RemoteMachine(host, config.python, run, node).remove(program=program)
+            except InfrastructureError as error:
+                problems.append(str(error))
+            else:
+                done.append(f"{node} from {host.name} ({'; '.join(said) or 'nothing was there'})")
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as threads:
+    with ThreadPoolExecutor() as threads:
         list(threads.map(end, found.hosts, found.nodes))
-    if not problems:
+    if problems:
+        problems.append(f"`jepsen-run clean` tries again, until {_path(run)} is removed")
+    else:
         _path(run).unlink(missing_ok=True)
     return done, problems
 
 
-def _survey(*, force: bool) -> Iterator[tuple[HostsInUse, str]]:
-    """The recorded runs, each with a note if it is left alone."""
+def _runs(*, force: bool) -> Iterator[tuple[HostsInUse, str]]:
+    """The recorded runs, each with the note on it if it is left alone."""
     for path in sorted(_path("").parent.glob("*.json")):
-        if found := _read(path):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            found = msgspec.json.decode(path.read_bytes(), type=HostsInUse)
             yield found, in_use(f"ssh run {found.run}", found.harness, force=force)
 
 
 def _path(run: str) -> Path:
     return state_root() / "ssh" / f"{run}.json"
-
-
-def _read(path: Path) -> HostsInUse | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=HostsInUse)
-    except (OSError, msgspec.DecodeError):
-        return None

@@ -7,21 +7,16 @@ is removed when the harness was killed.
 
 from __future__ import annotations
 
-import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from environments.disk_condition import DISK_LEASES, DISK_MOMENTS
-from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import clocks
 from environments.machines.clocks import MachineClocks
-from environments.machines.deployment import Deployment
 from environments.machines.disks import MachineDisks
 from environments.machines.environment import MachinesEnvironment
 from environments.machines.faults import at_once
-from environments.machines.node import Node
 from environments.machines.remote import RemoteMachine
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.ssh import clean
@@ -31,9 +26,6 @@ from harness.interface import InfrastructureError, NodePlan
 
 ORPHAN_S: Final = 600.0
 _ELSEWHERE: Final = "is made of containers of ours; use --environment docker"
-_NFS_PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
-
-_log = logging.getLogger(__name__)
 
 
 class SshEnvironment(MachinesEnvironment):
@@ -42,32 +34,21 @@ class SshEnvironment(MachinesEnvironment):
     name = "ssh"
 
     def __init__(
-        self,
-        hosts: Sequence[str] = (),
-        *,
-        lease_s: float = DEFAULT_LEASE_S,
-        tell: Callable[[str], None] = _log.info,
-        orphan_s: float = ORPHAN_S,
+        self, hosts: Sequence[str] = (), *, lease_s: float = DEFAULT_LEASE_S, orphan_s: float = ORPHAN_S
     ) -> None:
-        self.run = f"jepsen-run-{new_run_id()}"
+        super().__init__(lease_s)
+        self._furniture = (MachineDisks(self._deployment), MachineClocks(self._deployment))
         self._hosts = hosts
         self._orphan_s = orphan_s
         self._connected: list[SshHost] = []
-        deployment = Deployment(self.run, self._remove)
-        super().__init__(deployment, (MachineDisks(deployment), MachineClocks(deployment)), lease_s, tell)
 
     def supports(self) -> Mapping[str, str]:
-        """What the machines' kernels can do, tried out on them.
-
-        Before `deploy` nothing is known against them.
-        """
-        hosts = inventory(self._hosts).hosts if self._hosts else ()
-        fixed = next((host.name for host in hosts if not host.clock), "")
+        """What the machines' kernels can do; before `deploy` nothing is known against them."""
+        fixed = next((host.name for host in inventory(self._hosts).hosts if not host.clock), "")
         clock = f'the clock of {fixed} may not be set ("clock = true" in hosts.toml allows it)'
         return {
             **self._supports(self._missing or {}),
-            **dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), ""),
-            **dict.fromkeys(_NFS_PRIMITIVES, f"the file server {_ELSEWHERE}"),
+            **dict.fromkeys(("nfs-stall", "nfs-disconnect", "nfs-restart"), f"the file server {_ELSEWHERE}"),
             **dict.fromkeys(DATABASE_PRIMITIVES, f"the database {_ELSEWHERE}"),
             **dict.fromkeys(clocks.PRIMITIVES, clock if fixed else ""),
             "clock-rate": "a machine's clock can be set, not made faster; use --environment simulation",
@@ -99,7 +80,7 @@ class SshEnvironment(MachinesEnvironment):
             host = SshHost(config, known_hosts)
             self._connected.append(host)
             machines.append(RemoteMachine(host, config.python, self.run, plan.name, token, self._orphan_s))
-            self._deployment.add(Node(plan, machines[-1], token))
+            self._deployment.add(plan, machines[-1], token)
         self.tell(f"looking at {len(nodes)} machines, and bringing them what they lack")
         await at_once(self._deployment.in_thread(machine.look) for machine in machines)
         clean.record(self.run, known_hosts, hosts, [plan.name for plan in nodes])
@@ -110,4 +91,4 @@ class SshEnvironment(MachinesEnvironment):
         for host in self._connected:
             host.close()
         if problems:
-            raise InfrastructureError(f"{'; '.join(problems)}; {clean.again(self.run)}")
+            raise InfrastructureError("; ".join(problems))

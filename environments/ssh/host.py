@@ -1,9 +1,7 @@
 """A machine over ssh, as a host: one connection, a channel for each thing that is done.
 
 Several threads may use it at once. A connection that is lost ends the calls in flight within
-seconds (``_SILENCE_MS``), and the next call makes another one. Nothing that a call began goes on
-for long without it: the machine itself ends every program when its time is over, and the script
-that takes files removes what it has when it did not get all.
+seconds (``_SILENCE_MS``), and the next call makes another one.
 """
 
 from __future__ import annotations
@@ -14,18 +12,16 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import paramiko
 
-from environments.machines.forward import PortForward
-from environments.machines.shell_host import ShellHost
+from environments.machines.host import Host
 from environments.ssh import known_hosts
 from environments.ssh.hosts import HostConfig, load_key
-from harness.interface import Address, InfrastructureError, UsageError
+from harness.interface import InfrastructureError, UsageError
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False  # what matters of it is in our errors
@@ -35,11 +31,10 @@ _SILENCE_MS: Final = 10_000
 """A machine that has not acknowledged what was sent for so long is lost."""
 
 _SESSIONS: Final = 8  # programs at once on one connection: sshd allows 10 (MaxSessions)
-_CHUNK: Final = 1 << 15
 _LOST: Final = (paramiko.SSHException, EOFError, OSError)  # what paramiko says of a lost connection
 
 
-class SshHost(ShellHost):
+class SshHost(Host):
     """A machine over ssh: connected to when it is first used, until ``close``."""
 
     def __init__(self, config: HostConfig, known: Path) -> None:
@@ -49,7 +44,6 @@ class SshHost(ShellHost):
         self._lock = threading.Lock()
         self._sessions = threading.BoundedSemaphore(_SESSIONS)
         self._transport: Any = None
-        self._forwards: dict[int, PortForward] = {}
         self._closed = False
 
     @functools.cached_property
@@ -60,27 +54,16 @@ class SshHost(ShellHost):
         except OSError as error:
             raise self.error(f"its address cannot be resolved ({error.strerror})") from None
 
-    def reach(self, port: int) -> Address:
-        """Where this process reaches a TCP port of the machine: through the connection."""
-        if port not in self._forwards:
-            with contextlib.suppress(ConnectionRefusedError):  # nobody listens yet
-                self._tunnel(port).close()
-            with self._lock:
-                if port not in self._forwards:
-                    self._forwards[port] = PortForward(functools.partial(self._tunnel, port))
-        return self._forwards[port].address
-
     def close(self) -> None:
         """End the connection and what goes through it, for ever."""
         with self._lock:
             self._closed = True
-        for forward in self._forwards.values():
-            forward.close()
+        super().close()
         if self._transport is not None:
             self._transport.close()
 
     def run_line(self, line: str, text: bytes, bound_s: float) -> tuple[int, bytes, bytes]:
-        """As any `ShellHost`'s."""
+        """As any `Host`'s."""
         with self._sessions, contextlib.closing(self._open("session")) as channel:
             bound = threading.Timer(bound_s, channel.close)
             bound.daemon = True
@@ -89,28 +72,23 @@ class SshHost(ShellHost):
             with contextlib.suppress(*_LOST), ThreadPoolExecutor() as threads:
                 channel.exec_command(line)
                 threads.submit(_feed, channel, text)  # which ends when the program or the connection does
-                hearing = threads.submit(_drain, channel.recv_stderr)
-                out, errors = _drain(channel.recv), hearing.result()
+                hearing = threads.submit(channel.makefile_stderr("rb").read)
+                out, errors = channel.makefile("rb").read(), hearing.result()
                 status = channel.recv_exit_status()
             bound.cancel()
             if status < 0 and time.monotonic() - began < bound_s:
                 raise self._lost(channel.transport)
         return status, out, errors
 
-    def _tunnel(self, port: int) -> Any:
-        """A channel to a port, on the machine's loopback or else on its address.
-
-        Raises ConnectionRefusedError where nobody listens, InfrastructureError.
-        """
+    def tunnel(self, port: int) -> Any:
+        """As any host's."""
         for address in ("127.0.0.1", self.address):
             try:
                 return self._open("direct-tcpip", (address, port), ("127.0.0.1", 0))
             except paramiko.ChannelException as error:
                 if error.code == paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED:
-                    text = (
-                        "its sshd forwards no ports: it needs AllowTcpForwarding yes in /etc/ssh/sshd_config"
-                    )
-                    raise self.error(text) from None
+                    needs = "AllowTcpForwarding yes in /etc/ssh/sshd_config"
+                    raise self.error(f"its sshd forwards no ports: it needs {needs}") from None
         raise ConnectionRefusedError(f"nobody listens on port {port} of {self.name}")
 
     def _open(self, kind: str, *ends: tuple[str, int]) -> Any:
@@ -151,17 +129,16 @@ class SshHost(ShellHost):
             why = error.strerror or f"no answer within {CONNECT_TIMEOUT_S:g} s"
             raise self.error(f"no ssh server can be reached on port {port} ({why})") from None
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS)
-        with contextlib.ExitStack() as stack:
-            transport = paramiko.Transport(line)
-            stack.callback(transport.close)
+        with contextlib.ExitStack() as unless_done:
+            transport = unless_done.enter_context(contextlib.closing(paramiko.Transport(line)))
             try:
                 self._greet(transport)
                 self._authenticate(transport)
-                transport.set_keepalive(2)
             except _LOST as error:
                 why = " ".join(str(error).split()) or "it hung up"
                 raise self.error(f"what listens on port {port} does not speak ssh with us ({why})") from None
-            stack.pop_all()
+            unless_done.pop_all()
+        transport.set_keepalive(2)
         return transport
 
     def _greet(self, transport: Any) -> None:
@@ -208,10 +185,5 @@ class SshHost(ShellHost):
 
 
 def _feed(channel: Any, text: bytes) -> None:
-    for start in range(0, len(text), _CHUNK):
-        channel.sendall(text[start : start + _CHUNK])
-    channel.shutdown_write()
-
-
-def _drain(receive: Callable[[int], bytes]) -> bytes:
-    return b"".join(iter(lambda: receive(_CHUNK), b""))
+    with channel.makefile_stdin("wb") as stdin:
+        stdin.write(text)

@@ -1,18 +1,7 @@
 """Which machines a test may use: ``hosts.toml``, or ``user@address:port`` as ``--host`` takes it.
 
-    known-hosts = "known_hosts"     # of ssh; relative to this file; default ~/.ssh/known_hosts
-
-    [[host]]                        # one for each machine
-    address = "192.0.2.11"          # as ssh takes it; all below may be left out
-    port = 22
-    user = "root"                   # default: who runs this; any other than root needs sudo there
-    key = "~/.ssh/id_lab"           # default: the keys of ssh-agent and ~/.ssh/id_*
-    inner = "10.0.0.11"             # where other hosts reach it; default: what address resolves to
-    python = "python3"              # at least 3.11
-    directory = "/var/tmp/jepsen-run"   # everything of ours on the machine is in it
-    clock = false                   # whether its clock may be set
-
-There is no place for a password, nor for a key's pass phrase: that is what ssh-agent is for.
+Its keys, their defaults and what they mean are in docs/how-to/ssh.md. There is no place for a
+password, nor for a key's pass phrase: that is what ssh-agent is for.
 """
 
 from __future__ import annotations
@@ -22,17 +11,16 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from harness.interface import UsageError
-from harness.interface.errors import near
+from harness.interface.errors import converted
 
 KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
-_T = TypeVar("_T", bound=msgspec.Struct)
 _TEXT: Final = re.compile(r"(?:([^@\s:]+)@)?(?:\[([^\]]+)\]|([^:@\s]+))(?::(\d+))?")
 _FORMS: Final = (
     ("address", r"[\w:][\w.:%-]*", "a name or an IP address"),
@@ -43,7 +31,7 @@ _FORMS: Final = (
 
 
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One machine: how it is reached, and what it allows (see the top of this module)."""
+    """One machine: how it is reached, and what it allows."""
 
     address: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 22
@@ -75,12 +63,10 @@ class Inventory(NamedTuple):
 
 def inventory(given: Sequence[str]) -> Inventory:
     """What ``--hosts FILE`` or ``--host user@address`` name. Raises UsageError."""
-    files = [one for one in given if "@" not in one]
-    if not files:
-        return listed(given)
-    if len(given) > 1:
-        raise UsageError(f"--hosts {files[0]}: one file, or --host user@address for each machine")
-    return load(Path(files[0]))
+    file = next((one for one in given if "@" not in one), "")
+    if file and len(given) > 1:
+        raise UsageError(f"--hosts {file}: one file, or --host user@address for each machine")
+    return load(Path(file)) if file else listed(given)
 
 
 def load(path: Path) -> Inventory:
@@ -93,7 +79,7 @@ def load(path: Path) -> Inventory:
         raise UsageError(f"{path} is not TOML: {error}") from None
     if not table.get("host") or isinstance(table["host"], dict):
         raise UsageError(f"{path}: no [[host]]: each machine has one, with its address")
-    file = _convert(str(path), table, _File)
+    file = converted(str(path), table, _File)
     hosts = [_host(f"{path}: [[host]] {number}", row, path.parent) for number, row in enumerate(file.host, 1)]
     return _inventory(str(path), path.parent / Path(file.known_hosts).expanduser(), hosts)
 
@@ -127,7 +113,7 @@ def load_key(path: Path, where: str = "") -> Any:
 
 def _host(where: str, row: Mapping[str, Any], directory: Path) -> HostConfig:
     """One machine, checked; the path of its key is relative to ``directory``."""
-    host = _convert(where, row, HostConfig)
+    host = converted(where, row, HostConfig)
     for field, pattern, wanted in _FORMS:
         if not re.fullmatch(pattern, value := getattr(host, field)):
             raise UsageError(f'{where}: "{field}" is "{value}": expected {wanted}')
@@ -135,18 +121,6 @@ def _host(where: str, row: Mapping[str, Any], directory: Path) -> HostConfig:
         host = msgspec.structs.replace(host, key=str(directory / Path(host.key).expanduser()))
         load_key(Path(host.key), f"{where}: ")
     return host
-
-
-def _convert(where: str, table: Mapping[str, Any], kind: type[_T]) -> _T:
-    known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    if unknown := [key for key in table if key not in known]:
-        raise UsageError(f'{where}: unknown key "{unknown[0]}": {near(unknown[0], known)}')
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        text, _, place = str(error).replace("`", "").partition(" - at $.")
-        named = f'"{place}": ' if place else ""
-        raise UsageError(f"{where}: {named}{text[0].lower()}{text[1:]}") from None
 
 
 def _inventory(where: str, known_hosts: Path, hosts: Sequence[HostConfig]) -> Inventory:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.interface import OWN, TestSpec, UsageError
-from harness.interface.errors import near
+from harness.interface.errors import converted, near
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
@@ -123,16 +123,9 @@ def load(path: Path) -> TestSpec:
     Raises UsageError naming the file, the field and the near one.
     """
     table = _object(path / "spec.json" if path.is_dir() else path)
-    known = {field.encode_name for field in msgspec.structs.fields(TestSpec)}
-    for field in table:
-        if field not in known:
-            raise UsageError(f'{path}: unknown field "{field}": {near(field, known)}')
     if "name" not in table:
         table["name"] = default_name({key.replace("-", "_"): value for key, value in table.items()})
-    try:
-        spec = msgspec.convert(table, TestSpec)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {_in_words(error)}") from None
+    spec = converted(str(path), table, TestSpec, noun="field")
     try:
         validate(spec)
     except UsageError as error:
@@ -178,13 +171,3 @@ def _object(path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UsageError(f"{path}: expected an object in braces, found {type(table).__name__}")
     return table
-
-
-def _in_words(error: msgspec.ValidationError) -> str:
-    """What msgspec said, in our words.
-
-    "Expected `int`, got `str` - at `$.pairs`" becomes a phrase with the field first.
-    """
-    text, separator, place = str(error).replace("`", "").partition(" - at $")
-    field = place.lstrip(".")
-    return f'field "{field}": {text[0].lower()}{text[1:]}' if separator and field else text

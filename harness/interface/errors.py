@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class InfrastructureError(Exception):
@@ -40,3 +45,20 @@ def choose(what: str, name: str, known: Iterable[str]) -> str:
     if name not in names:
         raise UsageError(f'unknown {what} "{name}": {near(name, names)}')
     return name
+
+
+def converted(where: str, table: Mapping[str, Any], kind: type[S], *, noun: str = "") -> S:
+    """A table that somebody wrote as what it is to be.
+
+    Raises UsageError with ``where`` it stands, naming the field, which ``noun`` calls so.
+    """
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for name in table:
+        if name not in known:
+            raise UsageError(f'{where}: unknown {noun or "key"} "{name}": {near(name, known)}')
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).replace("`", "").partition(" - at $.")
+        named = f'{noun} "{place}": '.lstrip() if place else ""
+        raise UsageError(f"{where}: {named}{text[0].lower()}{text[1:]}") from None

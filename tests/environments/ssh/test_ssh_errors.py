@@ -15,8 +15,8 @@ import beds
 import msgspec
 import pytest
 
-from environments.host import CommandError
-from environments.machines import shell_host
+from environments.machines import host as shell_host
+from environments.machines.host import CommandError
 from environments.ssh import host as host_module
 from environments.ssh.host import SshHost
 from environments.ssh.hosts import load

@@ -8,7 +8,7 @@ import threading
 import beds
 import pytest
 
-from environments.host import CommandError
+from environments.machines.host import CommandError
 from harness.interface import InfrastructureError
 
 TOP = beds.DIRECTORY

@@ -1,15 +1,26 @@
-"""A host that runs command lines and has nothing else: files go through tar's input and output."""
+"""A host: a machine on which a node runs, as the harness uses it: put, run, fetch, reach.
+
+As small as this because every kind of machine has these four (compare Jepsen's
+``control/Remote``), and three of them by running command lines alone: files go through tar's input
+and output. What has to go on when the harness is gone is not here but in the agent, which is put
+and run like anything else. Nothing goes on for long when the connection is lost: the machine itself
+ends every program when its time is over, and the script that takes files removes what it has when
+it did not get all. Everything here blocks; who has a loop calls it in a thread.
+"""
 
 from __future__ import annotations
 
 import abc
+import contextlib
+import functools
 import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from environments.host import CommandError, archive
+from environments.machines.forward import PortForward
+from environments.payload import archive
 from harness.interface import Address, InfrastructureError
 
 _TRANSFER_TIMEOUT_S: Final = 600.0
@@ -35,25 +46,41 @@ if [ -e "$1" ]; then cd "$(dirname "$1")" && exec tar -c -f - "./$(basename "$1"
 """
 
 
-class ShellHost(abc.ABC):
-    """A `Host` on which ``user`` is root or may use sudo, and what is written and run is root's.
+class CommandError(Exception):
+    """What was run on a host ended with another status than 0.
 
-    All that is ours there is in ``directory``.
+    ``status`` is it, the text what the program said last, in one line.
+    """
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Host(abc.ABC):
+    """A host on which ``user`` is root or may use sudo, and what is written and run is root's.
+
+    All that is ours there is in ``directory``. Each method raises InfrastructureError, naming the
+    host, where the machine cannot be reached or will not do it.
     """
 
     def __init__(self, name: str, user: str, directory: str) -> None:
         self.name = name
         self.user = user
         self.directory = directory
+        self._forwards: dict[int, PortForward] = {}
 
     @property
     @abc.abstractmethod
     def address(self) -> str:
-        """Where the other hosts reach it."""
+        """Where the other hosts of the deployment reach it."""
 
     @abc.abstractmethod
-    def reach(self, port: int) -> Address:
-        """Where this process reaches a TCP port of the machine."""
+    def tunnel(self, port: int) -> Any:
+        """A channel (see `PortForward`) to a port, on its loopback or else on its address.
+
+        Raises ConnectionRefusedError where nobody listens, InfrastructureError.
+        """
 
     @abc.abstractmethod
     def run_line(self, line: str, text: bytes, bound_s: float) -> tuple[int, bytes, bytes]:
@@ -64,7 +91,10 @@ class ShellHost(abc.ABC):
         """
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
-        """Write files (relative path -> content): all or, when something goes wrong, none."""
+        """Write files (relative path -> content), readable by their owner alone.
+
+        All of them or, when something goes wrong, none. The directories above them are made.
+        """
         top = self.directory if f"{directory}/".startswith(f"{self.directory}/") else directory
         content = archive({**files, ".complete": b""})
         argv = ("sh", "-c", PUT, "sh", directory, top)
@@ -75,7 +105,7 @@ class ShellHost(abc.ABC):
             raise self.error(f"{directory} cannot be written: {why}")
 
     def run(self, argv: Sequence[str], *, text: bytes = b"", timeout_s: float = 30.0) -> bytes:
-        """Run a program to its end with ``text`` as its input; what it wrote."""
+        """What a program wrote to its end, with ``text`` as its input. Raises CommandError."""
         status, out, said = self._execute(argv, text, timeout_s)
         if status:
             raise CommandError(f"{self.name}: {argv[0]}: {_last(said, status)}", status)
@@ -87,6 +117,19 @@ class ShellHost(abc.ABC):
         if status and not all("changed as we read" in line or "removed before" in line for line in said):
             raise self.error(f"{path} cannot be read: {_last(said, status)}")
         return out
+
+    def reach(self, port: int) -> Address:
+        """Where this process reaches a TCP port of the machine, outside every partition."""
+        if port not in self._forwards:
+            with contextlib.suppress(ConnectionRefusedError):  # nobody listens yet
+                self.tunnel(port).close()
+            self._forwards.setdefault(port, PortForward(functools.partial(self.tunnel, port)))
+        return self._forwards[port].address
+
+    def close(self) -> None:
+        """Reach it no more."""
+        for forward in self._forwards.values():
+            forward.close()
 
     def error(self, text: str) -> InfrastructureError:
         """What is wrong with it."""
