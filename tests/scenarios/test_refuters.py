@@ -70,13 +70,21 @@ def changed_by(old, new, path="broker/policies/shared_store/live.py"):
     ("row", "status", "words"),
     [
         (
-            changed_by("self.live: Live | None = None", "self.live: Live | None = None  # the same"),
+            changed_by(
+                "self.live: Live | None = None",
+                "self.live: Live | None = None  # the same",
+                "broker/policies/policy.py",
+            ),
             1,
             "NO TEETH",
         ),
         (changed_by('"""Everything that', '"""'), 2, "the refuter is older than the broker"),
         (
-            changed_by("self._serving = True", "self._serving = True; self.live = None"),
+            changed_by(
+                "self._serving = True",
+                "self._serving = True; self.live = None",
+                "broker/policies/ownership/contender.py",
+            ),
             1,
             "REFUTES EVERYTHING",
         ),
