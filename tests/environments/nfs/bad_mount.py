@@ -33,7 +33,7 @@ way = sys.argv[1]
 if way == "local-locks":
     kernel.WANTED &= ~(kernel.POSIX_LOCKS | kernel.FLOCK_LOCKS)
 elif way == "lying-sync":
-    filesystem.Data = LyingSync
+    filesystem.FileContent = LyingSync
 else:
     sys.exit(f"unknown way {way!r}")
 sys.exit(main(sys.argv[2:]))
