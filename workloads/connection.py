@@ -26,6 +26,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from harness.interface import Address, Dialect
@@ -135,11 +136,16 @@ class Connection(asyncio.Protocol):
         Operations still open then end as ``info``.
         """
         if not self.closed:
-            farewell = _Farewell(self._loop.create_future())
-            self.request(b"DISCONNECT\n", farewell)
+            answered: asyncio.Future[str] = self._loop.create_future()
+
+            def answer(outcome: str) -> None:
+                if not answered.done():
+                    answered.set_result(outcome)
+
+            self.request(b"DISCONNECT\n", Asked(answer))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
-                    self.clean = await farewell.answered == "ok"
+                    self.clean = await answered == "ok"
             self.close("disconnected")
 
     def close(self, reason: str) -> None:
@@ -349,15 +355,15 @@ class Connection(asyncio.Protocol):
         await self._welcome
 
 
-class _Farewell:
-    __slots__ = ("answered",)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operation of which only the outcome is wanted, by ``answer``."""
 
-    def __init__(self, answered: asyncio.Future[str]) -> None:
-        self.answered = answered
+    answer: Callable[[str], None]
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002, ARG002 - Operation's
-        if not self.answered.done():
-            self.answered.set_result(type)
+        """See ``Operation``."""
+        self.answer(type)
 
 
 async def connect(

@@ -19,7 +19,7 @@ from typing import Final
 from harness.interface import Feed, WorkloadContext
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
-from workloads.connection import ConnectError, Connection, connect, ignore
+from workloads.connection import Asked, ConnectError, Connection, connect, ignore
 from workloads.processes import Processes
 
 BACKOFF_S: Final = (0.05, 0.2)
@@ -169,27 +169,15 @@ class FailoverClient:
             else:
                 user(frame)
 
+        def asked(outcome: str) -> None:
+            if outcome != "ok":  # a broker that has no such feed is not asked twice
+                self.topology = None
+
         # Outside the history: the feed is no queue, nothing is delivered that could be lost.
         connection.on_message = sort_out
         connection.request(
             head(
                 "SUBSCRIBE", {"id": TOPOLOGY_SUBSCRIPTION, "destination": topology.destination, "ack": "auto"}
             ),
-            _Asked(self),
+            Asked(asked),
         )
-
-
-class _Asked:
-    """Waits for the receipt of the subscription to the topology.
-
-    A broker that has none is not asked twice.
-    """
-
-    __slots__ = ("_client",)
-
-    def __init__(self, client: FailoverClient) -> None:
-        self._client = client
-
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002, ARG002 - Operation's
-        if type != "ok":
-            self._client.topology = None

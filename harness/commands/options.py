@@ -108,8 +108,12 @@ def ordered(
     return click.option("--ordered/--unordered", "ordered", default=None, help=text)
 
 
+EXPLORING: Final = ("root", "jobs", "spark_master", "as_json")
+"""What a search and a sweep are asked for beside their plan and the directory to go on with."""
+
+
 def exploring(noun: str, more: str, does: str, otherwise: str) -> Callable[[Command], Command]:
-    """What a search and a sweep have in common: the fields of their request but the plan.
+    """The options of ``EXPLORING``, and ``--resume``.
 
     ``more`` are the options that may be given with ``--resume``; ``does`` and ``otherwise`` are of
     ``spark_master``.

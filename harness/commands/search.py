@@ -60,18 +60,12 @@ if TYPE_CHECKING:
     "simulates",
     "processes of this machine",
 )
-def search_command(
-    store: Path | None,
-    jobs: int,
-    spark_master: str | None,
-    root: Path,
-    as_json: bool,
-    **given: Any,
-) -> int:
+def search_command(store: Path | None, **given: Any) -> int:
     """Draw simulated runs until one breaks the guarantee; name what never happened."""
     from harness.explore import plans  # noqa: PLC0415 - imports every part
     from harness.explore.search import search  # noqa: PLC0415 - as above
 
+    request = {name: given.pop(name) for name in options.EXPLORING}
     limits = {name: given.pop(name) for name in ("runs", "time_limit_s", "keep_going", "shrink_limit_s")}
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     if store is not None:
@@ -81,11 +75,7 @@ def search_command(
         if limits["runs"] is None and limits["time_limit_s"] is None:
             limits["time_limit_s"] = 600.0
         plan = _new_plan(limits, **fields)
-    return search.run(
-        plans.ExploreRequest(
-            plan=plan, store=store, root=root, jobs=jobs, spark_master=spark_master, as_json=as_json
-        )
-    )
+    return search.run(plans.ExploreRequest(plan=plan, store=store, **request))
 
 
 def _new_plan(

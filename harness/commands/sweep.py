@@ -27,15 +27,7 @@ from harness.commands import options
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
 @options.exploring("sweep", "--runs may ask for more", "simulates and checks", "all cores of this machine")
-def sweep_command(
-    runs: int | None,
-    store: Path | None,
-    jobs: int,
-    spark_master: str | None,
-    root: Path,
-    as_json: bool,
-    **given: Any,
-) -> int:
+def sweep_command(runs: int | None, store: Path | None, **given: Any) -> int:
     """Simulate many runs, and say how often each nemesis breaks each policy.
 
     They are judged as one job of Spark.
@@ -43,14 +35,11 @@ def sweep_command(
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above
 
+    request = {name: given.pop(name) for name in options.EXPLORING}
     fields = {name: value for name, value in given.items() if value is not None}
     if store is not None:
         store = options.resumed(store, fields)
         plan = plans.SweepPlan.load(store, runs=runs)
     else:
         plan = plans.sweep_plan(fields, runs or 100)
-    return sweep.run(
-        plans.ExploreRequest(
-            plan=plan, store=store, root=root, jobs=jobs, spark_master=spark_master, as_json=as_json
-        )
-    )
+    return sweep.run(plans.ExploreRequest(plan=plan, store=store, **request))

@@ -108,12 +108,10 @@ class StreamRecorder(HistoryRecorder):
         rows, self._rows = self._rows, []
         if rows or self._failure is not None:
             written = asyncio.get_running_loop().run_in_executor(self._writing, self._write, rows)
-            written.add_done_callback(
-                asyncio.Future.exception
-            )  # kept in _failure; asked here so that asyncio does not complain
-            await asyncio.shield(
-                written
-            )  # a cancelled future would be dropped from the executor's queue, rows and all
+            # The error is kept in _failure; asked for here so that asyncio does not complain.
+            written.add_done_callback(asyncio.Future.exception)
+            # A cancelled future would be dropped from the executor's queue, rows and all.
+            await asyncio.shield(written)
 
     def _write(self, rows: list[Row]) -> None:
         """In the writer thread, one call at a time."""

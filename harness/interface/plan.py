@@ -99,9 +99,8 @@ class TestSpec(
     payload_bytes: int = 32
     large_message_share: float = 0.0  # of the sends have a body of large-message-bytes
     large_message_bytes: int = 150_000  # above min-large-message-size of the brokers
-    hold_s: float | None = (
-        None  # from a delivery to its acknowledgement; null is the workload's own (20 ms, none at full speed)
-    )
+    hold_s: float | None = None
+    """Delivery to acknowledgement; null is the workload's own (20 ms, none at full speed)."""
     prefetch: int | None = None  # messages a consumer may hold unacknowledged; null is the workload's own
     guarantee: str = "at-least-once"  # "at-most-once" | "at-least-once" | "exactly-once"
     ordered: bool = True

@@ -93,9 +93,8 @@ class System(Protocol):
     dialect: Dialect
     patience: Patience
     policies: Mapping[str, PolicySummary]
-    events: Mapping[
-        str, Event
-    ]  # what its brokers' logs tell of: for faults that wait, and for what a campaign never saw
+    events: Mapping[str, Event]
+    """What its brokers' logs tell of: for faults that wait, and for what a campaign never saw."""
 
     def promises(self, spec: TestSpec) -> Promises:
         """What acknowledgements and refusals mean in its dialect, configured as the spec asks."""

@@ -94,9 +94,8 @@ class Run:
             async with recorder:
                 await self._guarded(recorder)
         except BaseException as error:
-            with contextlib.suppress(
-                InfrastructureError
-            ):  # what ended the run is told; the stream stays to be judged
+            # What ended the run is told; the stream stays to be judged.
+            with contextlib.suppress(InfrastructureError):
                 await recorder.finish()
             raise gravest(error) from error
         await recorder.finish()

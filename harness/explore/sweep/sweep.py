@@ -144,9 +144,7 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple
         for number, record in sorted(records.items())
     ]
     worst = tuple(_keep(store, plan, one, records[one.number], talk) for one in table.worst(runs, WORST))
-    ended = {
-        word: sum(one.ended == word for one in runs) for word in ("valid", "invalid", "unknown", "crashed")
-    }
+    ended = table.ended(runs)
     sweep = Sweep(
         exit_status=status(ended, broken=len(damaged)),
         store=str(store),

@@ -138,6 +138,13 @@ def run_of(plan: SweepPlan, record: ExploredRun, judged: RunVerdict | None, dama
     )
 
 
+def ended(runs: Sequence[SweptRun]) -> dict[str, int]:
+    """How many ended how."""
+    return {
+        word: sum(run.ended == word for run in runs) for word in ("valid", "invalid", "unknown", "crashed")
+    }
+
+
 def rows(runs: Sequence[SweptRun], cells: Iterable[Cell]) -> tuple[Row, ...]:
     """One row a cell, in the order of the cells."""
     grave = {name for run in runs for name in run.grave}
@@ -152,16 +159,13 @@ def _row(cell: Cell, runs: Sequence[SweptRun], shown: Sequence[str], grave: set[
         able = [run for run in exposed if run.complete] if name in AT_END else exposed
         seen = sum(name in run.findings for run in able)
         anomalies[name] = rate_of(seen, len(able), grave=name in grave)
-    ended = {
-        word: sum(run.ended == word for run in runs) for word in ("valid", "invalid", "unknown", "crashed")
-    }
     return Row(
         policy=cell.policy,
         nemesis=cell.nemesis,
         runs=len(runs),
         bit=sum(run.bit for run in runs),
         anomalies=anomalies,
-        **ended,
+        **ended(runs),
     )
 
 
