@@ -51,13 +51,12 @@ class _Side(asyncio.Protocol):
 
     def __init__(self, probe: LinkProbe, *, near: bool) -> None:
         self.probe = probe
-        self.near = near  # the connecting side
         self.transport: Any = None
         self.sent = 0
         self.received = 0
         self.lost = False
         self.watches: deque[tuple[int, asyncio.Future[float]]] = deque()
-        self._head = b"" if not near else None
+        self._head = None if near else b""  # what the other side says first: whose connection it is
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport

@@ -148,31 +148,29 @@ def _end_processes(processes: list[psutil.Process]) -> list[str]:
     done = []
     waiting: dict[int, psutil.Process] = {}
     poller = select.poll()
-    for process in processes:
-        try:
-            pidfd = os.pidfd_open(process.pid)
-        except ProcessLookupError:
-            continue  # ended by itself, or with the one before
-        # A descriptor stays with its process, so checked now (psutil compares start times) it is
-        # the right one for good.
-        if not process.is_running():
-            os.close(pidfd)
-            continue
-        done.append(_describe(process))
-        waiting[pidfd] = process
-        poller.register(pidfd, select.POLLIN)
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # ends a stopped process too
-    deadline = time.monotonic() + END_PATIENCE_S
-    while waiting and (left_s := deadline - time.monotonic()) > 0:
-        for pidfd, _ in poller.poll(left_s * 1000):
-            poller.unregister(pidfd)
-            os.close(pidfd)
-            del waiting[pidfd]
+    with contextlib.ExitStack() as descriptors:
+        for process in processes:
+            try:
+                pidfd = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                continue  # ended by itself, or with the one before
+            descriptors.callback(os.close, pidfd)
+            # A descriptor stays with its process, so checked now (psutil compares start times) it
+            # is the right one for good.
+            if not process.is_running():
+                continue
+            done.append(_describe(process))
+            waiting[pidfd] = process
+            poller.register(pidfd, select.POLLIN)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # ends a stopped process too
+        deadline = time.monotonic() + END_PATIENCE_S
+        while waiting and (left_s := deadline - time.monotonic()) > 0:
+            for pidfd, _ in poller.poll(left_s * 1000):
+                poller.unregister(pidfd)
+                del waiting[pidfd]
     if waiting:
-        names = ", ".join(_describe(process) for process in waiting.values())
-        for pidfd in waiting:
-            os.close(pidfd)
+        names = ", ".join(map(_describe, waiting.values()))
         raise InfrastructureError(
             f"not ended by SIGKILL within {END_PATIENCE_S:.0f} s: {names}; "
             "it waits within the kernel (a dead mount?): end what it waits for and run `jepsen-run "
