@@ -84,11 +84,11 @@ MUTANTS: Final = (
                 _PRODUCER,
                 "        self._sequence = sequence = stream.sequence\n"
                 "        stream.sequence = sequence + 1\n"
-                "        self._message = message = stream.producer.next_message()\n",
+                "        self._message = stream.producer.next_message()\n",
                 "        if not self._unknown:\n"
                 "            self._sequence = stream.sequence\n            stream.sequence += 1\n"
                 "            self._message = stream.producer.next_message()\n"
-                "        sequence, message = self._sequence, self._message\n",
+                "        sequence = self._sequence\n",
             ),
             Replacement(
                 _PRODUCER,
