@@ -78,8 +78,8 @@ class DatabaseContainer(Furniture):
     primitives = PRIMITIVES
 
     def __init__(self, deployment: Deployment) -> None:
+        super().__init__(deployment)
         self._variables: dict[str, str] = {}
-        self._deployment = deployment
         self._nodes: tuple[str, ...] = ()
 
     def plan(self, nodes: Sequence[NodePlan]) -> None:

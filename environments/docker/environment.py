@@ -12,7 +12,7 @@ from environments.docker.clean import remove_run
 from environments.docker.database_server import DatabaseContainer
 from environments.docker.deployment import make_known
 from environments.docker.engine import connect
-from environments.docker.file_store import CLIENT_OPTIONS, FileStores
+from environments.docker.file_store import CLIENT_OPTIONS, StoreContainers
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import disks
 from environments.machines.disks import MachineDisks
@@ -33,7 +33,7 @@ class DockerEnvironment(MachinesEnvironment):
         super().__init__(lease_s)
         self._publish = publish
         self._client: Any = None
-        self._stores = FileStores(self._deployment)
+        self._stores = StoreContainers(self._deployment)
         self._database = DatabaseContainer(self._deployment)
         self._disks = MachineDisks(self._deployment)
         self._furniture = (self._stores, self._database, self._disks)

@@ -113,14 +113,14 @@ def server_options(plan: StorePlan) -> ServerOptions:
     )
 
 
-class FileStores(Furniture):
+class StoreContainers(Furniture):
     """Empty where no node shares a directory."""
 
     part = "store"
     primitives = PRIMITIVES
 
     def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
+        super().__init__(deployment)
         self._plans: dict[str, StorePlan] = {}
         self._of: dict[str, str] = {}
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from environments.fault_options import nothing_left, number
-from environments.machines.deployment import Deployment
 from environments.machines.furniture import Furniture
-from harness.interface import NodePlan, UsageError
+from harness.interface import UsageError
 
 PRIMITIVES: Final = ("clock-skew", "clock-step", "clock-strobe")
 
@@ -19,28 +18,18 @@ class MachineClocks(Furniture):
     part = "clock"
     primitives = PRIMITIVES
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
-
-    def plan(self, nodes: Sequence[NodePlan]) -> None:
-        """Every machine has one."""
-
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """What each agent has to do. Raises UsageError for options."""
         given = dict(options)
-        if primitive == "clock-skew":
-            wanted = {"skew": {"skew_ms": number(primitive, given, "skew_ms")}}
-        else:
-            step = {"skew_ms": number(primitive, given, "step_ms")}
-            if primitive == "clock-strobe":
-                period_ms = number(primitive, given, "period_ms", above=0)
-                wanted = {"strobe": {**step, "period_ms": period_ms}}
-            else:
-                wanted = {"skew": step}
+        option = "skew_ms" if primitive == "clock-skew" else "step_ms"
+        wanted = {"skew_ms": number(primitive, given, option)}
+        kind = "strobe" if primitive == "clock-strobe" else "skew"
+        if kind == "strobe":
+            wanted["period_ms"] = number(primitive, given, "period_ms", above=0)
         nothing_left(primitive, given)
-        return dict.fromkeys(nodes, wanted)
+        return {node: {kind: wanted} for node in nodes}
 
     async def look(self, node: str) -> str:
         """What its agent sees of it; "gone" with the machine."""

@@ -31,7 +31,7 @@ class MachineDisks(Furniture):
     primitives = PRIMITIVES
 
     def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
+        super().__init__(deployment)
         self.of: frozenset[str] = frozenset()
 
     def plan(self, nodes: Sequence[NodePlan]) -> None:

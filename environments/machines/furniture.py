@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from environments.machines.deployment import Deployment
 from environments.machines.node import Node
 from harness.interface import Address, Layout, NodePlan, UsageError
 
 
-class Furniture:
+class Furniture(abc.ABC):
     """Their disks, their shared directories, their database.
 
     Of each method the simplest is here: there is none, or it needs nothing.
@@ -20,9 +22,11 @@ class Furniture:
     primitives: Sequence[str] = ()
     """Its faults."""
 
-    def plan(self, nodes: Sequence[NodePlan]) -> None:
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    def plan(self, nodes: Sequence[NodePlan]) -> None:  # noqa: B027 - not every kind needs it
         """Take note of who has one. Raises UsageError for what cannot be had here."""
-        raise NotImplementedError
 
     def layout(self, node: Node) -> Layout | None:
         """Where its broker then has its directories; None where that is as everywhere."""
@@ -47,19 +51,19 @@ class Furniture:
         """What it really is, for the report."""
         return {}
 
-    async def serve(self) -> None:
+    async def serve(self) -> None:  # noqa: B027 - as above
         """Start what serves it; it serves when this returns."""
 
-    async def begin(self, node: Node) -> None:
+    async def begin(self, node: Node) -> None:  # noqa: B027 - as above
         """Have it ready before a node's broker is started."""
 
+    @abc.abstractmethod
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """What each agent has to do. Raises UsageError."""
-        raise NotImplementedError
 
-    async def strike(
+    async def strike(  # noqa: B027 - as above
         self,
         primitive: str,
         nodes: Sequence[str],
