@@ -97,25 +97,6 @@ class MountOptions:
         """Seconds for which a found name is believed to be there still (nfs(5): acdirmin)."""
         return 0.0 if self.lookup_cache == "none" else 30.0
 
-    def kernel(self, port: int) -> str:
-        """As options of mount(8), whose ``retrans`` counts repetitions: one less than our tries."""
-        words = [
-            "vers=4.0",
-            "proto=tcp",
-            f"port={port}",
-            "soft" if self.soft else "hard",
-            f"timeo={self.timeo_ds}",
-            f"retrans={self.retrans - 1}",
-            "sync" if self.sync else "async",
-            "noac" if not self.attribute_cache_s else f"actimeo={max(1, round(self.attribute_cache_s))}",
-            f"lookupcache={self.lookup_cache}",
-            f"retry={round(self.retry_s / 60)}",
-            "ro" if self.read_only else "rw",
-        ]
-        if self.intr:
-            words.append("intr")
-        return ",".join(words)
-
 
 def parse(text: str) -> MountOptions:
     """Read ``"soft,timeo=600,retrans=5,lookupcache=none,sync,intr,noac"``.

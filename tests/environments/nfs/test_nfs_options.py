@@ -48,14 +48,6 @@ def test_what_cannot_be_meant_is_refused_by_name(text, says):
     assert says in str(refused.value)
 
 
-def test_the_kernel_is_told_the_same():
-    words = parse(RECOMMENDED).kernel(2050).split(",")
-    # The kernel counts repetitions: four after the first try are five tries.
-    assert {"soft", "timeo=600", "retrans=4", "sync", "noac", "lookupcache=none", "intr", "port=2050"} <= set(
-        words
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "host", "port", "export"),
     [
