@@ -12,7 +12,10 @@ from typing import Final
 from harness.interface import OWN, System, TestSpec, UsageError
 from harness.interface.errors import choose, meant
 
-SYSTEMS: Final[dict[str, str]] = {OWN: "harness.systems.own.system:OwnSystem"}
+SYSTEMS: Final[dict[str, str]] = {
+    OWN: "harness.systems.own.system:OwnSystem",
+    "artemis": "harness.systems.artemis.system:ArtemisSystem",
+}
 """Name -> the module and class of it, which takes no argument. Here a system is added."""
 
 

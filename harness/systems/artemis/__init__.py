@@ -1,0 +1,1 @@
+"""Apache ActiveMQ Artemis (and so any AMQ Broker 7) as a system under test."""

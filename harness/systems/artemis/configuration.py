@@ -1,0 +1,256 @@
+"""The files of one broker of Artemis in a test: ``broker.xml`` and what its JVM is given.
+
+An instance needs no ``artemis create``: these files and an empty directory are one. Test defaults
+are short, in the proportions of the documents; every one gives way to ``--set``.
+"""
+
+from __future__ import annotations
+
+import io
+import xml.etree.ElementTree as ET
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from harness.interface import Address, Layout, NodePlan
+from harness.systems.artemis import properties
+from harness.systems.artemis.management import DEAD_LETTERS
+from harness.systems.artemis.properties import HA, MASTER, REPLICATION, SHARED_STORE, SLAVE, Chosen
+
+PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 8161}
+
+_CORE: Final[Mapping[str, Any]] = {
+    "persistence-enabled": True,
+    "security-enabled": False,
+    "jmx-management-enabled": True,
+    "journal-type": "NIO",
+    "journal-datasync": True,
+    "journal-sync-transactional": True,
+    "journal-sync-non-transactional": True,
+    "connection-ttl-check-interval": 500,
+}
+_BROKER: Final[Mapping[str, Any]] = {
+    "journal-file-size": 4 << 20,
+    "journal-min-files": 2,
+    "journal-buffer-timeout": 200_000,
+    "max-disk-usage": 100,  # all brokers of a test share the disk of this machine
+    "disk-scan-period": 60_000,
+    "global-max-size": 100 << 20,
+    "critical-analyzer": False,
+}
+_CLUSTER: Final[Mapping[str, Any]] = {
+    "check-period": 500,
+    "connection-ttl": 2000,
+    "call-timeout": 2000,
+    "retry-interval": 100,
+    "retry-interval-multiplier": 1.5,
+    "max-retry-interval": 500,
+    "initial-connect-attempts": -1,
+    "reconnect-attempts": -1,
+    "message-load-balancing": "OFF",
+    "max-hops": 1,
+}
+_ADDRESS: Final[Mapping[str, Any]] = {
+    "dead-letter-address": DEAD_LETTERS,
+    "max-delivery-attempts": -1,
+    "redelivery-delay": 0,
+    "auto-create-queues": False,
+    "auto-delete-queues": False,
+    "auto-create-addresses": False,
+    "auto-delete-addresses": False,
+    "management-message-attribute-size-limit": -1,  # or what is shown of a body is cut
+}
+_REPLICATED: Final[Mapping[str, Any]] = {
+    "vote-on-replication-failure": True,
+    "vote-retries": 5,
+    "vote-retry-wait": 200,
+    "quorum-vote-wait": 1000,
+    "retry-replication-wait": 200,
+    "initial-replication-sync-timeout": 10_000,
+}
+_FAILBACK: Final[Mapping[str, Any]] = {"allow-failback": True, "restart-backup": True}
+_ROLES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
+    (REPLICATION, MASTER): {**_REPLICATED, "check-for-live-server": True},
+    (REPLICATION, SLAVE): {**_REPLICATED, **_FAILBACK},
+    (SHARED_STORE, MASTER): {"failover-on-shutdown": True, "wait-for-activation": False},
+    (SHARED_STORE, SLAVE): {"failover-on-shutdown": True, **_FAILBACK},
+}
+_HEAP: Final = "256m"
+_TEMPORARY: Final = "tmp"
+
+_BEATS: Final = 5.0
+"""Heart-beats after which a broker gives a silent client up: later than the client gives it up."""
+
+_LOGIN: Final = b"""activemq {
+  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule required
+  org.apache.activemq.jaas.guest.user="guest" org.apache.activemq.jaas.guest.role="amq";
+};
+"""
+_LOG: Final = """rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = console
+logger.audit.name = org.apache.activemq.audit
+logger.audit.level = OFF
+logger.jetty.name = org.eclipse.jetty
+logger.jetty.level = WARN
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}}{{UTC}} %-5level {name} %msg%n%throwable
+"""
+_WEB: Final = """<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="5.0" metadata-complete="true">
+<servlet>
+<servlet-name>jolokia</servlet-name>
+<servlet-class>org.jolokia.server.core.http.AgentServlet</servlet-class>
+<load-on-startup>1</load-on-startup>
+</servlet>
+<servlet-mapping><servlet-name>jolokia</servlet-name><url-pattern>/*</url-pattern></servlet-mapping>
+</web-app>
+"""
+
+
+def files(
+    chosen: Chosen,
+    policy: str,
+    node: NodePlan,
+    nodes: Sequence[NodePlan],
+    queues: Sequence[str],
+    layout: Layout,
+    listen: Mapping[str, Address],
+    hosts: Mapping[str, Address],
+    place: str,
+    class_path: str,
+) -> dict[str, bytes]:
+    """Name -> content. ``place`` is where the distribution is unpacked."""
+    admin = listen["admin"]
+    bootstrap = ET.Element("broker", xmlns="http://activemq.apache.org/schema")
+    _child(bootstrap, "jaas-security", domain="activemq")
+    _child(bootstrap, "server", configuration=f"file:{layout.etc}/broker.xml")
+    web = _child(bootstrap, "web", path=layout.etc)
+    binding = _child(web, "binding", name="admin", uri=f"http://{admin}")
+    _child(binding, "app", name="jolokia", url="jolokia", war="jolokia.war")
+    names = {"localhost": "127.0.0.1", node.name: listen["cluster"].host}
+    names |= {
+        logical.partition(":")[0]: address.host
+        for logical, address in hosts.items()
+        if logical.endswith(f":{PORTS['cluster']}")
+    }
+    return {
+        "broker.xml": _document(_broker(chosen, policy, node, nodes, queues, layout, listen)),
+        "bootstrap.xml": _document(bootstrap),
+        "management.xml": b'<management-context xmlns="http://activemq.apache.org/schema"/>\n',
+        "login.config": _LOGIN,
+        "log4j2.properties": _LOG.format(name=node.name).encode(),
+        "jolokia.war": _war(),
+        "hosts": "".join(f"{address} {name}\n" for name, address in names.items()).encode(),
+        "lock/about": b"Artemis looks here for a request to stop.\n",
+        f"{_TEMPORARY}/about": b"Of the JVM.\n",
+        "java.args": _arguments(chosen, layout, place, class_path),
+    }
+
+
+def _arguments(chosen: Chosen, layout: Layout, place: str, class_path: str) -> bytes:
+    heap = chosen.get("jvm", {}).get("heap", _HEAP)
+    words = (
+        f"-Xms{heap}",
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        f"-Djdk.net.hosts.file={layout.etc}/hosts",
+        "-Dnetworkaddress.cache.ttl=0",
+        "-Dlog4j2.disableJmx=true",
+        f"-Dlog4j2.configurationFile={layout.etc}/log4j2.properties",
+        f"-Djava.security.auth.login.config={layout.etc}/login.config",
+        f"-Djava.io.tmpdir={layout.etc}/{_TEMPORARY}",
+        "--add-opens",
+        "java.base/jdk.internal.misc=ALL-UNNAMED",
+        f"-Dartemis.home={place}",
+        f"-Dartemis.instance={layout.etc}",
+        f"-Dartemis.instance.etc={layout.etc}",
+        f"-Ddata.dir={layout.data}",
+        "-cp",
+        class_path,
+        "org.apache.activemq.artemis.cli.Artemis",
+        "run",
+    )
+    return "".join(f'"{word}"\n' for word in words).encode()
+
+
+def _broker(
+    chosen: Chosen,
+    policy: str,
+    node: NodePlan,
+    nodes: Sequence[NodePlan],
+    queues: Sequence[str],
+    layout: Layout,
+    listen: Mapping[str, Address],
+) -> ET.Element:
+    root = ET.Element("configuration", xmlns="urn:activemq")
+    core = _child(root, "core", xmlns="urn:activemq:core")
+    _settings(core, {"name": node.name, **_CORE, **_BROKER, **chosen.get("broker", {})})
+    for what in ("bindings", "journal", "large-messages", "paging"):
+        _child(core, f"{what}-directory").text = f"{layout.data}/{what}"
+    if policy == SHARED_STORE:
+        _child(core, "node-manager-lock-directory").text = f"{layout.data}/journal"
+    connectors = _child(core, "connectors")
+    for each in nodes:
+        _child(connectors, "connector", name=each.name).text = f"tcp://{each.name}:{each.ports['cluster']}"
+    acceptors = _child(core, "acceptors")
+    _child(acceptors, "acceptor", name="cluster").text = f"tcp://{listen['cluster']}?protocols=CORE"
+    _child(acceptors, "acceptor", name="stomp").text = f"tcp://{listen['stomp']}?{_stomp(chosen)}"
+    if (policy, node.configured) in _ROLES:
+        section = _child(_child(core, "ha-policy"), policy)
+        settings = {**_ROLES[policy, node.configured], **chosen.get(HA, {})}
+        if policy == REPLICATION:
+            settings = {"group-name": node.pair, **settings}
+        _settings(_child(section, properties.SIDES[node.configured]), settings)
+    _child(core, "cluster-user").text = "cluster"
+    _child(core, "cluster-password").text = "cluster"
+    connection = _child(_child(core, "cluster-connections"), "cluster-connection", name="test-cluster")
+    _child(connection, "connector-ref").text = node.name
+    _settings(connection, {**_CLUSTER, **chosen.get("cluster", {})})
+    static = _child(connection, "static-connectors")
+    for each in nodes:
+        if each.name != node.name:
+            _child(static, "connector-ref").text = each.name
+    everywhere = _child(_child(core, "address-settings"), "address-setting", match="#")
+    _settings(everywhere, {**_ADDRESS, **chosen.get("address-settings", {})})
+    addresses = _child(core, "addresses")
+    for queue in (*queues, DEAD_LETTERS):
+        _child(_child(_child(addresses, "address", name=queue), "anycast"), "queue", name=queue)
+    return root
+
+
+def _stomp(chosen: Chosen) -> str:
+    options: dict[str, Any] = {
+        "protocols": "STOMP",
+        "anycastPrefix": "/queue/",
+        "connectionTtlMin": 1000,
+        "heartBeatToConnectionTtlModifier": _BEATS,
+    }
+    names = {"connection-ttl": "connectionTtl", "min-large-message-size": "stompMinLargeMessageSize"}
+    options |= {names[key]: value for key, value in chosen.get("acceptor", {}).items()}
+    return ";".join(f"{name}={value}" for name, value in options.items())
+
+
+def _settings(parent: ET.Element, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        name, text = properties.in_artemis(key, value)
+        _child(parent, name).text = text
+
+
+def _child(parent: ET.Element, name: str, **attributes: str) -> ET.Element:
+    return ET.SubElement(parent, name, attributes)
+
+
+def _document(root: ET.Element) -> bytes:
+    ET.indent(root)
+    return ET.tostring(root, "utf-8", xml_declaration=True) + b"\n"
+
+
+def _war() -> bytes:
+    """A web application that is Jolokia's servlet alone; its classes are on the class path."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("WEB-INF/web.xml"), _WEB)
+    return made.getvalue()

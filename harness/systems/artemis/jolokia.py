@@ -1,0 +1,68 @@
+"""Asking a JVM by HTTP for what its management beans know (JMX), as Jolokia answers it in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+
+from harness.interface import Address
+
+PATIENCE_S: Final = 5.0
+"""For bytes: a bean of a broker that votes does not answer at all."""
+
+_HEADERS: Final = {"Content-Type": "application/json"}
+
+
+class Jolokia:
+    """A client with one kept connection to each address.
+
+    Its threads are its own: a broker that stands still holds one for ``PATIENCE_S``, and nobody
+    else waits for it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._kept: dict[Address, http.client.HTTPConnection] = {}
+        self._threads = ThreadPoolExecutor(32, "jolokia")
+
+    async def ask(self, address: Address, *requests: dict[str, Any]) -> Sequence[Any]:
+        """The value of each answer, in order; None for a bean or attribute that there is not.
+
+        Raises OSError where nobody answers, or something else than Jolokia does.
+        """
+        # Taken, not shared: whoever is cancelled in the middle leaves nothing half read behind.
+        connection = self._kept.pop(address, None) or http.client.HTTPConnection(
+            address.host, address.port, timeout=PATIENCE_S
+        )
+        body = msgspec.json.encode(requests)
+        loop = asyncio.get_running_loop()
+        content = await loop.run_in_executor(self._threads, self._exchange, connection, body)
+        self._kept[address] = connection
+        try:
+            answers = msgspec.json.decode(content, type=list[dict[str, Any]])
+        except msgspec.DecodeError:
+            raise OSError(f"{address} does not answer as Jolokia does: {content[:80]!r}") from None
+        for answer in answers:
+            if answer.get("status") not in (200, 404):
+                raise OSError(f"{address}: {str(answer.get('error', answer))[:200]}")
+        return [answer.get("value") for answer in answers]
+
+    def _exchange(self, connection: http.client.HTTPConnection, body: bytes) -> bytes:
+        try:
+            connection.request("POST", self._path, body, _HEADERS)
+            answer = connection.getresponse()
+            content = answer.read()
+        except http.client.HTTPException as error:
+            connection.close()
+            raise ConnectionResetError(f"no whole answer: {error!r}") from error
+        except OSError:
+            connection.close()
+            raise
+        if answer.status != http.client.OK:
+            raise OSError(f"HTTP {answer.status} {answer.reason}")
+        return content

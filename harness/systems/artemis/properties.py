@@ -1,0 +1,153 @@
+"""The properties of AMQ's documents that a test may set, and what Artemis calls them.
+
+Names are those of the documents, as with every system: ``ha-policy.replication.slave.vote-retries``
+(or without the role, for whichever the node is), ``cluster.connection-ttl``,
+``address-settings.redistribution-delay``, ``acceptor.connection-ttl``, ``broker.max-disk-usage``.
+Artemis calls a master primary, a slave backup and a live active.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from harness.interface import NodePlan, UsageError
+from harness.interface.errors import near
+
+MASTER: Final = "master"
+SLAVE: Final = "slave"
+STANDALONE: Final = "standalone"
+SIDES: Final = {MASTER: "primary", SLAVE: "backup"}
+REPLICATION: Final = "replication"
+SHARED_STORE: Final = "shared-store"
+
+HA: Final = "ha-policy."
+SECONDS: Final = ("quorum-vote-wait",)
+"""Milliseconds in AMQ's documents and here; seconds in Artemis."""
+
+_TIMES: Final = {"initial-replication-sync-timeout": int, "retry-replication-wait": int}
+_VOTES: Final = {
+    "vote-on-replication-failure": bool,
+    "vote-retries": int,
+    "vote-retry-wait": int,
+    "quorum-vote-wait": int,
+    "quorum-size": int,
+}
+_BOTH: Final = {**_TIMES, **_VOTES, "group-name": str, "max-saved-replicated-journals-size": int}
+_BACKUP: Final = {"allow-failback": bool, "restart-backup": bool, "failback-delay": int}
+
+ROLE: Final[Mapping[str, Mapping[str, Mapping[str, type]]]] = {
+    REPLICATION: {MASTER: {**_BOTH, "check-for-live-server": bool}, SLAVE: {**_BOTH, **_BACKUP}},
+    SHARED_STORE: {
+        MASTER: {"failover-on-shutdown": bool, "wait-for-activation": bool, "failback-delay": int},
+        SLAVE: {"failover-on-shutdown": bool, **_BACKUP},
+    },
+}
+"""Policy -> role -> property of the role's own section -> type."""
+
+PLAIN: Final[Mapping[str, Mapping[str, type]]] = {
+    "cluster": {
+        "message-load-balancing": str,
+        "check-period": int,
+        "connection-ttl": int,
+        "call-timeout": int,
+        "call-failover-timeout": int,
+        "retry-interval": int,
+        "retry-interval-multiplier": float,
+        "max-retry-interval": int,
+        "initial-connect-attempts": int,
+        "reconnect-attempts": int,
+        "max-hops": int,
+        "notification-interval": int,
+        "notification-attempts": int,
+        "min-large-message-size": int,
+    },
+    "address-settings": {
+        "max-delivery-attempts": int,
+        "dead-letter-address": str,
+        "redelivery-delay": int,
+        "redistribution-delay": int,
+        "max-size-bytes": int,
+        "page-size-bytes": int,
+        "address-full-policy": str,
+        "default-group-rebalance": bool,
+        "default-group-buckets": int,
+        "default-consumers-before-dispatch": int,
+    },
+    "broker": {
+        "max-disk-usage": int,
+        "disk-scan-period": int,
+        "global-max-size": int,
+        "journal-file-size": int,
+        "journal-min-files": int,
+        "journal-compact-min-files": int,
+        "journal-compact-percentage": int,
+        "journal-buffer-timeout": int,
+        "persist-delivery-count-before-delivery": bool,
+        "transaction-timeout": int,
+        "network-check-list": str,
+        "network-check-period": int,
+        "network-check-timeout": int,
+        "critical-analyzer": bool,
+    },
+    "acceptor": {"connection-ttl": int, "min-large-message-size": int},
+    "jvm": {"heap": str},
+}
+"""Section -> property -> type."""
+
+Chosen = dict[str, dict[str, Any]]
+"""Section (``HA`` for the role's own) -> property -> value."""
+
+
+def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) -> Chosen:
+    """What a spec says of one node, by section. Raises UsageError naming what is wrong and near."""
+    found: Chosen = {}
+    for whose in ("*", node.name):
+        for name, value in given.get(whose, {}).items():
+            for section, key, kind in _place(name, node, policy, everywhere=whose == "*"):
+                found.setdefault(section, {})[key] = _checked(f"--set {whose}:{name}", value, kind)
+    return found
+
+
+def in_artemis(key: str, value: Any) -> tuple[str, str]:
+    """The element and its text for a property of a section."""
+    if key in SECONDS:
+        value = math.ceil(value / 1000)
+    name = "check-for-active-server" if key == "check-for-live-server" else key
+    return name, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Iterator[tuple[str, str, type]]:
+    """Section, property and type of a name; nothing where it is another role's."""
+    roles = ROLE.get(policy, {})
+    if name.startswith(f"{HA}{policy}.") and roles:
+        rest = name.removeprefix(f"{HA}{policy}.")
+        role, dot, key = rest.partition(".")
+        if dot and role in roles and role != node.configured:
+            if everywhere and key in roles[role]:
+                return
+            raise UsageError(
+                f"--set {node.name}: {name} is for a {role}, and {node.name} is a {node.configured}"
+            )
+        key = key if dot else rest
+        if key in roles[node.configured]:
+            yield HA, key, roles[node.configured][key]
+            return
+        if everywhere and not dot and any(key in known for known in roles.values()):
+            return
+    section, _, key = name.partition(".")
+    if key in PLAIN.get(section, {}):
+        yield section, key, PLAIN[section][key]
+        return
+    known = [f"{HA}{policy}.{role}.{key}" for role, keys in roles.items() for key in keys]
+    known += [f"{section}.{key}" for section, keys in PLAIN.items() for key in keys]
+    raise UsageError(f"--set {name}: unknown property of artemis with policy {policy}: {near(name, known)}")
+
+
+def _checked(where: str, value: Any, kind: type) -> Any:
+    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if fits or (kind is float and isinstance(value, int)):
+        return value
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    raise UsageError(f"{where}={value}: it must be {words[kind]}")

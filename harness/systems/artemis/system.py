@@ -1,0 +1,135 @@
+"""Artemis as a system under test: its cluster, its dialect, and how it is asked."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from checkers.verdict import Promises
+from harness.interface import (
+    Address,
+    Dialect,
+    InfrastructureError,
+    Layout,
+    NodePlan,
+    Patience,
+    PolicySummary,
+    TestSpec,
+    UsageError,
+)
+from harness.interface.errors import near
+from harness.systems import readiness, store
+from harness.systems.artemis import configuration, distribution, properties
+from harness.systems.artemis.events import EVENTS
+from harness.systems.artemis.management import Management
+from harness.systems.artemis.properties import MASTER, REPLICATION, SHARED_STORE, SLAVE, STANDALONE
+from workloads.layout import queues_of
+
+_CONFIGURED: Final = {
+    REPLICATION: (MASTER, SLAVE),
+    SHARED_STORE: (MASTER, SLAVE),
+    STANDALONE: (STANDALONE,),
+}
+
+
+class ArtemisSystem(Management):
+    """``harness.interface.System`` for the brokers of a distribution that the person has."""
+
+    name = "artemis"
+    summary = "Apache ActiveMQ Artemis, from 2.40; so any AMQ Broker 7 of that age"
+    policies: Mapping[str, PolicySummary] = {
+        REPLICATION: PolicySummary(description="pairs; the backup has a copy, quorum votes decide"),
+        SHARED_STORE: PolicySummary(description="pairs on a shared directory; whoever has its lock is live"),
+        STANDALONE: PolicySummary(description="brokers without a backup, clustered"),
+    }
+    dialect = Dialect(
+        login="tester",
+        passcode="tester",
+        durable={"persistent": "true"},
+        window_header="consumer-window-size",
+        window_unit=400,
+        heart_beat_s=0.5,
+    )
+    patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0)
+    events = EVENTS
+    lacking = staticmethod(readiness.lacking)
+
+    def promises(self, spec: TestSpec) -> Promises:
+        """A NACK takes a message away; an ACK of what another holds now is answered like one."""
+        del spec
+        return Promises(nack="consume")
+
+    def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
+        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError."""
+        if spec.environment in ("docker", "ssh", "simulation"):
+            raise UsageError(
+                f"--environment {spec.environment}: brokers of artemis run as processes of this machine so "
+                "far; use --environment local"
+            )
+        nodes = tuple(
+            NodePlan(
+                name=f"{pair}{number}",
+                pair=pair,
+                configured=role,
+                ports=dict(configuration.PORTS),
+                store=store.plan(spec, pair, f"{pair}{number}") if spec.policy == SHARED_STORE else None,
+            )
+            for pair in string.ascii_lowercase[: spec.pairs]
+            for number, role in enumerate(_CONFIGURED[spec.policy], 1)
+        )
+        known = ["*", *(node.name for node in nodes)]
+        for name in spec.properties:
+            if name not in (*known, store.NAME):
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+        for node in nodes:
+            properties.chosen(spec.properties, node, spec.policy)
+        return nodes
+
+    def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Nothing: a search needs brokers in Python."""
+        del spec, nodes
+        return {}
+
+    def missing(self) -> str:
+        """As ``Installed``'s."""
+        return distribution.missing()
+
+    def version(self) -> str:
+        """As ``Installed``'s."""
+        return distribution.version()
+
+    def files(
+        self,
+        spec: TestSpec,
+        node: NodePlan,
+        nodes: Sequence[NodePlan],
+        layout: Layout,
+        listen: Mapping[str, Address],
+        hosts: Mapping[str, Address],
+    ) -> dict[str, bytes]:
+        """An instance, as ``artemis create`` makes one, but smaller."""
+        for logical, address in hosts.items():
+            if logical.endswith(f":{configuration.PORTS['cluster']}") and not logical.endswith(
+                f":{address.port}"
+            ):
+                raise InfrastructureError(
+                    f"{node.name} reaches {logical} at {address}, another port than is announced"
+                )
+        place = distribution.home()
+        return configuration.files(
+            properties.chosen(spec.properties, node, spec.policy),
+            spec.policy,
+            node,
+            nodes,
+            queues_of(spec),
+            layout,
+            listen,
+            hosts,
+            str(place),
+            distribution.class_path(place),
+        )
+
+    def command(self, layout: Layout) -> list[str]:
+        """The JVM in the foreground, so that signals reach it."""
+        return ["java", f"@{layout.etc}/java.args"]
