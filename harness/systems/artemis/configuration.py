@@ -206,6 +206,17 @@ def _broker(
         _settings(_child(section, properties.SIDES[node.configured]), settings)
     _child(core, "cluster-user").text = "cluster"
     _child(core, "cluster-password").text = "cluster"
+    if len(nodes) > 1:
+        _cluster(core, chosen, node, nodes)
+    everywhere = _child(_child(core, "address-settings"), "address-setting", match="#")
+    _settings(everywhere, {**_ADDRESS, **chosen.get("address-settings", {})})
+    addresses = _child(core, "addresses")
+    for queue in (*queues, DEAD_LETTERS):
+        _child(_child(_child(addresses, "address", name=queue), "anycast"), "queue", name=queue)
+    return root
+
+
+def _cluster(core: ET.Element, chosen: Chosen, node: NodePlan, nodes: Sequence[NodePlan]) -> None:
     connection = _child(_child(core, "cluster-connections"), "cluster-connection", name="test-cluster")
     _child(connection, "connector-ref").text = node.name
     _settings(connection, {**_CLUSTER, **chosen.get("cluster", {})})
@@ -213,12 +224,6 @@ def _broker(
     for each in nodes:
         if each.name != node.name:
             _child(static, "connector-ref").text = each.name
-    everywhere = _child(_child(core, "address-settings"), "address-setting", match="#")
-    _settings(everywhere, {**_ADDRESS, **chosen.get("address-settings", {})})
-    addresses = _child(core, "addresses")
-    for queue in (*queues, DEAD_LETTERS):
-        _child(_child(_child(addresses, "address", name=queue), "anycast"), "queue", name=queue)
-    return root
 
 
 def _stomp(chosen: Chosen) -> str:
@@ -239,13 +244,14 @@ def _settings(parent: ET.Element, values: Mapping[str, Any]) -> None:
         _child(parent, name).text = text
 
 
-def _child(parent: ET.Element, name: str, **attributes: str) -> ET.Element:
-    return ET.SubElement(parent, name, attributes)
+def _child(parent: ET.Element, tag: str, **attributes: str) -> ET.Element:
+    return ET.SubElement(parent, tag, attributes)
 
 
 def _document(root: ET.Element) -> bytes:
     ET.indent(root)
-    return ET.tostring(root, "utf-8", xml_declaration=True) + b"\n"
+    text: str = ET.tostring(root, "unicode", xml_declaration=True)
+    return f"{text}\n".encode()
 
 
 def _war() -> bytes:

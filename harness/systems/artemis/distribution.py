@@ -51,7 +51,7 @@ def missing() -> str:
         )
     java = shutil.which("java")
     if java is None:
-        return f"no java, and Artemis needs Java {JAVA_LEAST}; on Debian: apt-get install openjdk-17-jre-headless"
+        return f"no java; Artemis needs {JAVA_LEAST}, on Debian: apt-get install openjdk-17-jre-headless"
     release = _release(java)
     if release < JAVA_LEAST:
         return f"{java} is Java {release or 'of an unknown release'}: Artemis needs {JAVA_LEAST} or later"
