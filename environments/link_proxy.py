@@ -22,10 +22,10 @@ slow
     ``rate_bytes_s`` over the whole link.
 
 What a TCP proxy cannot do, by its nature: lose, duplicate or reorder packets; delay the handshake;
-refuse a connection whose target does not listen (the source sees it accepted, then reset); starve
-the open direction of a one-way cut (real TCP stops it after a window, because its acknowledgements
-are lost too). Bytes handed to the target's side before a cut, at most a socket buffer and 64 KiB,
-still arrive.
+starve the open direction of a one-way cut (real TCP stops it after a window, because its
+acknowledgements are lost too). A connection whose target does not listen is accepted, then reset;
+a ``faithful`` route refuses it, as a network does, a tenth of a second late at most. Bytes handed
+to the target's side before a cut, at most a socket buffer and 64 KiB, still arrive.
 
 While a link is clear nothing is copied or queued: what is read is written to the other side in the
 same call.
@@ -34,10 +34,12 @@ same call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import select
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from environments.link_condition import CLEAR, LinkCondition, combine, condition_of, link_name
@@ -47,11 +49,18 @@ from harness.interface import Address, InfrastructureError, Link
 __all__ = ["CLEAR", "LinkCondition", "LinkProxy", "combine", "condition_of", "link_name", "reserve_port"]
 
 BACKLOG: Final = 512
-_HOST: Final = "127.0.0.1"
+
+LOOK_S: Final = 0.1
+"""How often it is looked whether the targets of faithful routes listen."""
+
+_LISTENS: Final = "0A"
+"""A state of a socket in the kernel's tables."""
 
 
-def reserve_port() -> socket.socket:
-    """Take a free port that stays ours while its server is down; close the socket to give it back.
+def reserve_port(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """Take a free port, or that very one, that stays ours while its server is down.
+
+    Close the socket to give it back.
 
     A port that was merely found free is snatched: by another test, or by the kernel as the source
     port of any outgoing connection while the server that owned it is killed (a client that redials
@@ -61,21 +70,22 @@ def reserve_port() -> socket.socket:
     """
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        holder.bind((_HOST, 0))
+        holder.bind((host, port))
         # Only now: set before, two reservations could get the same port.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError as error:
         holder.close()
-        raise InfrastructureError(f"cannot take a free port on {_HOST}: {error}") from error
+        raise InfrastructureError(f"cannot take port {port or 'a free one'} on {host}: {error}") from error
     return holder
 
 
 class _Route:
     """The listener of one (source, target, port) triple."""
 
-    __slots__ = ("address", "backward", "forward", "holder", "listener", "target", "waiting")
+    __slots__ = ("absent", "address", "backward", "forward", "holder", "listener", "target", "waiting")
 
     def __init__(self, forward: Line, backward: Line, target: Address, holder: socket.socket) -> None:
+        self.absent = False  # of a faithful one: nobody listens at the target
         self.forward = forward
         self.backward = backward
         self.target = target
@@ -87,7 +97,7 @@ class _Route:
 
     @property
     def refusing(self) -> bool:
-        return self.forward.condition.reset or self.backward.condition.reset
+        return self.absent or self.forward.condition.reset or self.backward.condition.reset
 
     @property
     def passable(self) -> bool:
@@ -106,19 +116,29 @@ class LinkProxy:
         self._lines: dict[Link, Line] = {}
         self._routes: dict[Address, _Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._faithful: list[_Route] = []
         self._closed = False
 
-    async def add_route(self, link: Link, target: Address) -> Address:
-        """Listen for connections from ``link.source`` to ``target``.
+    async def add_route(
+        self, link: Link, target: Address, *, host: str = "127.0.0.1", port: int = 0, faithful: bool = False
+    ) -> Address:
+        """Listen on ``host`` for connections from ``link.source`` to ``target``.
 
         The address to give to the source.
 
-        Several routes may share a link (one for each port of the target).
+        Several routes may share a link (one for each port of the target). Raises
+        InfrastructureError where another has that very port.
         """
         assert not self._closed
-        back = Link(link.target, link.source)
-        route = _Route(self._line(link), self._line(back), target, reserve_port())
+        holder = reserve_port(host, port)
+        route = _Route(self._line(link), self._line(Link(link.target, link.source)), target, holder)
         self._routes[route.address] = route
+        if faithful:
+            route.absent = True
+            if not self._faithful:
+                task = self.loop.create_task(self._look())
+                self._tasks.add(task)
+            self._faithful.append(route)
         self._listen(route)
         return route.address
 
@@ -206,6 +226,17 @@ class LinkProxy:
                 else:
                     self._begin(route, sock)
 
+    async def _look(self) -> None:
+        """Refuse for targets that do not listen; of a link that is cut nobody can know."""
+        while not self._closed:
+            listening = _listening()
+            for route in self._faithful:
+                absent = route.target.port not in listening
+                if absent != route.absent and route.passable:
+                    route.absent = absent
+                    self._listen(route)
+            await asyncio.sleep(LOOK_S)
+
     def _silence(self, route: _Route) -> None:
         """Stops listening: the kernel refuses whoever connects.
 
@@ -286,6 +317,18 @@ class LinkProxy:
                 set_reset_on_close(near_sock)
                 near_sock.close()
                 far_sock.close()
+
+
+def _listening() -> set[int]:
+    """The ports of this machine on which somebody listens, as the kernel's tables say."""
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):  # a kernel without IPv6 has one of them
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                _, local, _, state, _ = line.split(None, 4)
+                if state == _LISTENS:
+                    ports.add(int(local.rpartition(":")[2], 16))
+    return ports
 
 
 def _hung_up(sock: socket.socket) -> bool:

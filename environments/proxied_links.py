@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from environments.link_condition import LINK_PRIMITIVES, combine, condition_of, 
 from environments.link_probe import LinkProbe
 from environments.link_proxy import LinkProxy
 from environments.part import Part, PartFault
-from harness.interface import Address, Link, UsageError
+from harness.interface import Address, InfrastructureError, Link, UsageError
 
 Routes = dict[str, dict[str, dict[str, Address]]]
 """Source -> node -> logical port -> where that source connects to."""
@@ -25,17 +26,43 @@ class ProxiedLinks(Part):
         self._proxy = LinkProxy()
         self._prober: LinkProbe | None = None
 
-    async def lay(self, sources: Iterable[str], targets: Mapping[str, Mapping[str, Address]]) -> Routes:
-        """Lay a link from every source to every other node, whose ports are at ``targets``."""
+    async def lay(
+        self,
+        sources: Iterable[str],
+        targets: Mapping[str, Mapping[str, Address]],
+        kept: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> Routes:
+        """Lay a link from every source to every other node, whose ports are at ``targets``.
+
+        Of ``kept`` ports (node -> port -> number) the number stays: each such link has an address
+        of its own on loopback, and refuses where its target does not listen.
+        """
         links = [Link(source, node) for source in sources for node in targets if source != node]
         routes: Routes = {source: {} for source in sources}
         for link in links:
+            numbers = (kept or {}).get(link.target, {})
             routes[link.source][link.target] = {
                 port: await self._proxy.add_route(link, address)
                 for port, address in targets[link.target].items()
+                if port not in numbers
             }
+            host = ""
+            for port, number in numbers.items():
+                address = await self._lay_kept(link, targets[link.target][port], host, number)
+                routes[link.source][link.target][port] = address
+                host = address.host
         self._prober = await LinkProbe.open(self._proxy, links)
         return routes
+
+    async def _lay_kept(self, link: Link, target: Address, host: str, number: int) -> Address:
+        """On that host, or where none is given on one of 127.0.0.0/8 that has the port free."""
+        while True:
+            tried = host or ".".join(["127", *(str(random.randint(1, 254)) for _ in range(3))])
+            try:
+                return await self._proxy.add_route(link, target, host=tried, port=number, faithful=True)
+            except InfrastructureError:
+                if host:
+                    raise
 
     def wanted(self, asked: PartFault) -> Any:
         """Raises UsageError for links that there are not, too."""

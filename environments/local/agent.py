@@ -77,7 +77,8 @@ class DeploymentAgent(LinksAgent):
             node: {port: address for port, address in ports.items() if port not in direct}
             for node, ports in listen.items()
         }
-        routes = await self.links.lay([*targets, *zones], targets)
+        kept = {plan.name: {port: plan.ports[port] for port in plan.announced} for plan in plans}
+        routes = await self.links.lay([*targets, *zones], targets, kept)
         self._record()
         await self._stores.make(plans, self._place)
         databases = await self._database.make(plans, self._place)

@@ -15,6 +15,7 @@ import click
 
 from harness.history import store as stores
 from harness.interface import OWN, UsageError
+from harness.systems.given import HOME
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -86,8 +87,25 @@ def as_json(text: str = "One JSON document on standard output.") -> Callable[[Co
 
 
 def system(default: str | None = None) -> Callable[[Command], Command]:
-    """``--system``; ``default`` where it was not given."""
-    return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")
+    """``--system``; ``default`` where it was not given. And ``--system-home``, of any command."""
+
+    def both(command: Command) -> Command:
+        home = click.option(
+            "--system-home",
+            type=click.Path(path_type=Path),
+            expose_value=False,
+            callback=_system_home,
+            help="Where the distribution of these brokers is unpacked.",
+        )
+        return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")(home(command))
+
+    return both
+
+
+def _system_home(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    del context, parameter
+    if path is not None:
+        os.environ[HOME] = str(path.expanduser())
 
 
 def settings() -> Callable[[Command], Command]:

@@ -67,6 +67,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     database: DatabasePlan | None = None  # the deployment's one database, where it keeps its messages
     store: StorePlan | None = None  # the directory it shares with others, where its data lies
     after: str | None = None  # the node that must be live before this one is started for the first time
+    announced: tuple[str, ...] = ()  # ports that peers use by the node's name and the announced number
     commands: tuple[str, ...] = ()  # what an administrator can have its broker do besides a stop
     disk: bool = False  # its data lies on a disk of its own that can break, where the place has to make one
 

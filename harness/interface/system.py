@@ -173,6 +173,10 @@ class Installed(System, Protocol):
         """Of what is installed, for the record of a run."""
         ...
 
+    def unplaced(self, environment: str) -> str:
+        """Why what is installed cannot be run there; "" where it can."""
+        ...
+
 
 @runtime_checkable
 class Steered(Protocol):

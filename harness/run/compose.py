@@ -93,6 +93,10 @@ def place(system: System, name: str, hosts: Sequence[str] = ()) -> tuple[Environ
             f"brokers of system {system.name} are programs of their own, which have no virtual time: "
             "use another --environment"
         )
+    if isinstance(system, Installed) and (problem := system.unplaced(environment.name)):
+        if name != "auto":
+            raise UsageError(f"--environment {name}: {problem}")
+        environment, reason = environments.registry.create("local"), f"environment local: {problem}"
     return environment, reason
 
 

@@ -95,3 +95,6 @@ class MissingSystem(SecondSystem):
 
     def version(self):
         return "1.2"
+
+    def unplaced(self, environment):
+        return "it has no image" if environment == "docker" else ""

@@ -6,7 +6,6 @@ Nothing is downloaded here: where something is missing, ``missing`` says what br
 from __future__ import annotations
 
 import functools
-import os
 import re
 import shutil
 import subprocess
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from harness.interface import InfrastructureError
+from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_ARTEMIS_HOME"
-"""Environment variable: where it is unpacked. ``--system-home`` sets it."""
+"""Environment variable: where it is unpacked."""
 
 JAVA_LEAST: Final = 17
 """Of Artemis 2.40 and later."""
@@ -40,7 +40,7 @@ _UNUSED: Final = (
 
 def missing() -> str:
     """What must be given and how it is got, in one line; "" where nothing is missing."""
-    given = os.environ.get(HOME, "")
+    given = given_home(HOME)
     if not given:
         return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
     if not _servers(Path(given)):
@@ -63,7 +63,7 @@ def home() -> Path:
     problem = missing()
     if problem:
         raise InfrastructureError(f"artemis: {problem}")
-    return Path(os.environ[HOME]).resolve()
+    return Path(given_home(HOME)).resolve()
 
 
 def version() -> str:

@@ -32,6 +32,8 @@ _CONFIGURED: Final = {
     STANDALONE: (STANDALONE,),
 }
 
+_PLACES: Final = ("local",)
+
 
 class ArtemisSystem(Management):
     """``harness.interface.System`` for the brokers of a distribution that the person has."""
@@ -62,17 +64,13 @@ class ArtemisSystem(Management):
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError."""
-        if spec.environment in ("docker", "ssh", "simulation"):
-            raise UsageError(
-                f"--environment {spec.environment}: brokers of artemis run as processes of this machine so "
-                "far; use --environment local"
-            )
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
                 pair=pair,
                 configured=role,
                 ports=dict(configuration.PORTS),
+                announced=("cluster",),
                 store=store.plan(spec, pair, f"{pair}{number}") if spec.policy == SHARED_STORE else None,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
@@ -98,6 +96,12 @@ class ArtemisSystem(Management):
     def version(self) -> str:
         """As ``Installed``'s."""
         return distribution.version()
+
+    def unplaced(self, environment: str) -> str:
+        """As ``Installed``'s."""
+        if environment in _PLACES:
+            return ""
+        return f"brokers of {self.name} run on this machine alone so far (--environment local)"
 
     def files(
         self,

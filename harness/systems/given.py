@@ -1,0 +1,18 @@
+"""Where on this machine the person has what a system under test is made of."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+HOME: Final = "JEPSEN_RUN_SYSTEM_HOME"
+"""Environment variable: of the one system of a command; ``--system-home`` sets it.
+
+Why a variable: processes that the command starts know it, and no spec or report names a path of
+one machine.
+"""
+
+
+def given_home(variable: str) -> str:
+    """As ``--system-home`` or the system's own variable says; "" where neither does."""
+    return os.environ.get(HOME) or os.environ.get(variable, "")
