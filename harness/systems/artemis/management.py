@@ -20,6 +20,7 @@ _QUEUES: Final = (
 _ATTRIBUTES: Final = ("Name", "Active", "Backup", "ReplicaSync", "SharedStore", "NodeID")
 _PAGE: Final = 500
 
+_GROUP: Final = "_AMQ_GROUP_ID"
 DEAD_LETTERS: Final = "DLQ"
 _FORWARDED: Final = "$.artemis.internal.sf"
 _OWN: Final = ("$", "activemq.", "notif.")
@@ -98,4 +99,5 @@ def _status(value: Mapping[str, Any], began: int) -> Status:
 def _stored(store: str, queue: str, message: Mapping[str, Any]) -> StoredMessage:
     body = message.get("text")
     data = bytes(octet % 256 for octet in message.get("BodyPreview") or ()) if body is None else body.encode()
-    return StoredMessage(store=store, queue=queue, group=message.get("groupID"), body=data)
+    group = (message.get("StringProperties") or {}).get(_GROUP)
+    return StoredMessage(store=store, queue=queue, group=group, body=data)
