@@ -9,7 +9,7 @@ import uvloop
 from echo_system import PATIENCE_S, connect, receive, until
 
 from environments.link_pipe import HELD_BYTES_MAX
-from environments.link_proxy import CLEAR, LinkCondition, LinkProxy
+from environments.link_proxy import CLEAR, LOOK_S, LinkCondition, LinkProxy, reserve_port
 from harness.interface import Address, Link
 
 THERE, BACK = Link("c1", "a1"), Link("a1", "c1")
@@ -411,5 +411,41 @@ def test_closing_the_proxy_resets_connections_and_frees_the_ports(run):
                 await asyncio.wait_for(reader.read(1), PATIENCE_S)
             server = await asyncio.start_server(lambda *_: None, address.host, address.port)
             server.close()
+
+    run(main())
+
+
+def test_a_faithful_route_keeps_the_port_and_refuses_while_its_target_does_not_listen(run):
+    async def refused(address):
+        try:
+            _, writer = await connect(address)
+        except ConnectionRefusedError:
+            return True
+        writer.transport.abort()
+        return False
+
+    async def becomes(address, wanted):
+        async with asyncio.timeout(PATIENCE_S):
+            while await refused(address) is not wanted:
+                await asyncio.sleep(0.01)
+
+    async def main():
+        proxy = LinkProxy()
+        with reserve_port() as held:
+            port = held.getsockname()[1]
+        try:
+            async with Target() as target:
+                address = await proxy.add_route(
+                    THERE, target.address, host="127.7.0.9", port=port, faithful=True
+                )
+                assert address == Address("127.7.0.9", port)
+                await becomes(address, False)
+                proxy.set_condition(THERE, CUT)
+            await asyncio.sleep(3 * LOOK_S)
+            assert not await refused(address), "of a link that is cut nobody knows who listens"
+            proxy.set_condition(THERE, CLEAR)
+            await becomes(address, True)
+        finally:
+            await proxy.close()
 
     run(main())

@@ -1,0 +1,241 @@
+"""Artemis as a system under test: its configuration, its answers; with a distribution, its runs."""
+
+import asyncio
+import json
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from harness.commands import cli
+from harness.interface import Address, Layout, TestSpec, UsageError
+from harness.systems import given, registry
+from harness.systems.artemis import configuration, distribution, properties
+from harness.systems.artemis.management import Management
+
+LAYOUT = Layout(etc="/n/etc", data="/n/data", logs="/n/logs")
+LISTEN = {port: Address("127.0.0.1", number) for port, number in configuration.PORTS.items()}
+
+
+def spec(policy="replication", **more):
+    return TestSpec(name="t", system="artemis", policy=policy, pairs=2, environment="local", **more)
+
+
+def broker_xml(node, a_spec):
+    nodes = registry.of(a_spec).plan(a_spec)
+    plan = next(each for each in nodes if each.name == node)
+    files = configuration.files(
+        properties.chosen(a_spec.properties, plan, a_spec.policy),
+        a_spec.policy,
+        plan,
+        nodes,
+        ("q0", "q1"),
+        LAYOUT,
+        LISTEN,
+        {"b1:61616": Address("127.3.2.1", 61616)},
+        "/opt/artemis",
+        "/opt/artemis/lib/a.jar",
+    )
+    text = (
+        files["broker.xml"]
+        .decode()
+        .replace(' xmlns="urn:activemq:core"', "")
+        .replace(' xmlns="urn:activemq"', "")
+    )
+    return ET.fromstring(text), files
+
+
+def texts(parent):
+    return {child.tag: child.text for child in parent}
+
+
+def test_properties_have_the_names_of_the_documents_and_go_where_artemis_wants_them():
+    given_ = {
+        "*": {
+            "ha-policy.replication.vote-retries": 3,
+            "ha-policy.replication.slave.allow-failback": False,
+            "ha-policy.replication.quorum-vote-wait": 1500,
+            "cluster.connection-ttl": 5000,
+            "address-settings.max-delivery-attempts": 4,
+        },
+        "a1": {"ha-policy.replication.master.check-for-live-server": False, "acceptor.connection-ttl": 9000},
+    }
+    master, _ = broker_xml("a1", spec(properties=given_))
+    slave, _ = broker_xml("a2", spec(properties=given_))
+    primary = texts(master.find("core/ha-policy/replication/primary"))
+    backup = texts(slave.find("core/ha-policy/replication/backup"))
+    assert (primary["vote-retries"], primary["check-for-active-server"], primary["group-name"]) == (
+        "3",
+        "false",
+        "a",
+    )
+    assert primary["quorum-vote-wait"] == "2"  # Artemis counts seconds
+    assert "allow-failback" not in primary
+    assert (backup["vote-retries"], backup["allow-failback"]) == ("3", "false")
+    connection = texts(master.find("core/cluster-connections/cluster-connection"))
+    assert connection["connection-ttl"] == "5000"
+    assert texts(master.find("core/address-settings/address-setting"))["max-delivery-attempts"] == "4"
+    stomp = [each.text for each in master.iter("acceptor") if each.get("name") == "stomp"]
+    assert "connectionTtl=9000" in stomp[0]
+    assert [each.get("name") for each in master.iter("address")] == ["q0", "q1", "DLQ"]
+
+
+def test_a_shared_store_has_its_lock_with_its_journal_and_one_broker_alone_no_cluster():
+    shared, _ = broker_xml("a2", spec("shared-store"))
+    core = texts(shared.find("core"))
+    assert core["node-manager-lock-directory"] == core["journal-directory"] == "/n/data/journal"
+    assert shared.find("core/ha-policy/shared-store/backup/restart-backup").text == "true"
+    [alone] = registry.of(spec("standalone")).plan(spec("standalone"))[:1]
+    files = configuration.files(
+        {}, "standalone", alone, (alone,), ("q0",), LAYOUT, LISTEN, {}, "/opt/artemis", "a.jar"
+    )
+    assert b"cluster-connection" not in files["broker.xml"]
+
+
+def test_names_resolve_in_each_broker_to_its_own_links():
+    _, files = broker_xml("a1", spec())
+    assert files["hosts"].decode().splitlines() == ["127.0.0.1 localhost", "127.0.0.1 a1", "127.3.2.1 b1"]
+    assert '"-Djdk.net.hosts.file=/n/etc/hosts"' in files["java.args"].decode()
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        (
+            {"*": {"ha-policy.replication.vote-retrys": 3}},
+            'did you mean "ha-policy.replication.slave.vote-retries"',
+        ),
+        ({"a1": {"ha-policy.replication.slave.allow-failback": True}}, "is for a slave, and a1 is a master"),
+        ({"*": {"cluster.connection-ttl": "soon"}}, r"connection-ttl=soon: it must be a whole number"),
+        ({"z1": {"cluster.connection-ttl": 1}}, 'no node "z1"'),
+    ],
+)
+def test_a_property_that_is_none_is_one_line(setting, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        registry.of(spec()).plan(spec(properties=setting))
+
+
+def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.delenv(distribution.HOME, raising=False)
+    assert cli.run(["--system", "artemis"]) == 254
+    assert "no distribution: give --system-home PATH" in capsys.readouterr().err
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    assert cli.run(["--system", "artemis"]) == 254
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"jepsen-run: system artemis: {tmp_path}: no lib/artemis-server-*.jar")
+    assert "mvn " in line
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "artemis-server-2.99.0.jar").touch()
+    assert "no Jolokia" in distribution.missing()
+    jolokia = tmp_path / "web/console.war/WEB-INF/lib/jolokia-server-core-2.0.jar"
+    jolokia.parent.mkdir(parents=True)
+    jolokia.touch()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    monkeypatch.setenv("PATH", str(java.parent))
+    assert distribution.missing().startswith("no java; Artemis needs 17")
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
+    java.chmod(0o755)
+    assert "is Java 11: Artemis needs 17" in distribution.missing()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
+    distribution._release.cache_clear()
+    assert distribution.missing() == ""
+    assert distribution.version() == "2.99.0"
+
+
+def test_it_runs_on_this_machine_alone(capsys):
+    assert cli.run(["--system", "artemis", "--environment", "docker"]) == 254
+    assert "run on this machine alone so far" in capsys.readouterr().err
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Jolokia as it answered."""
+
+    protocol_version = "HTTP/1.1"
+    said = ()
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answers = [self.said[index] for index in range(len(asked))]
+        body = json.dumps(answers).encode() if isinstance(self.said, list) else self.said
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def jolokia():
+    """An address, and what is said there from now on."""
+    handler = type("Said", (Answers,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield Address(*server.server_address), lambda said: setattr(handler, "said", said)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def value(**more):
+    known = {
+        "Name": "a1",
+        "Active": True,
+        "Backup": False,
+        "ReplicaSync": False,
+        "SharedStore": False,
+        "NodeID": "n",
+    }
+    return {"status": 200, "value": {"bean": {**known, **more}}}
+
+
+@pytest.mark.parametrize(
+    ("said", "role", "node_id"),
+    [
+        (value(), "live", "n"),
+        (value(Active=False, Backup=True), "synchronizing", None),
+        (value(Active=False, Backup=True, ReplicaSync=True), "backup", "n"),
+        (value(Active=False, Backup=True, SharedStore=True), "backup", "n"),
+        (value(Active=False), "starting", None),
+        ({"status": 404}, "starting", None),
+    ],
+)
+def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):
+    address, say = jolokia
+    say([said, {"status": 200, "value": 12}])
+    status = asyncio.run(Management().status(address))
+    assert (status.role, status.node_id, status.epoch) == (role, node_id, 12)
+
+
+def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):
+    address, say = jolokia
+    for said in (b"<html>", [{"status": 500, "error": "no"}] * 2):
+        say(said)
+        with pytest.raises(OSError, match=str(address)):
+            asyncio.run(Management().status(address))
+
+
+def home():
+    return os.environ.get(distribution.HOME, "")
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.skipif(not home(), reason=f"no distribution of Artemis: {distribution.HOME} names none")
+@pytest.mark.parametrize("policy", ["replication", "shared-store"])
+def test_a_killed_live_is_followed_by_its_backup(tmp_path, policy, capsys):
+    words = ["--policy", policy, "--pairs", "1", "--nemesis", "kill", "--target", "live", "--rate", "50"]
+    status = cli.run(["--system", "artemis", *words, "--time-limit", "20", "--store", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert status in (0, 1), out  # what a broker of others does is not for our tests to judge
+    [run] = [json.loads(path.read_text()) for path in Path(tmp_path).glob("*/*/run.json")]
+    assert run["versions"]["artemis"] == distribution.version(), run
+    assert "a2     live" in out
