@@ -38,10 +38,7 @@ _LINGER_RST: Final = struct.pack("ii", 1, 0)
 
 
 def set_reset_on_close(sock: socket.socket) -> None:
-    """Makes closing the socket send a RST at once.
-
-    Instead of a FIN after what is still to be sent.
-    """
+    """Closing the socket is to send a RST at once, no FIN after what is still to be sent."""
     with contextlib.suppress(OSError):  # not connected any more: nothing to reset
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RST)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import Address, NodePlan, System, T, TestSpec
+from harness.interface import Address, NodePlan, System, T, TestSpec, UsageError
 
 DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""
@@ -64,6 +64,11 @@ class RealEnvironment(abc.ABC):
     @abc.abstractmethod
     def resolve(self, source: str, node: str, port: str) -> Address:
         """As Environment's."""
+
+    def _check_names(self, nodes: Sequence[NodePlan]) -> None:
+        if both := [node.name for node in nodes if node.name in self.zones]:
+            taken = ", ".join(self.zones)
+            raise UsageError(f"node {both[0]} has the name of a client zone: {taken} are taken")
 
     def _announced(self, plan: NodePlan) -> dict[str, Address]:
         """Where a node reaches the others, by the names and ports that they announce."""

@@ -58,10 +58,7 @@ class Agent:
     async def _while_wanted(
         self, reader: asyncio.StreamReader, execution: Coroutine[Any, Any, dict[str, Any]]
     ) -> dict[str, Any] | None:
-        """The answer, or None once nobody waits for it any more.
-
-        Who gives up on a broker's exit hangs up.
-        """
+        """The answer, or None once nobody waits: who gives up on a broker's exit hangs up."""
         executing = asyncio.ensure_future(execution)
         gone = asyncio.ensure_future(reader.read(1))
         try:

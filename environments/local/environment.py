@@ -81,10 +81,7 @@ class LocalEnvironment(RealEnvironment):
         self._stores = stores.SharedDirectories(())
 
     def supports(self) -> Mapping[str, str]:
-        """All primitives, without conditions.
-
-        A link can hold, delay or reset a stream, but not lose single packets.
-        """
+        """A link can hold, delay or reset a stream, but not lose single packets."""
         can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
         return {
             **can,
@@ -102,21 +99,13 @@ class LocalEnvironment(RealEnvironment):
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
     ) -> None:
-        """Make the nodes' directories under ``directory/nodes``, start the agent and lay the links.
-
-        Starts no broker.
-        """
+        """Make the nodes' directories under ``directory/nodes``, start the agent, lay the links."""
         assert self._state is None, "an environment is one deployment"
         if not sys.platform.startswith("linux"):
             raise InfrastructureError(
                 f"the local environment needs Linux, this is {sys.platform}: use --environment docker"
             )
-        names = [*self.zones, *(node.name for node in nodes)]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise UsageError(
-                f"two ends of links are named {twice[0]!r}; client zones are {', '.join(self.zones)}"
-            )
+        self._check_names(nodes)
         self._system = system
         run_id = new_run_id()
         try:
@@ -140,10 +129,7 @@ class LocalEnvironment(RealEnvironment):
             raise
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """The proxied address for nodes and zones.
-
-        Where the node itself listens for "admin", the admin port and the node.
-        """
+        """The proxied address; where it really listens for "admin", that port and the node."""
         listen = self._made.listen.get(node)
         if listen is None or port not in listen:
             raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
@@ -155,24 +141,18 @@ class LocalEnvironment(RealEnvironment):
         return routes[node][port]
 
     async def start(self, node: str) -> None:
-        """Run the node's broker; it is not ready yet when this returns.
-
-        Its output goes to ``logs/broker.log``.
-        """
+        """Its output goes to ``logs/broker.log``."""
         argv = self._system.command(self._layout(node))
         variables = {"PYTHONUNBUFFERED": "1", **self._made.variables}
         await self._asked.ask("start", node=node, argv=argv, variables=variables)
 
     async def wait_exit(self, node: str) -> int | None:
-        """The exit status once the broker has ended, negative for a signal's number.
-
-        None if it never ran.
-        """
+        """As Environment's."""
         status: int | None = await self._asked.ask("wait", timeout_s=None, node=node)
         return status
 
     async def running(self, node: str) -> bool:
-        """Whether the broker's process exists, stopped or not."""
+        """As Environment's."""
         return (await self._asked.probe(nodes=[node]))[node] != "gone"
 
     async def kill(self, node: str) -> None:
@@ -180,10 +160,7 @@ class LocalEnvironment(RealEnvironment):
         await self._asked.ask("kill", node=node)
 
     async def destroy_data(self, node: str) -> None:
-        """Empty the node's data directory; a shared one is not its own.
-
-        UsageError while its broker runs: that would be another fault.
-        """
+        """Empties the data directory."""
         if await self.running(node):
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         if node in self._stores:
@@ -198,19 +175,13 @@ class LocalEnvironment(RealEnvironment):
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin "cut", "reset", "slow", "stall" on links, "pause" or faults of parts on nodes.
-
-        The lease to `renew` and `heal`.
-        """
+        """As Environment's."""
         if primitive == "power-loss":  # all at once, as one power line
             await asyncio.gather(*(self.kill(node) for node in nodes))
         return await self._asked.inject(primitive, links, nodes, options or {}, self._lease_s)
 
     async def renew(self, lease: str) -> None:
-        """Let a fault go on.
-
-        InfrastructureError if it was not renewed in time and is healed already.
-        """
+        """As Environment's."""
         await self._asked.renew(lease)
 
     async def heal(self, lease: str) -> None:
@@ -222,10 +193,7 @@ class LocalEnvironment(RealEnvironment):
         await self._asked.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Try the links with bytes of the probe's own, and ask the kernel for the processes.
-
-        Keys are "a1->a2" and "a1".
-        """
+        """Try the links with bytes of the probe's own, and ask the kernel for the processes."""
         return Effect(bit=False, observed=await self._asked.probe(links, nodes))
 
     def describe_services(self) -> dict[str, str]:
@@ -248,10 +216,7 @@ class LocalEnvironment(RealEnvironment):
         return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
-        """Copies the nodes' logs to ``destination/<node>/``.
-
-        And the agent's to ``destination/agent.log`` if it said anything.
-        """
+        """The agent's log as ``agent.log``, if it said anything."""
         homes = {node: self._home(node) / "logs" for node in self._made.listen}
         if self._made.databases and self._nodes is not None:
             homes[DATABASE_NODE] = self._nodes / DATABASE_NODE / "logs"
@@ -269,10 +234,7 @@ class LocalEnvironment(RealEnvironment):
         await asyncio.to_thread(copy)
 
     async def teardown(self) -> None:
-        """End all processes of this deployment and remove its directories, whatever state it is in.
-
-        Safe to repeat.
-        """
+        """As Environment's, whatever state it is in. Safe to repeat."""
         agent, self._agent = self._agent, None
         if agent is not None:
             with contextlib.suppress(InfrastructureError):

@@ -118,11 +118,7 @@ class MachinesEnvironment(RealEnvironment):
         taken = [port for node in nodes for port in node.ports.values() if port in (CONTROL_PORT, PROBE_PORT)]
         if taken:
             raise UsageError(f"port {taken[0]} is the agent's own on every machine: give the broker another")
-        both = [node.name for node in nodes if node.name in self.zones]
-        if both:
-            raise UsageError(
-                f"node {both[0]} has the name of a client zone: {', '.join(self.zones)} are taken"
-            )
+        self._check_names(nodes)
         self._system = system
         self._deployed = spec, nodes
         try:
@@ -149,11 +145,7 @@ class MachinesEnvironment(RealEnvironment):
             raise
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """The address at which a source reaches a node's port.
-
-        Zones are given the proxy, the harness itself ("admin") the machine, other nodes the
-        machine's own address.
-        """
+        """For zones the proxy, for "admin" the machine, for other nodes the machine's address."""
         target = self._node(node)
         if port not in target.plan.ports:
             raise UsageError(f"no port {port!r} of node {node!r}; there are {', '.join(target.plan.ports)}")
@@ -181,10 +173,7 @@ class MachinesEnvironment(RealEnvironment):
         return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
-        """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's.
-
-        Dead nodes' as well.
-        """
+        """The agent's logs beside the broker's, dead nodes' as well."""
         await at_once(node.collect(destination / name) for name, node in self._deployment.machines.items())
 
     async def teardown(self) -> None:
@@ -200,10 +189,7 @@ class MachinesEnvironment(RealEnvironment):
     # ---- nodes
 
     async def start(self, node: str) -> None:
-        """Run the node's broker, its machine first if that was killed.
-
-        It is not ready yet when this returns.
-        """
+        """Starts the machine first if that was killed."""
         target = self._node(node)
         async with target.lock:
             await self._faults.boot(target)
@@ -221,32 +207,21 @@ class MachinesEnvironment(RealEnvironment):
                 ) from error
 
     async def wait_exit(self, node: str) -> int | None:
-        """The exit status once the broker has ended, negative for a signal's number.
-
-        None if it never ran.
-        """
+        """As Environment's."""
         return await self._node(node).wait_exit()
 
     async def running(self, node: str) -> bool:
-        """Whether the broker's process exists, stopped or not."""
+        """As Environment's."""
         return await self._state(node) != "gone"
 
     async def kill(self, node: str) -> None:
-        """SIGKILLs the whole machine, if it is ours; else the broker.
-
-        Of the whole machine, broker, agent and network end at once. Nothing to do if it does not
-        run.
-        """
+        """Of a machine of ours broker, agent and network at once; else of the broker."""
         target = self._node(node)
         async with target.lock:
             await target.kill()
 
     async def destroy_data(self, node: str) -> None:
-        """Empty the node's data directory.
-
-        UsageError while its broker runs: that would be another fault. A killed machine is started
-        for it; only its agent runs then. What a shared directory holds is not the node's own.
-        """
+        """A killed machine is started for it; only its agent runs then."""
         target = self._node(node)
         async with target.lock:
             await self._faults.boot(target)
@@ -262,12 +237,7 @@ class MachinesEnvironment(RealEnvironment):
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begins a fault; returns the lease to `renew` and `heal`.
-
-        "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared directory on
-        nodes. UsageError for what makes no sense, InfrastructureError for what this kernel cannot
-        do; nothing is in force then.
-        """
+        """As Environment's."""
         between, of_zones = self._split(primitive, links, nodes)
         if primitive == "pause":
             at_nodes: dict[str, dict[str, Any]] = {node: {"pause": True} for node in nodes}
@@ -283,10 +253,7 @@ class MachinesEnvironment(RealEnvironment):
         return await self._faults.inject(primitive, at_nodes, of_zones, options or {})
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Try the links with traffic of the probes' own, ask the kernels for the processes.
-
-        Keys are "a1->a2" and "a1".
-        """
+        """Try the links with traffic of the probes' own, ask the kernels for the processes."""
         between, of_zones = self._split("probe", links, ())
         observed: dict[str, str] = {}
 

@@ -101,10 +101,7 @@ class Faults:
         self.links = None
 
     async def boot(self, node: Node) -> None:
-        """Start a node's machine if it does not run, and repeat there what is in force.
-
-        Its lock is held.
-        """
+        """Start a node's machine if need be, repeat there what is in force. Its lock is held."""
         assert node.lock.locked()
         if not await node.boot():
             return

@@ -164,8 +164,7 @@ class SimulationEnvironment:
         del directory  # nothing is kept on a real disk
         world = self._world()
         assert not self._nodes, "an environment is one deployment"
-        both = [node.name for node in nodes if node.name in (*self.zones, "harness")]
-        if both:
+        if both := [node.name for node in nodes if node.name in (*self.zones, "harness")]:
             raise UsageError(f"a node cannot be named {both[0]}: that is what the clients' side is called")
         assert isinstance(system, InProcess), "brokers that are programs of their own"
         self._system = self._in_process = system
@@ -250,10 +249,7 @@ class SimulationEnvironment:
         return await self._in_process.serve(self._files[node], outside)
 
     def look(self, node: str) -> Status:
-        """What the broker's admin port would answer now.
-
-        TimeoutError where it stands still, ConnectionRefusedError where nothing is.
-        """
+        """TimeoutError where it stands still, ConnectionRefusedError where nothing is."""
         process, status = self._processes.get(node), self._statuses.get(node)
         if process is None or process.state == "gone" or status is None:
             raise ConnectionRefusedError(f"nothing listens on the admin port of {node}")
@@ -270,7 +266,7 @@ class SimulationEnvironment:
         return status
 
     async def running(self, node: str) -> bool:
-        """Whether the broker's process exists, paused or not."""
+        """As Environment's."""
         process = self._processes.get(node)
         return process is not None and process.state != "gone"
 
@@ -281,7 +277,7 @@ class SimulationEnvironment:
             self._disks[node].process_ended(self._chances[node])
 
     async def destroy_data(self, node: str) -> None:
-        """An empty disk. UsageError while its broker runs: that would be another fault."""
+        """An empty disk."""
         if await self.running(node):
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         self._disks[node].destroy()
@@ -294,10 +290,7 @@ class SimulationEnvironment:
         return lines, position + len(lines)
 
     async def collect(self, destination: Path) -> None:
-        """Write what each node logged to ``destination/<node>/broker.log``.
-
-        What the harness logged goes to ``destination/simulation.log``.
-        """
+        """What the harness logged goes to ``simulation.log``."""
         self._write_logs(destination)
 
     def _write_logs(self, destination: Path) -> None:
@@ -337,7 +330,7 @@ class SimulationEnvironment:
             raise UsageError(str(error)) from None
 
     async def renew(self, lease: str) -> None:
-        """Let a fault go on. InfrastructureError if it was not renewed in time and is healed."""
+        """As Environment's."""
         try:
             await self._board.renew(lease)
         except LeaseExpiredError as error:
@@ -352,10 +345,7 @@ class SimulationEnvironment:
         await self._board.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Send packets over the links, look at the processes, write to the disks, read the clocks.
-
-        Keys as they were asked for.
-        """
+        """Packets over the links, a look at the processes, writes to the disks, the clocks read."""
         of_links, of_nodes = await asyncio.gather(
             self._links.probe(links),
             self._board.look(nodes),  # at once: one that stalls must not make the next look late

@@ -88,7 +88,10 @@ class Environment(Protocol):
         ...
 
     async def wait_exit(self, node: str) -> int | None:
-        """Wait until the node's broker process has ended; its exit status if known."""
+        """Wait until the node's broker process has ended; its exit status.
+
+        Negative for a signal's number, None if it never ran.
+        """
         ...
 
     async def running(self, node: str) -> bool:
@@ -100,7 +103,10 @@ class Environment(Protocol):
         ...
 
     async def destroy_data(self, node: str) -> None:
-        """Remove what a stopped node has on disk."""
+        """Remove what a stopped node has on disk; what it shares with others is not its own.
+
+        UsageError while its broker runs: that would be another fault.
+        """
         ...
 
     async def inject(
@@ -111,11 +117,15 @@ class Environment(Protocol):
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin a fault on directed links or nodes; returns the lease to renew and heal."""
+        """Begin a fault on directed links or nodes; returns the lease to renew and heal.
+
+        UsageError for what makes no sense, InfrastructureError for what cannot be done here;
+        nothing is in force then.
+        """
         ...
 
     async def renew(self, lease: str) -> None:
-        """Keep a fault in force for another lease."""
+        """Keep a fault in force for another lease. InfrastructureError if it is over already."""
         ...
 
     async def heal(self, lease: str) -> None:

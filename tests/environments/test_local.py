@@ -382,7 +382,7 @@ def test_the_directory_of_another_deployment_is_not_touched(tmp_path):
 
 def test_a_node_named_like_a_zone_is_refused_before_anything_is_made(tmp_path, state_home):
     async def main():
-        with pytest.raises(UsageError, match="two ends of links are named 'zone1'"):
+        with pytest.raises(UsageError, match="node zone1 has the name of a client zone"):
             await LocalEnvironment().deploy(EchoSystem(), SPEC, [*NODES, node("zone1")], tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
