@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
 from checkers import session
-spark = session.start("local[1]")
+spark = session.start("local[1]", hurried=True)
 java = spark.sparkContext._jvm.System.getProperty("java.version")
 print("java", session._gateway.process.pid, java, flush=True)
 print("sum", spark.range(10).groupBy().sum().collect()[0][0], flush=True)
@@ -137,7 +137,7 @@ from checkers import session
 from checkers.java import GatewayError
 for master in ("local[many]", "local[1]"):
     try:
-        spark = session.start(master)
+        spark = session.start(master, hurried=True)
         print("started", spark.range(3).count())
     except GatewayError as error:
         print(error)

@@ -34,6 +34,9 @@ class Cluster:
         assert (source, port) == ("admin", "admin")
         return Address(node, 1)
 
+    def admin(self, node):
+        return self.resolve("admin", node, "admin")
+
     async def views(self, admin):
         some = self.answers[admin.host]
         answer = some[min(self.asked[admin.host], len(some) - 1)]
