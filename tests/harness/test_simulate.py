@@ -172,6 +172,7 @@ def test_a_test_with_a_fault_of_every_kind_comes_to_its_end(simulated_once):
 
 
 def test_the_command_line_gives_the_history_that_simulate_gives(tmp_path, capsys):
+    """It takes some 20 s where nothing else runs: Spark judges, and its JVM starts for that."""
     from checkers import api
 
     spec, schedule = plan_of("RP11")

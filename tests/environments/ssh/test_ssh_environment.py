@@ -135,6 +135,8 @@ def test_nothing_is_put_anywhere_where_one_machine_is_not_fit(bed):
 
 
 def test_a_lost_machine_is_told_in_one_line_and_what_is_left_on_it_is_removed_later(bed, monkeypatch):
+    """It takes 40 s: a silent machine is given up after ten, and asked more than once."""
+
     async def lose():
         environment = await deployed(hosts=(str(bed.hosts),))
         for node in ("a1", "a2"):
