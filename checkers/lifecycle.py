@@ -319,7 +319,8 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         underway = (begun != NONE) & (possible < settled) & (alive < settled) & lost & ~taken
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
         twice &= again
-        unflagged = again & ~twice & _unflagged(rows, order, by_message, previous, begun, possible)
+        unflagged = again & ~twice & asking.promises.marks_redeliveries
+        unflagged &= _unflagged(rows, order, by_message, previous, begun, possible)
         return _Verdicts(twice, unflagged, _fell(rows, order, possible))
 
     nothing = np.full(len(order), NONE, dtype=np.int64)

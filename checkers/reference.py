@@ -320,7 +320,7 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d, options):
                 found.setdefault("duplicate", d["index"])
-            elif n and unflagged(history, deliveries[:n], d, options):
+            elif n and options.broker.marks_redeliveries and unflagged(history, deliveries[:n], d, options):
                 found.setdefault("unflagged-redelivery", d["index"])
             settled = options.broker.refuses_stale_acks and d["index"] in twice
             if settled or any(mine[n].conflicts(earlier) for earlier in mine[:n]):

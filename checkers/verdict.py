@@ -31,7 +31,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``ok`` outlives every failure that a send outlives. ``refuses_stale_acks``: an ack of what that
     session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
     and deliveries arrive in the order in which the broker made them, so that what is read after an
-    answer was sent after the question.
+    answer was sent after the question. ``marks_redeliveries``: a delivery that is not the first of
+    its message says so.
     """
 
     nack: Literal["requeue", "dead-letter", "consume"] = "requeue"
@@ -40,6 +41,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     durable_acks: bool = True
     refuses_stale_acks: bool = True
     answers_in_order: bool = True
+    marks_redeliveries: bool = True
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):

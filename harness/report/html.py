@@ -23,7 +23,7 @@ from harness.interface import TestSpec
 from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
-from harness.report.summary import by_cause, pauses, size
+from harness.report.summary import by_cause, pauses, promised, size
 from harness.systems import registry as systems
 
 WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
@@ -187,7 +187,7 @@ def _figures(
 ) -> list[tuple[str, str]]:
     statistics = verdict.statistics
     rows = [
-        ("guarantee", f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"),
+        ("guarantee", promised(spec)),
         ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
         ("set-up", f"{shown.set_up_s:.1f} s before the load, with which the picture begins"),

@@ -22,6 +22,7 @@ from checkers.anomaly import rank
 from harness.history import store as stores
 from harness.history.spec import default_name
 from harness.interface import NodePlan, TestSpec
+from harness.systems import registry as systems
 
 if TYPE_CHECKING:
     from checkers.verdict import FaultRecovery, Finding, LongestPause, Statistics, Verdict
@@ -132,16 +133,23 @@ def headline(name: str, verdict: Verdict) -> str:
     return f"{_WORD[verdict.valid]}  {name}: {said[verdict.valid]}"
 
 
+def promised(spec: TestSpec) -> str:
+    """By what a history is judged: what the test promises, and what its brokers do not."""
+    words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
+    if not systems.of(spec).promises(spec).marks_redeliveries:
+        words.append(f"{spec.system} marks no redeliveries")
+    return ", ".join(words)
+
+
 def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str) -> Iterator[str]:
     """Findings, their story, faults and figures of a history that was judged."""
-    promised = f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"
     yield ""
     if verdict.findings:
-        yield f"Findings (promised: {promised})"
+        yield f"Findings (promised: {promised(spec)})"
         for finding in by_cause(verdict.findings):
             yield from _finding(finding)
     else:
-        yield f"Findings (promised: {promised}): none"
+        yield f"Findings (promised: {promised(spec)}): none"
     yield ""
     whole = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
     told = textwrap.wrap(whole, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -27,6 +27,7 @@ BROKERS = (
     Promises(nack="dead-letter", durable_acks=False),
     Promises(nack="consume", delivery_attempts=0, keeps_dead_letters=False, refuses_stale_acks=False),
     Promises(answers_in_order=False),
+    Promises(marks_redeliveries=False),
 )
 EVERY_KIND = looked_for(OPTIONS)
 FORMS = (

@@ -201,6 +201,8 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "a broker that does not answer in order refutes nothing with an answer": (
         [*numbered(LOST), *on(2, joined(10, 3), [o(11, 13, "ok", "subscribe", session=3, broker="a1")])],
         Promises(answers_in_order=False), set()),
+    "a broker that promises no marks lacks none": (
+        [*MARKED, *ANSWERED], Promises(marks_redeliveries=False), set()),
 }  # fmt: skip
 
 ALL = {name: (rows, Promises(), expected) for name, (rows, expected) in CASES.items()} | BUT_FOR

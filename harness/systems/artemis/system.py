@@ -58,9 +58,9 @@ class ArtemisSystem(Management):
     lacking = staticmethod(readiness.lacking)
 
     def promises(self, spec: TestSpec) -> Promises:
-        """A NACK takes a message away; an ACK of what another holds now is answered like one."""
+        """A NACK takes a message away; redeliveries are mostly without a mark."""
         del spec
-        return Promises(nack="consume")
+        return Promises(nack="consume", marks_redeliveries=False)
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError."""
