@@ -63,7 +63,7 @@ class AdminClient:
     async def request(self, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one command, without its "ok".
 
-        Raises NobodyAnswersError, RefusedError, OSError where no connection can be made.
+        Raises NobodyAnswersError, BrokerRefusedError, OSError where no connection can be made.
         """
         async with self._turn:
             try:
@@ -97,7 +97,7 @@ class AdminClient:
 async def log_in(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, at: Target, nonce: bytes
 ) -> None:
-    """Prove the secret to each other. Raises NobodyAnswersError, RefusedError, OSError."""
+    """Prove the secret to each other. Raises NobodyAnswersError, BrokerRefusedError, OSError."""
     offer = await _read(reader, at)
     if offer.get("authentication") == "none":
         if at.secret is not None:
