@@ -206,7 +206,9 @@ def stop(*, at_once: bool = False) -> None:
             handle = SparkContext._gateway  # noqa: SLF001
             if handle is not None:
                 handle.shutdown()
-        SparkContext._gateway = None  # noqa: SLF001 - so that a later start gets a JVM of its own
+        # So that a later start gets a JVM of its own, whatever an unfinished stop left behind.
+        SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+        SparkContext._gateway = None  # noqa: SLF001
         SparkContext._jvm = None  # noqa: SLF001
         SparkContext._active_spark_context = None  # noqa: SLF001 - still there where the start failed half way
         gateway.close()

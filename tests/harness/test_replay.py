@@ -239,7 +239,7 @@ def test_a_simulated_run_that_is_invalid_leaves_its_reproduction(tmp_path, capsy
     scenario = named("RP4")
     spec = msgspec.structs.replace(scenario.spec, environment="simulation", time_limit_s=10.0)
     test = compose(spec, scenario.schedule, "")
-    outcome = session.execute(test, tmp_path, sys.stdout, spark=api.start_in_background(wanted=True))
+    outcome = session.execute(test, tmp_path, sys.stdout, spark=api.start_in_background())
     assert outcome.status == judging.INVALID
     told = capsys.readouterr().out
     assert f"Replay   jepsen-run replay {outcome.store}" in told

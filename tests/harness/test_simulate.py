@@ -177,9 +177,7 @@ def test_the_command_line_gives_the_history_that_simulate_gives(tmp_path, capsys
 
     spec, schedule = plan_of("RP11")
     spec = msgspec.structs.replace(spec, environment="simulation", time_limit_s=9.0)
-    outcome = session.execute(
-        compose(spec, schedule), tmp_path, sys.stdout, spark=api.start_in_background(wanted=True)
-    )
+    outcome = session.execute(compose(spec, schedule), tmp_path, sys.stdout, spark=api.start_in_background())
     assert outcome.verdict is not None
     assert outcome.verdict.valid is False
     assert "lost" in {finding.name for finding in outcome.verdict.findings}

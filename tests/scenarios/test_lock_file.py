@@ -41,7 +41,7 @@ def test_a_damaged_lock_file_costs_nothing(cut, seed, tmp_path):
         compose(spec, Schedule(faults=(rot,))),
         tmp_path,
         io.StringIO(),
-        spark=api.start_in_background(wanted=True),
+        spark=api.start_in_background(),
     )
     assert outcome.verdict is not None
     assert outcome.verdict.valid is True, outcome.verdict.reasons

@@ -42,7 +42,7 @@ LIAR = (
 
 def verdict(tmp_path):
     outcome = session.execute(
-        compose(SPEC, SCHEDULE), tmp_path, io.StringIO(), spark=api.start_in_background(wanted=True)
+        compose(SPEC, SCHEDULE), tmp_path, io.StringIO(), spark=api.start_in_background()
     )
     assert outcome.verdict is not None
     return outcome.verdict

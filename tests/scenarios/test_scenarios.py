@@ -36,7 +36,7 @@ roles, a fault that waits for a line of a log.
 
 @pytest.fixture(scope="session")
 def spark():
-    return api.start_in_background(wanted=True)
+    return api.start_in_background()
 
 
 def problem_of(identifier: str, environment: str, store, spark, seed=1):
