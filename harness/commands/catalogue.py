@@ -84,7 +84,7 @@ def read(name: str) -> Catalogue:
         for policy, summary in system.policies.items()
     }
     return Catalogue(
-        systems={each: _system(systems.get(each)) for each in systems.SYSTEMS},
+        systems={each: _system(each) for each in systems.names()},
         system=name,
         policies={
             policy: PolicyEntry(
@@ -132,7 +132,12 @@ def _supports(name: str, system: System) -> Mapping[str, str] | str:
         return str(error)
 
 
-def _system(system: System) -> UsableEntry:
+def _system(name: str) -> UsableEntry:
+    """One that cannot even be made hides no other."""
+    try:
+        system = systems.get(name)
+    except UsageError as error:
+        return UsableEntry(description="of another package", problem=str(error))
     missing = system.missing() if isinstance(system, Installed) else ""
     return UsableEntry(description=system.summary, problem=missing)
 

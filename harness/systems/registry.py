@@ -1,13 +1,17 @@
-"""The systems under test by name.
+"""The systems under test by name: those of this project, and those that other packages bring.
 
-A module is imported only when its system is chosen: what a broker's own modules need may be of no
-use on this machine.
+A package of somebody else's names its own in the entry points ``jepsen_run.systems``. A module is
+imported only when its system is chosen: what a broker's own modules need may be of no use on this
+machine, and what is wrong with one hinders no other.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
-from typing import Final
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any, Final
 
 from harness.interface import OWN, System, TestSpec, UsageError
 from harness.interface.errors import choose, meant
@@ -18,10 +22,30 @@ SYSTEMS: Final[dict[str, str]] = {
 }
 """Name -> the module and class of it, which takes no argument. Here a system is added."""
 
+ENTRY_POINTS: Final = "jepsen_run.systems"
+"""The group in which packages name systems of theirs, each a class that takes no argument."""
+
+_MEMBERS: Final = (*System.__annotations__, *(name for name in vars(System) if not name.startswith("_")))
+
+
+def names() -> tuple[str, ...]:
+    """All that can be asked for: ours first."""
+    return tuple(dict.fromkeys((*SYSTEMS, *sorted(point.name for point in _brought()))))
+
 
 def get(name: str) -> System:
-    """A system with connections of its own. Raises UsageError naming the near one."""
-    module, _, attribute = SYSTEMS[choose("system", name, SYSTEMS)].partition(":")
+    """A system with connections of its own. Raises UsageError naming the near one.
+
+    And for one of another package that cannot be used, saying why.
+    """
+    choose("system", name, names())
+    brought = [point for point in _brought() if point.name == name]
+    places = [*([SYSTEMS[name]] if name in SYSTEMS else []), *map(_where, brought)]
+    if len(places) > 1:
+        raise UsageError(f'system "{name}" is there twice ({", ".join(places)}): rename or remove one')
+    if brought:
+        return _made(brought[0])
+    module, _, attribute = SYSTEMS[name].partition(":")
     system: System = getattr(importlib.import_module(module), attribute)()
     return system
 
@@ -35,3 +59,41 @@ def of(spec: TestSpec) -> System:
             f"system {system.name} has {', '.join(system.policies)}"
         )
     return system
+
+
+@functools.cache
+def _brought() -> Sequence[metadata.EntryPoint]:
+    """What packages bring; a package that is found by two paths counts once."""
+    found = {(_where(point), point.name): point for point in metadata.entry_points(group=ENTRY_POINTS)}
+    return tuple(found.values())
+
+
+def _where(point: metadata.EntryPoint) -> str:
+    return f"{point.value} of {point.dist.name if point.dist else 'an unknown package'}"
+
+
+def _made(point: metadata.EntryPoint) -> System:
+    """Raises UsageError, in one line, for what is no system."""
+
+    def wrong(what: str) -> UsageError:
+        return UsageError(f'system "{point.name}" ({_where(point)}) {what}')
+
+    try:
+        kind: Any = point.load()
+    except Exception as error:
+        raise wrong(f"cannot be imported: {_line(error)}") from error
+    if not isinstance(kind, type):
+        raise wrong(f"is no class but {type(kind).__name__}")
+    try:
+        made: System = kind()
+    except Exception as error:
+        raise wrong(f"cannot be made without arguments: {_line(error)}") from error
+    if lacking := [member for member in _MEMBERS if not hasattr(made, member)]:
+        raise wrong(f"is no System: it has no {', '.join(lacking)}")
+    if made.name != point.name:
+        raise wrong(f'calls itself "{made.name}": both names must be the same')
+    return made
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -67,7 +67,7 @@ def test_the_list_is_of_one_system(echo):
     assert told["systems"]["absent"]["problem"] == "no distribution: set ECHO_HOME"
     assert (status, list(told["systems"]), list(told["policies"])) == (
         0,
-        ["own", "artemis", "echo", "absent"],
+        [*registry.SYSTEMS],
         ["alone"],
     )
     assert told["nemeses"]["takeover"]["policies"] == []
