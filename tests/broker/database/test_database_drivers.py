@@ -275,7 +275,7 @@ def test_postgresql_ends_a_transaction_in_which_nothing_is_said_and_frees_its_ro
 
     async def test(database):
         await database.transact([put("a", 0)], PATIENCE_S)
-        paused = postgresql.open("b1", network_timeout_s=SOON_S)
+        paused = postgresql.open("b1", network_timeout_s=1.0)  # longer than the next three lines take
         connection = await paused._connected()
         await connection.execute("UPDATE thing SET value = 7 WHERE name = 'a'")
         many = tuple((f"n{number}", number, b"x") for number in range(1200))
