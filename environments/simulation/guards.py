@@ -86,7 +86,8 @@ class Guards:
     def installed(self) -> Iterator[None]:
         """While this lasts, in this thread, each forbidden call raises.
 
-        Afterwards everything is as before. One world runs at a time.
+        Afterwards everything is as before, for who took a guarded function into a name of its own
+        or is still in one (another thread's sleep), too. One world runs at a time.
         """
         if _installed:
             raise RuntimeError("a world already runs in this process; run one after the other")
@@ -104,6 +105,8 @@ class Guards:
             for owner, name, original in saved:
                 setattr(owner, name, original)
             _installed.remove(self)
+            self._thread = 0
+            del self._fail, self._wall_s, self._node
 
     @contextmanager
     def lifted(self) -> Iterator[None]:

@@ -166,6 +166,13 @@ class _Attempt:
         assert task is not None
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupt, task)
+        try:
+            return await self._attempt(task)
+        finally:
+            for number in _SIGNALS:  # closing uvloop's loop leaves them, and Ctrl-C would do nothing
+                loop.remove_signal_handler(number)
+
+    async def _attempt(self, task: asyncio.Task[Any]) -> RunOutcome:
         self._save("running")
         recorder = self._recorder()
         life = Run(self.test, self.store, self.progress, recorder)

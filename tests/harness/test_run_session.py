@@ -7,6 +7,7 @@ import asyncio
 import io
 import os
 import signal
+import time
 from datetime import UTC, datetime
 
 import msgspec
@@ -184,6 +185,15 @@ def test_a_signal_heals_removes_and_keeps_the_history(tmp_path, monkeypatch, num
     assert stores.load_run(outcome.store).state == "interrupted"
     assert NoSpark.stopped
     assert judge.judge(outcome.store, lambda: None).valid is None, "an interrupted run is never valid"
+
+
+def test_when_a_run_is_over_signals_do_what_they_did_before(tmp_path, monkeypatch):
+    deciding(monkeypatch, valid=True)
+    session.execute(composition(FakeEnvironment()), tmp_path, io.StringIO())
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_a_second_signal_ends_at_once(tmp_path, monkeypatch):

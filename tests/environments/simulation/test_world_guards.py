@@ -4,6 +4,7 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import logging
 import os
 import random
@@ -15,6 +16,7 @@ import textwrap
 import threading
 import time
 import uuid
+import weakref
 
 import pytest
 
@@ -205,6 +207,29 @@ def test_a_module_may_look_at_the_clock_while_it_is_imported(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     on_a_node(lambda: __import__("impatient"))
     assert sys.modules.pop("impatient").LOADED > 0
+
+
+def test_who_took_a_guarded_function_has_the_true_one_and_no_world_when_that_is_over():
+    taken = []
+
+    def call():
+        taken.extend([time.monotonic, random.Random.seed])
+
+    async def main(world):
+        process = world.spawn("a1", lambda: asyncio.sleep(0, call()))
+        await process.exited
+
+    def run():
+        world = World(seed=1)
+        world.run(lambda: main(world))
+        return weakref.ref(world)
+
+    over = run()
+    gc.collect()
+    assert over() is None
+    monotonic, seed = taken
+    assert monotonic() > 0
+    seed(random.Random(1))
 
 
 def test_other_threads_are_left_alone():
