@@ -48,6 +48,7 @@ from checkers.instance import Found, Instance, merged
 from checkers.part import PartAnswer, Question
 from checkers.rows import READ, Place, PlaceTable, Rows, from_table, joined
 from checkers.source import Files, HereSource, HistoryError, HistorySource
+from checkers.verdict import NOT_JUDGED as LEFT_OUT
 from checkers.verdict import CheckOptions, Statistics, Verdict
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
     first = decision.trouble is not None  # told before what was found
     untold = _untold(source)
     left = (
-        f"{', '.join(sorted(untold, key=rank))}: not judged, the history has no "
+        f"{', '.join(sorted(untold, key=rank))}{LEFT_OUT}the history has no "
         f"{', '.join(sorted(source.lacking))}"
     )
     return Verdict(

@@ -19,6 +19,12 @@ Severity = Literal["grave", "warning", "info"]
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
+NOT_JUDGED: Final = ": not judged, "
+"""In a reason of a verdict: behind the rules that were left out, before why.
+
+They are told, and leave a verdict valid.
+"""
+
 
 class Promises(msgspec.Struct, frozen=True, kw_only=True):
     """What a broker's acknowledgements and refusals mean.

@@ -13,12 +13,14 @@ from harness.commands import options
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--guarantee", help="Judge by another guarantee than the test stated.")
 @options.ordered("Judge with or without order, whatever the test stated.")
+@options.known()
 @options.spark_master()
 @options.as_json()
 def check_command(
     paths: tuple[Path, ...],
     guarantee: str | None,
     ordered: bool | None,
+    known_file: Path | None,
     spark_master: str | None,
     as_json: bool,
 ) -> int:
@@ -33,4 +35,5 @@ def check_command(
         changes={"guarantee": guarantee, "ordered": ordered},
         spark_master=spark_master,
         as_json=as_json,
+        known_file=known_file,
     )

@@ -81,6 +81,16 @@ def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
     )
 
 
+def known() -> Callable[[Command], Command]:
+    """``--known``, as ``known_file``."""
+    return click.option(
+        "--known",
+        "known_file",
+        type=click.Path(path_type=Path),
+        help="Accepted findings (TOML): a run in which all is known counts as a success.",
+    )
+
+
 def as_json(text: str = "One JSON document on standard output.") -> Callable[[Command], Command]:
     """``--json``, as ``as_json``."""
     return click.option("--json", "as_json", is_flag=True, help=text)

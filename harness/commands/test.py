@@ -61,6 +61,7 @@ from harness.history import spec as specs
     help="A test from a file (spec.json of an earlier run); other options change it.",
 )
 @options.settings()
+@options.known()
 @options.store()
 @options.spark_master()
 @options.as_json("One JSON document on standard output, everything else on standard error.")
@@ -72,6 +73,7 @@ def test_command(
     root: Path,
     spark_master: str | None,
     as_json: bool,
+    known_file: Path | None,
     **given: Any,
 ) -> int:
     """Deploy a cluster, load it, break it, and judge what happened."""
@@ -81,4 +83,6 @@ def test_command(
     if given["seed"] is None and base is None:
         given["seed"] = random.SystemRandom().randrange(2**31)
     spec = specs.with_settings(specs.build(given, base), settings)
-    return session.run(spec, schedule_file, root, spark_master=spark_master, as_json=as_json)
+    return session.run(
+        spec, schedule_file, root, spark_master=spark_master, as_json=as_json, known_file=known_file
+    )

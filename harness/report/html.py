@@ -18,7 +18,7 @@ import msgspec
 
 from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
-from harness.history import parquet, store
+from harness.history import known, parquet, store
 from harness.interface import TestSpec
 from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
@@ -64,15 +64,18 @@ def write(directory: Path) -> Path:
     shown = timeline.read(directory / parquet.DIRECTORY)
     reader = excerpt.ExcerptReader(directory / parquet.DIRECTORY)
     said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
+    reviewed = known.kept(directory)
     text = _TEMPLATES.get_template("report.html.j2").render(
         spec=spec,
         verdict={
             "word": WORDS[verdict.valid],
             "sentence": sentence(verdict, spec, run.environment),
+            "known": reviewed is not None and reviewed.known,
             "reasons": [reason for reason in verdict.reasons if reason not in said],
         },
         findings=[
-            _finding(each, _story(each, reader, directory, run)) for each in by_cause(verdict.findings)
+            _finding(each, _story(each, reader, directory, run), reviewed)
+            for each in by_cause(verdict.findings)
         ],
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
@@ -108,7 +111,8 @@ def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
     )
 
 
-def _finding(finding: Finding, told: dict[str, Any] | None) -> dict[str, Any]:
+def _finding(finding: Finding, told: dict[str, Any] | None, reviewed: known.Review | None) -> dict[str, Any]:
+    known_as = reviewed.of(finding.name) if reviewed is not None else None
     used = [
         column
         for column in COLUMNS
@@ -118,6 +122,7 @@ def _finding(finding: Finding, told: dict[str, Any] | None) -> dict[str, Any]:
         "name": finding.name,
         "count": finding.count,
         "tag": TAGS[finding.severity],
+        "known": "" if known_as is None else str(known_as),
         "message": finding.sentence,
         "story": told,
         "columns": used,

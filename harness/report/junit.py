@@ -1,8 +1,8 @@
 """The verdict as JUnit XML, which every CI server shows.
 
 Why one case per kind of finding: a CI page then lists what was checked and what failed by name,
-with the sentence and witness in the failure's text. An unknown verdict is an ``error`` of its own
-case, never a pass.
+with the sentence and witness in the failure's text. A known finding is ``skipped``, with the reason
+and its last day. An unknown verdict is an ``error`` of its own case, never a pass.
 
 Format: the schema of Apache Ant's JUnit task as CI servers read it.
 """
@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from checkers.anomaly import looked_for
 from checkers.verdict import CheckOptions, Finding, Verdict
-from harness.history import store
+from harness.history import judge, known, store
 
 NAME: Final = "junit.xml"
 _INVALID_XML: Final = {code: "\ufffd" for code in range(32) if chr(code) not in "\t\n\r"}
@@ -28,34 +28,43 @@ def write(directory: Path) -> Path:
     found = {finding.name: finding for finding in verdict.findings}
     checked = looked_for(CheckOptions(guarantee=verdict.guarantee, ordered=verdict.ordered))
     names = [*checked, *(name for name in found if name not in checked)]
-    failures = sum(finding.severity == "grave" for finding in verdict.findings)
-    errors = int(verdict.valid is None)
+    reviewed = known.kept(directory)
+    said = {one.kind: one for one in (reviewed.findings if reviewed is not None else ())}
+    skipped = sum(one.state == "known" for one in said.values())
+    failures = sum(finding.severity == "grave" for finding in verdict.findings) - skipped
+    doubtful = known.exit_status(verdict, reviewed) == judge.UNKNOWN
+    errors = int(doubtful)
     suite = ET.Element(
         "testsuite",
         name=f"jepsen-run.{spec.name}",
         tests=str(len(names) + 1),
         failures=str(failures),
         errors=str(errors),
+        skipped=str(skipped),
         time=f"{verdict.statistics.duration_s:.3f}",
     )
     whole = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name="verdict")
-    if verdict.valid is None:
+    if doubtful:
         ET.SubElement(whole, "error", message=_clean("; ".join(verdict.reasons) or "unknown"), type="unknown")
     for name in names:
         case = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name=name)
         if name in found:
-            _describe(case, found[name])
+            _describe(case, found[name], said.get(name))
     path = directory / NAME
     ET.indent(suite)
     ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
     return path
 
 
-def _describe(case: ET.Element, finding: Finding) -> None:
+def _describe(case: ET.Element, finding: Finding, reviewed: known.Reviewed | None) -> None:
     rows = "\n".join(str(row) for row in finding.witness.rows)
-    if finding.severity == "grave":
+    if reviewed is not None and reviewed.state == "known":
+        ET.SubElement(case, "skipped", message=_clean(str(reviewed)))
+        ET.SubElement(case, "system-out").text = _clean(f"{finding.sentence}\n\nwitness:\n{rows}")
+    elif finding.severity == "grave":
         failure = ET.SubElement(case, "failure", message=_clean(finding.sentence), type=finding.name)
-        failure.text = _clean(f"{finding.sentence}\n\nwitness:\n{rows}")
+        over = f"{reviewed}\n\n" if reviewed is not None else ""
+        failure.text = _clean(f"{finding.sentence}\n\n{over}witness:\n{rows}")
     else:
         ET.SubElement(case, "system-out").text = _clean(f"{finding.severity}: {finding.sentence}\n{rows}")
 

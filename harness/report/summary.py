@@ -26,6 +26,7 @@ from harness.systems import registry as systems
 
 if TYPE_CHECKING:
     from checkers.verdict import FaultRecovery, Finding, LongestPause, Statistics, Verdict
+    from harness.history.known import Review
 
 _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None: "UNKNOWN"}
 _SEVERITY_ORDER: Final = ("grave", "warning", "info")
@@ -98,15 +99,18 @@ def text(
     schedule_file: str | None = None,
     judged_s: float | None = None,
     story: str = "",
+    known: Review | None = None,
 ) -> str:
     """The whole summary of one run.
 
     ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
-    grave finding.
+    grave finding, ``known`` what is known of all of them.
     """
     said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
     reasons = verdict.reasons[1:] if verdict.valid is None else verdict.reasons
-    lines = [headline(spec.name, verdict), *(f"  {reason}" for reason in reasons if reason not in said)]
+    lines = [headline(spec.name, verdict, known)]
+    lines += [f"  {one.kind}: {one}" for one in (known.findings if known is not None else ())]
+    lines += [f"  {reason}" for reason in reasons if reason not in said]
     if verdict.findings or verdict.statistics.rows:
         lines += _evidence(spec, verdict, judged_s, story)
     lines += [
@@ -120,7 +124,7 @@ def text(
     return "\n".join(lines)
 
 
-def headline(name: str, verdict: Verdict) -> str:
+def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
     """ "INVALID  replication-partition: lost (3), split-brain (1)"."""
     graves = ", ".join(
         f"{found.name} ({found.count})" for found in by_cause(verdict.findings) if found.severity == "grave"
@@ -130,7 +134,8 @@ def headline(name: str, verdict: Verdict) -> str:
         False: graves,
         None: next(iter(verdict.reasons), "not decided"),
     }
-    return f"{_WORD[verdict.valid]}  {name}: {said[verdict.valid]}"
+    accepted = ", BUT KNOWN" if known is not None and known.known else ""
+    return f"{_WORD[verdict.valid]}{accepted}  {name}: {said[verdict.valid]}"
 
 
 def promised(spec: TestSpec) -> str:

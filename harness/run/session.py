@@ -31,6 +31,7 @@ import msgspec
 import nemesis.schedule
 from environments.simulation.clock import EPOCH_S
 from harness.history import judge as judging
+from harness.history import known
 from harness.history import store as stores
 from harness.history.recorder import StreamRecorder
 from harness.history.rows import HistoryRecorder, MemoryRecorder
@@ -69,12 +70,20 @@ class RunOutcome:
     store: Path
     verdict: Verdict | None = None
     judged_s: float | None = None
+    known: known.Review | None = None
 
 
 def run(
-    spec: TestSpec, schedule_file: Path | None, root: Path, *, spark_master: str | None, as_json: bool
+    spec: TestSpec,
+    schedule_file: Path | None,
+    root: Path,
+    *,
+    spark_master: str | None,
+    as_json: bool,
+    known_file: Path | None = None,
 ) -> int:
     """Run one test and print its verdict; the exit status."""
+    entries = None if known_file is None else known.load(known_file)
     schedule = file = None
     if schedule_file is not None:
         file = str(schedule_file)
@@ -82,9 +91,11 @@ def run(
         schedule = nemesis.schedule.load(schedule_file / stores.SCHEDULE if directory else schedule_file)
     test = compose(spec, schedule, file)
     talk = sys.stderr if as_json else sys.stdout
-    outcome = execute(test, root, talk, spark_master=spark_master)
+    outcome = execute(test, root, talk, spark_master=spark_master, entries=entries)
+    if outcome.verdict is not None:
+        _tell_known(entries, [(spec, outcome.verdict)], talk)
     if as_json:
-        document = _document(spec, outcome.store, outcome.verdict, outcome.status, file)
+        document = _document(spec, outcome.store, outcome.verdict, outcome.status, file, outcome.known)
         print(stores.as_json(document))
     return outcome.status
 
@@ -96,11 +107,12 @@ def execute(
     *,
     spark_master: str | None = None,
     spark: Starting | None = None,
+    entries: Sequence[known.KnownFinding] | None = None,
 ) -> RunOutcome:
     """Run a composed test to its verdict, telling ``talk``; leaves nothing running but Spark.
 
     ``spark`` is a session that is started already, for who runs many tests; else one is started at
-    ``spark_master`` while the cluster is deployed.
+    ``spark_master`` while the cluster is deployed. ``entries`` are the findings that are accepted.
     """
     from checkers import api  # noqa: PLC0415 - imports Spark
 
@@ -130,7 +142,7 @@ def execute(
     if isinstance(test.environment, Telling):
         test.environment.tell = progress.note
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_Attempt(test, store, spark, progress, talk, owns_spark=own).run())
+        return runner.run(_Attempt(test, store, spark, progress, talk, entries, owns_spark=own).run())
 
 
 class _Attempt:
@@ -143,10 +155,13 @@ class _Attempt:
         spark: Starting,
         progress: Progress,
         talk: TextIO,
+        entries: Sequence[known.KnownFinding] | None = None,
         *,
         owns_spark: bool = True,
     ) -> None:
         self._owns_spark = owns_spark
+        self._entries = entries
+        self._known: known.Review | None = None
         self.test = test
         self.store = store
         self.spark = spark
@@ -221,6 +236,7 @@ class _Attempt:
         try:
             if not self.interrupted and bug is None:
                 verdict = await self._judge(life)
+                self._known = _reviewed(self.store, self.test.spec, verdict, self._entries)
                 self._keep_reproduction(life, verdict)
                 judged_s = asyncio.get_running_loop().time() - began_s
                 self._tell(verdict, judged_s)
@@ -248,7 +264,11 @@ class _Attempt:
             return RunOutcome(status=judging.INTERRUPTED, store=self.store)
         await asyncio.to_thread(files.write, self.store)
         return RunOutcome(
-            status=judging.exit_status(verdict.valid), store=self.store, verdict=verdict, judged_s=judged_s
+            status=known.exit_status(verdict, self._known),
+            store=self.store,
+            verdict=verdict,
+            judged_s=judged_s,
+            known=self._known,
         )
 
     async def _judge(self, life: Run) -> Verdict:
@@ -286,6 +306,7 @@ class _Attempt:
             schedule_file=self.test.given_schedule,
             judged_s=waited_s,
             story=_story(self.store, verdict),
+            known=self._known,
         )
         print(text, file=self.talk, flush=True)
 
@@ -332,8 +353,10 @@ def check(
     changes: Mapping[str, Any],
     spark_master: str | None = None,
     as_json: bool = False,
+    known_file: Path | None = None,
 ) -> int:
     """Judge stored runs; the gravest exit status of all."""
+    entries = None if known_file is None else known.load(known_file)
     runs = [store for path in paths for store in stores.find(path)]
     from checkers import api  # noqa: PLC0415 - imports Arrow
     from harness.history import lean  # noqa: PLC0415 - as above
@@ -349,13 +372,15 @@ def check(
     )
     statuses: list[int] = []
     documents: list[msgspec.Raw] = []
+    judged: list[tuple[TestSpec, Verdict]] = []
     for number, store in enumerate(runs):
         if number:
             print(file=talk)
-        status, document = _check_one(store, judge, changes, talk)
+        status, document = _check_one(store, judge, changes, talk, entries, judged)
         statuses.append(status)
         documents.append(document)
     status = judging.gravest_status(statuses)
+    _tell_known(entries, judged, talk)
     if as_json:
         print(stores.as_json({"exit-status": status, "runs": documents}))
     elif len(runs) > 1:
@@ -366,10 +391,33 @@ def check(
     return status
 
 
+def _reviewed(
+    store: Path, spec: TestSpec, verdict: Verdict, entries: Sequence[known.KnownFinding] | None
+) -> known.Review | None:
+    """What is known of a run's findings, kept beside its verdict; None where no file was given."""
+    reviewed = None if entries is None else known.review(verdict, spec, entries)
+    known.keep(store, reviewed)
+    return reviewed
+
+
+def _tell_known(
+    entries: Sequence[known.KnownFinding] | None,
+    judged: Sequence[tuple[TestSpec, Verdict]],
+    talk: TextIO,
+) -> None:
+    for line in known.told(entries or (), judged):
+        print(line, file=talk, flush=True)
+
+
 def _check_one(
-    store: Path, judge: Callable[..., Verdict], changes: Mapping[str, Any], talk: TextIO
+    store: Path,
+    judge: Callable[..., Verdict],
+    changes: Mapping[str, Any],
+    talk: TextIO,
+    entries: Sequence[known.KnownFinding] | None,
+    judged: list[tuple[TestSpec, Verdict]],
 ) -> tuple[int, msgspec.Raw]:
-    """One run of a batch: its exit status, and what is told of it as JSON.
+    """One run of a batch: its exit status, and what is told of it as JSON; it joins the judged.
 
     What is wrong with it hides no other.
     """
@@ -381,8 +429,10 @@ def _check_one(
 
             spec = build({**given, "name": spec.name}, spec)
         verdict = judge(store, spec=spec if given else None)
-        status = judging.exit_status(verdict.valid)
-        document = _json(_document(spec, store, verdict, status, None))
+        judged.append((spec, verdict))
+        reviewed = None if entries is None else known.review(verdict, spec, entries)
+        status = known.exit_status(verdict, reviewed)
+        document = _json(_document(spec, store, verdict, status, None, reviewed))
     except UsageError as error:
         print(f"jepsen-run: {error}", file=sys.stderr)
         return judging.USAGE, _json({"store": str(store), "error": str(error)})
@@ -394,8 +444,10 @@ def _check_one(
         print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
         return judging.INTERNAL, _json({"store": str(store), "error": f"internal error: {error!r}"})
     if not given:
+        known.keep(store, reviewed)
         files.write(store)
-    print(summary.text(spec, store, verdict, story=_story(store, verdict)), file=talk, flush=True)
+    text = summary.text(spec, store, verdict, story=_story(store, verdict), known=reviewed)
+    print(text, file=talk, flush=True)
     return status, document
 
 
@@ -415,13 +467,19 @@ def _story(store: Path, verdict: Verdict) -> str:
 
 
 def _document(
-    spec: TestSpec, store: Path, verdict: Verdict | None, status: int, schedule: str | None
+    spec: TestSpec,
+    store: Path,
+    verdict: Verdict | None,
+    status: int,
+    schedule: str | None,
+    reviewed: known.Review | None,
 ) -> dict[str, Any]:
     return {
         "exit-status": status,
         "store": str(store),
         "spec": spec,
         "verdict": verdict,
+        "known": reviewed,
         "again": summary.again(spec, store, schedule),
     }
 

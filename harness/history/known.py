@@ -1,0 +1,208 @@
+"""Accepted findings: what a team knows of its brokers and does not want to be woken for again.
+
+Why a file with a date and a reason for each: a nightly job that is red every night is read by
+nobody, and one that is told to be quiet for ever hides the next fault of the same kind. So an entry
+names one kind of finding of one system, says why it is accepted, and is over some day. The verdict
+stays what it is; only the exit status and how it is shown depend on the file. What each key means
+is in docs/how-to/nightly.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from checkers.anomaly import ANOMALIES
+from checkers.verdict import NOT_JUDGED, Finding, Verdict
+from harness.history import judge as judging
+from harness.history import store as stores
+from harness.interface import TestSpec, UsageError
+from harness.interface.errors import converted, meant
+
+FILE: Final = "known.json"
+"""In the directory of a run: what was known of it when it was judged last."""
+
+
+class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One entry: findings of a kind, in tests of a system, are accepted until a day has passed.
+
+    ``policy`` None is any; ``test`` is a pattern of the test's name.
+    """
+
+    kind: str
+    system: str
+    why: str
+    until: dt.date
+    policy: str | None = None
+    test: str = "*"
+
+    def covers(self, spec: TestSpec) -> bool:
+        """Whether it speaks of such a test at all."""
+        return (
+            self.system == spec.system
+            and self.policy in (None, spec.policy)
+            and fnmatchcase(spec.name, self.test)
+        )
+
+    def over(self, today: dt.date) -> bool:
+        """Whether its last day has passed."""
+        return today > self.until
+
+    def __str__(self) -> str:
+        more = [self.policy] if self.policy else []
+        more += [self.test] if self.test != "*" else []
+        return f"{self.kind} of {' '.join([self.system, *more])}"
+
+
+class Reviewed(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One grave finding of a run; ``state`` is "known", "over" (its time has passed) or "new"."""
+
+    kind: str
+    state: str
+    why: str = ""
+    until: dt.date | None = None
+
+    def __str__(self) -> str:
+        match self.state:
+            case "known":
+                return f"known until {self.until}: {self.why}"
+            case "over":
+                return f"was known until {self.until}, which is over: {self.why}"
+        return "new: no entry of the known findings is of it"
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The grave findings of one run, held against the known ones; ``known.json``.
+
+    ``known`` says that the run counts as a success. ``unfound`` are entries of such tests that
+    matched nothing, in words.
+    """
+
+    known: bool
+    findings: tuple[Reviewed, ...]
+    unfound: tuple[str, ...] = ()
+
+    def of(self, kind: str) -> Reviewed | None:
+        """What is said of a finding; None for one that is not grave."""
+        return next((one for one in self.findings if one.kind == kind), None)
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    finding: tuple[dict[str, Any], ...]
+
+
+def load(path: Path) -> tuple[KnownFinding, ...]:
+    """The entries of a file. Raises UsageError, one line with the entry and what would be right."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--known {path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(f"--known {path} is not TOML: {error}") from None
+    if not isinstance(table.get("finding", []), list):
+        raise UsageError(f"--known {path}: each entry begins with [[finding]]")
+    entries = converted(f"--known {path}", {"finding": [], **table}, _File).finding
+    return tuple(
+        _entry(f"--known {path}: [[finding]] {number}", row) for number, row in enumerate(entries, 1)
+    )
+
+
+def _entry(where: str, row: dict[str, Any]) -> KnownFinding:
+    entry = converted(where, row, KnownFinding)
+    kinds = [anomaly.name for anomaly in ANOMALIES]
+    if entry.kind not in kinds:
+        raise UsageError(
+            f'{where}: unknown kind "{entry.kind}": {meant(entry.kind, kinds)}a finding\'s name is its kind'
+        )
+    if not entry.why.strip():
+        raise UsageError(f'{where}: "why" is empty: say why it is accepted')
+    return entry
+
+
+def review(
+    verdict: Verdict,
+    spec: TestSpec,
+    entries: Sequence[KnownFinding],
+    today: dt.date | None = None,
+) -> Review:
+    """Hold one run's grave findings against the entries.
+
+    Of several entries for one finding the one that lasts longest counts. ``known`` only where all
+    are known and the run would be valid without them: a run that was spoilt shows nothing.
+    """
+    today = today or dt.datetime.now().astimezone().date()
+    covering = [entry for entry in entries if entry.covers(spec)]
+    graves = [finding for finding in verdict.findings if finding.severity == "grave"]
+    reviewed = tuple(_reviewed(finding, covering, today) for finding in graves)
+    found = {finding.name for finding in verdict.findings}
+    return Review(
+        known=bool(graves) and all(one.state == "known" for one in reviewed) and not _doubts(verdict),
+        findings=reviewed,
+        unfound=tuple(dict.fromkeys(str(entry) for entry in covering if entry.kind not in found)),
+    )
+
+
+def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
+    """The run's status: as the verdict says, but 0 where all that is wrong is known.
+
+    2 where it all is known, but the run was spoilt otherwise, too.
+    """
+    status = judging.exit_status(verdict.valid)
+    if status != judging.INVALID or reviewed is None:
+        return status
+    if reviewed.known:
+        return judging.VALID
+    return judging.UNKNOWN if all(one.state == "known" for one in reviewed.findings) else status
+
+
+def told(entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Verdict]]) -> Iterator[str]:
+    """What is said of the file after one run or a batch: which entries matched nothing."""
+    judged = list(runs)
+    elsewhere = 0
+    for entry in entries:
+        covered = [verdict for spec, verdict in judged if entry.covers(spec)]
+        if not covered:
+            elsewhere += 1
+        elif not any(finding.name == entry.kind for verdict in covered for finding in verdict.findings):
+            yield f"Known    {entry}: matched nothing here"
+    if elsewhere:
+        yield f"Known    {elsewhere} of {len(entries)} entries are of other systems, policies or tests"
+
+
+def keep(store: Path, reviewed: Review | None) -> None:
+    """Beside the verdict, for the reports; what an earlier judging knew is removed."""
+    with contextlib.suppress(OSError):  # a full disk has been told already
+        if reviewed is None:
+            (store / FILE).unlink(missing_ok=True)
+        else:
+            stores.save(store, FILE, reviewed)
+
+
+def kept(store: Path) -> Review | None:
+    """What was known of a run when it was judged last; None where no file was given."""
+    try:
+        return msgspec.json.decode((store / FILE).read_bytes(), type=Review)
+    except FileNotFoundError:
+        return None
+
+
+def _reviewed(finding: Finding, entries: Sequence[KnownFinding], today: dt.date) -> Reviewed:
+    matching = [entry for entry in entries if entry.kind == finding.name]
+    if not matching:
+        return Reviewed(kind=finding.name, state="new")
+    entry = max(matching, key=lambda one: one.until)
+    state = "over" if entry.over(today) else "known"
+    return Reviewed(kind=finding.name, state=state, why=entry.why, until=entry.until)
+
+
+def _doubts(verdict: Verdict) -> list[str]:
+    """Why the run would be unknown without its findings."""
+    said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
+    return [reason for reason in verdict.reasons if reason not in said and NOT_JUDGED not in reason]
