@@ -16,7 +16,7 @@ import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,13 +48,24 @@ _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _FETCH_TIMEOUT_S: Final = 180.0
 
 
-def archive(files: Mapping[str, bytes], *, mode: int = 0o600, mtime: int | None = None) -> bytes:
-    """Files (path -> content) as a tar archive in their order, made just now or at ``mtime``."""
+def archive(
+    files: Mapping[str, bytes],
+    *,
+    mode: int = 0o600,
+    mtime: int | None = None,
+    executable: Container[str] = (),
+) -> bytes:
+    """Files (path -> content) as a tar archive in their order, made just now or at ``mtime``.
+
+    Whoever may read an ``executable`` one may run it.
+    """
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         for path, content in files.items():
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(content), mode
+            if path in executable:
+                entry.mode |= mode >> 2 & 0o111
             entry.mtime = int(time.time()) if mtime is None else mtime
             tar.addfile(entry, io.BytesIO(content))
     return made.getvalue()
@@ -74,8 +85,12 @@ def sources(root: Path) -> dict[str, bytes]:
         if path.is_file() and "__pycache__" not in path.parts
     )
     found = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.suffix != ".pyc"}
-    found.update({name: (root / name).read_bytes() for name in AGENT_MODULES})
-    return found
+    return found | agent(root)
+
+
+def agent(root: Path) -> dict[str, bytes]:
+    """The agent alone, path -> content."""
+    return {name: (root / name).read_bytes() for name in AGENT_MODULES}
 
 
 def content_hash(files: Mapping[str, bytes]) -> str:

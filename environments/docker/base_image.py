@@ -14,7 +14,7 @@ import hashlib
 import io
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from environments import scratch
@@ -29,6 +29,9 @@ PACKAGES: Final = ("iproute2", "nftables", "procps")
 
 PYTHON_PACKAGES: Final = ("python3",)
 PYTHON_LABEL: Final = "jepsen-run.python"
+
+_MANUALS: Final = "/usr/share/man/man1"
+"""Java's packages cannot be installed without this directory, which slim images lack."""
 
 _MAKE_TIMEOUT_S: Final = 600.0
 _SHORT: Final = 120
@@ -71,12 +74,16 @@ def with_packages(
     tag = f"{REPOSITORY}/{kind}-base:{digest}"
     if exists(client, tag):
         return tag
-    base = base_image(client, tell)
-    tell(f"building the {kind} image with {', '.join(extra)} (about 30 s, once)")
-    problem = "the base image was made on this host"
-    if ":official-" in base:
-        problem = _install(client, tag, base, extra)
+    problem = "" if exists(client, _tag("official", OFFICIAL)) else _pull(client, tell)
+    if not problem:
+        base = base_image(client, tell)
+        tell(f"building the {kind} image with {', '.join(extra)} (about 30 s, once)")
+        problem = "the base image was made on this host"
+        if ":official-" in base:
+            problem = _install(client, tag, base, extra)
     if problem:
+        what = f"the {kind} image with {', '.join(extra)}"
+        tell(f"{problem}; building {what} from Debian packages (about a minute, once)")
         _import_debian(client, tag, packages, problem, without)
     return tag
 
@@ -92,15 +99,21 @@ def exists(client: Any, tag: str) -> bool:
     return True
 
 
-def build(client: Any, tag: str, files: dict[str, bytes], image_labels: dict[str, str]) -> None:
+def build(
+    client: Any,
+    tag: str,
+    files: dict[str, bytes],
+    image_labels: dict[str, str],
+    executable: Container[str] = (),
+) -> None:
     """Build an image from files in memory (path -> content, a Dockerfile among them) and tag it.
 
-    The context is the same bytes for the same files, so that the engine's own cache holds as well.
-    Raises InfrastructureError.
+    Those that are ``executable`` may be run. The context is the same bytes for the same files, so
+    that the engine's own cache holds as well. Raises InfrastructureError.
     """
     from docker.errors import APIError, BuildError  # noqa: PLC0415
 
-    context = io.BytesIO(archive(dict(sorted(files.items())), mode=0o644, mtime=0))
+    context = io.BytesIO(archive(dict(sorted(files.items())), mode=0o644, mtime=0, executable=executable))
     try:
         client.images.build(
             fileobj=context, custom_context=True, tag=tag, labels=image_labels, rm=True, forcerm=True
@@ -140,8 +153,8 @@ def _pull(client: Any, tell: Tell) -> str:
 def _install(client: Any, tag: str, base: str, packages: Sequence[str]) -> str:
     """Make an image of another and Debian packages; "" if it worked, else why not."""
     dockerfile = (
-        f"FROM {base}\nRUN apt-get update && apt-get install -y --no-install-recommends "
-        f"{' '.join(packages)} && rm -rf /var/lib/apt/lists/*\n"
+        f"FROM {base}\nRUN mkdir -p {_MANUALS} && apt-get update && "
+        f"apt-get install -y --no-install-recommends {' '.join(packages)} && rm -rf /var/lib/apt/lists/*\n"
     )
     try:
         build(client, tag, {"Dockerfile": dockerfile.encode()}, {PYTHON_LABEL: "3.11"})

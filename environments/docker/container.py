@@ -34,6 +34,7 @@ class Container:
     token: str
     published: Mapping[int, int]
     options: Mapping[str, Any]
+    homes: Mapping[str, str]
     root: str = field(default=ROOT, init=False)
     mortal: bool = field(default=True, init=False)
     _container: Any = field(default=None, init=False)

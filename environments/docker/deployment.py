@@ -12,7 +12,6 @@ from typing import Any, Final
 from environments.agent.control import CONTROL_PORT
 from environments.docker.base_image import Tell
 from environments.docker.container import Container
-from environments.docker.image import node_image
 from environments.docker.network import create_network, host_address
 from environments.link_proxy import reserve_port
 from environments.machines.deployment import Deployment
@@ -39,19 +38,21 @@ def make_known(
     client: Any,
     deployment: Deployment,
     plans: Sequence[NodePlan],
+    image: str,
     tell: Tell,
     *,
     services: Sequence[Service],
     options: Mapping[str, Mapping[str, Any]],
     publish: bool | None,
+    homes: Mapping[str, str],
 ) -> None:
     """Make images and network, and the machines in memory: their addresses are known now.
 
-    Their containers are made by `Container.create`. ``options`` are what the containers of single
-    nodes need beyond the others', as the engine's SDK names it. ``publish`` reaches containers
-    through ports of this host; None finds out whether that is needed. Blocks.
+    ``image`` is that of the brokers, whose distribution is in ``homes``. Their containers are made
+    by `Container.create`. ``options`` are what the containers of single nodes need beyond the
+    others', as the engine's SDK names it. ``publish`` reaches containers through ports of this
+    host; None finds out whether that is needed. Blocks.
     """
-    image = node_image(client, tell)
     wanted = [(plan, image, options.get(plan.name, {})) for plan in plans]
     for service in services:
         plan = NodePlan(name=service.name, pair="", configured="service", ports={})
@@ -75,6 +76,7 @@ def make_known(
             token=token,
             published=published,
             options=special,
+            homes=homes,
         )
         deployment.add(plan, container, token, service=number >= len(plans))
 

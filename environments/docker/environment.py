@@ -13,6 +13,7 @@ from environments.docker.database_server import DatabaseContainer
 from environments.docker.deployment import make_known
 from environments.docker.engine import connect
 from environments.docker.file_store import CLIENT_OPTIONS, StoreContainers
+from environments.docker.image import HOMES, node_image, system_image
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import disks
 from environments.machines.disks import MachineDisks
@@ -64,15 +65,22 @@ class DockerEnvironment(MachinesEnvironment):
 
     def _make_known(self, nodes: Sequence[NodePlan], tell: Tell) -> None:
         self._client = connect()
+        if self._provision is None:
+            image, homes = node_image(self._client, tell), {}
+        else:
+            image = system_image(self._client, tell, self._system.name, self._provision)
+            homes = {name: f"{HOMES}/{name}" for name in self._provision.directories}
         mounting = [node.name for node in nodes if node.name in self._stores or node.name in self._disks.of]
         make_known(
             self._client,
             self._deployment,
             nodes,
+            image,
             tell,
             services=[*self._stores.services(), *self._database.services()],
             options=dict.fromkeys(mounting, CLIENT_OPTIONS),
             publish=self._publish,
+            homes=homes,
         )
 
     def _remove(self) -> None:

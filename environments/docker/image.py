@@ -1,6 +1,6 @@
-"""The image that every node runs.
+"""The image that every node runs: a broker, and the agent that starts and breaks it.
 
-The project's own broker, and the agent that starts and breaks it.
+The broker is the project's own, or one of a distribution that the person has.
 
 Two layers, each kept under a tag that is a hash of its content: the broker's dependencies (which
 need a network to fetch, and rarely change) and the sources (which change all day, and take a
@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from environments.agent import AGENT_MODULES
 from environments.docker.base_image import (
     PYTHON_LABEL,
     REPOSITORY,
@@ -24,10 +25,14 @@ from environments.docker.base_image import (
     with_packages,
 )
 from environments.docker.engine import IMAGE_LABEL
+from environments.homes import Homes
 from environments.payload import ROOT, content_hash, pins, site, sources
+from harness.interface import Provision
 
 APP: Final = "/opt/jepsen-run/app"
 SITE: Final = "/opt/jepsen-run/site"
+HOMES: Final = "/opt/jepsen-run/homes"
+"""Where the directories of a system's distribution are, each by its name."""
 
 _NODE: Final = f"{REPOSITORY}/node"
 _KEPT: Final = 5
@@ -57,6 +62,26 @@ def node_image(client: Any, tell: Tell) -> str:
     return tag
 
 
+def system_image(client: Any, tell: Tell, name: str, provision: Provision) -> str:
+    """The tag of the image for brokers that the person has installed, with our agent.
+
+    Three layers: the runtime from Debian's packages, the distribution, the agent. What is there
+    needs no network. Raises InfrastructureError if it cannot be made.
+    """
+    packages = [runtime.package for runtime in provision.runtimes] + list(provision.packages)
+    base = with_packages(client, tell, "runtime", packages) if packages else base_image(client, tell)
+    homes = Homes(provision)
+    kind = f"{REPOSITORY}/{name}-home"
+    tag = f"{kind}:{hashlib.sha256(f'{base} {homes.hash}'.encode()).hexdigest()[:16]}"
+    if not exists(client, tag):
+        tell(f"building the image with the distribution of {name} (a few seconds, once)")
+        files = {f"homes/{path}": content for path, content in homes.files.items()}
+        files["Dockerfile"] = f"FROM {base}\nCOPY homes {HOMES}\n".encode()
+        build(client, tag, files, {}, {f"homes/{path}" for path in homes.executable})
+        _forget_old(client, kind)
+    return _with_agent(client, f"{name}-node", tag, AGENT_MODULES, "environments.agent.agent")
+
+
 def server_image(
     client: Any,
     tell: Tell,
@@ -72,12 +97,16 @@ def server_image(
     ``agent`` is what it runs. Raises InfrastructureError if it cannot be made.
     """
     base = with_packages(client, tell, kind, packages, without)
+    return _with_agent(client, f"{kind}-server", base, modules, agent)
+
+
+def _with_agent(client: Any, kind: str, base: str, modules: Iterable[str], agent: str) -> str:
     files = {f"app/{path}": (ROOT / path).read_bytes() for path in modules}
     files["Dockerfile"] = (
         f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
         f'CMD ["python3", "-m", "{agent}"]\n'
     ).encode()
-    name = f"{REPOSITORY}/{kind}-server"
+    name = f"{REPOSITORY}/{kind}"
     tag = f"{name}:{content_hash(files)}"
     if not exists(client, tag):
         build(client, tag, files, {})

@@ -23,6 +23,7 @@ import msgspec
 from environments import log_file
 from environments.agent.agent import clear
 from environments.agent_process import AgentProcess
+from environments.homes import homes_here
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
@@ -78,6 +79,7 @@ class LocalEnvironment(RealEnvironment):
         self._nodes: Path | None = None
         self._agent: AgentProcess | None = None
         self._made = _Deployed({}, {}, {}, {})
+        self._homes: Mapping[str, str] = {}
         self._stores = stores.SharedDirectories(())
 
     def supports(self) -> Mapping[str, str]:
@@ -107,6 +109,7 @@ class LocalEnvironment(RealEnvironment):
             )
         self._check_names(nodes)
         self._system = system
+        self._homes = homes_here(system, spec)
         run_id = new_run_id()
         try:
             await asyncio.to_thread(self._claim, run_id, directory)
@@ -299,7 +302,7 @@ class LocalEnvironment(RealEnvironment):
     def _layout(self, node: str) -> Layout:
         home = self._home(node)
         data = self._stores.data(node, home.parent) or home / "data"
-        return Layout(etc=str(home / "etc"), data=str(data), logs=str(home / "logs"))
+        return Layout(etc=str(home / "etc"), data=str(data), logs=str(home / "logs"), homes=self._homes)
 
     @property
     def _asked(self) -> AgentProcess:

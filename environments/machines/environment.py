@@ -27,6 +27,7 @@ import msgspec
 from environments import log_file
 from environments.agent.control import CONTROL_PORT, PROBE_PORT
 from environments.agent_process import AgentProcess
+from environments.homes import provision_of
 from environments.labels import new_run_id
 from environments.link_condition import LINK_PRIMITIVES, link_name
 from environments.machines import probes
@@ -43,6 +44,7 @@ from harness.interface import (
     Layout,
     Link,
     NodePlan,
+    Provision,
     System,
     TestSpec,
     UsageError,
@@ -74,6 +76,7 @@ class MachinesEnvironment(RealEnvironment):
         self._faults = Faults(self._deployment.machines, lease_s)
         self.renew, self.heal, self.heal_all = self._faults.renew, self._faults.heal, self._faults.heal_all
         self._missing: dict[str, str] | None = None
+        self._provision: Provision | None = None
 
     # ---- what each kind of machine has of its own
 
@@ -121,6 +124,7 @@ class MachinesEnvironment(RealEnvironment):
         self._check_names(nodes)
         self._system = system
         self._deployed = spec, nodes
+        self._provision = provision_of(system, spec)
         try:
             for furniture in self._furniture:
                 furniture.plan(nodes)

@@ -16,7 +16,7 @@ import functools
 import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from environments.machines.forward import PortForward
@@ -90,13 +90,14 @@ class Host(abc.ABC):
         meanwhile.
         """
 
-    def put(self, directory: str, files: Mapping[str, bytes]) -> None:
+    def put(self, directory: str, files: Mapping[str, bytes], executable: Container[str] = ()) -> None:
         """Write files (relative path -> content), readable by their owner alone.
 
-        All of them or, when something goes wrong, none. The directories above them are made.
+        All of them or, when something goes wrong, none. The directories above them are made. The
+        ``executable`` ones it may run.
         """
         top = self.directory if f"{directory}/".startswith(f"{self.directory}/") else directory
-        content = archive({**files, ".complete": b""})
+        content = archive({**files, ".complete": b""}, executable=executable)
         argv = ("sh", "-c", PUT, "sh", directory, top)
         status, _, said = self._execute(argv, content, _TRANSFER_TIMEOUT_S)
         if status:

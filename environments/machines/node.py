@@ -39,6 +39,8 @@ class Machine(Protocol):
     """
 
     root: str
+    homes: Mapping[str, str]
+    """``Layout.homes`` there, known once the machine is."""
     mortal: bool
     """Whether the machine itself is killed with its broker, agent and network at once.
 
@@ -98,7 +100,6 @@ class Node:
         self.plan = plan
         self.machine = machine
         self.reach = machine.reach
-        self.layout = Layout(**{name: f"{machine.root}/{name}" for name in ("etc", "data", "logs")})
         self.lock = asyncio.Lock()  # starting and breaking a node must not overtake each other
         self.up = False
         self.made = False
@@ -111,6 +112,12 @@ class Node:
     def address(self) -> str:
         """Where the other machines reach it."""
         return self.machine.address
+
+    @property
+    def layout(self) -> Layout:
+        """Where its broker has what."""
+        root = self.machine.root
+        return Layout(etc=f"{root}/etc", data=f"{root}/data", logs=f"{root}/logs", homes=self.machine.homes)
 
     def create(self, files: Mapping[str, bytes]) -> None:
         """Make the machine, which does not run yet, with these configuration files. Blocks."""

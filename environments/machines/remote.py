@@ -13,6 +13,7 @@ import hashlib
 import platform
 import shlex
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from environments import payload
@@ -24,8 +25,9 @@ from environments.agent.control import (
     ROOT_VARIABLE,
     TOKEN_VARIABLE,
 )
+from environments.homes import Homes
 from environments.machines.host import CommandError, Host
-from harness.interface import Address, InfrastructureError
+from harness.interface import Address, InfrastructureError, Provision, Runtime
 
 _PYTHON: Final = (3, 11)
 _TOOLS: Final = {"nft": "nftables", "tc": "iproute2", "ip": "iproute2", "ss": "iproute2", "tar": "tar"}
@@ -70,6 +72,8 @@ class RemoteMachine:
         node: str,
         token: str = "",
         orphan_s: float = 0,
+        provision: Provision | None = None,
+        distribution: Homes | None = None,
     ) -> None:
         self.name = f"host {host.name}"
         self.root = f"{host.directory}/{run}/{node}"
@@ -78,6 +82,9 @@ class RemoteMachine:
         self._python = python
         self._token = token
         self._orphan_s = orphan_s
+        self._provision = provision
+        self._distribution = distribution
+        self.homes: Mapping[str, str] = {}
         self._device = self._kind = self._app = ""
 
     @property
@@ -109,10 +116,21 @@ class RemoteMachine:
                 f"no network device there has the address {self.address}: say by which the other hosts "
                 'reach it ("inner" in hosts.toml)'
             )
+        if self._provision is not None:
+            for runtime in self._provision.runtimes:
+                if lack := runtime.lack(self._ask(runtime)):
+                    raise self._error(lack)
+            free_mb = int(self.run(("awk", "/^MemAvailable:/ {print int($2 / 1024)}", "/proc/meminfo")))
+            if free_mb < (takes := self._provision.memory_mb):
+                raise self._error(f"{free_mb} MB of memory are free, and a broker takes {takes}")
 
     def bring(self) -> None:
-        """Put our sources and what they need there, unless they are."""
-        ours, wanted = payload.sources(payload.ROOT), payload.pins()
+        """Put our sources and what they need there, and a distribution, unless they are."""
+        if self._distribution is None:
+            ours, wanted = payload.sources(payload.ROOT), payload.pins()
+        else:
+            ours, wanted = payload.agent(payload.ROOT), []
+            self._bring(self._distribution)
         recipe = "\n".join((payload.content_hash(ours), self._kind, *wanted))
         self._app = f"{self._host.directory}/app-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
         if self._succeeds("test", "-e", f"{self._app}/complete"):
@@ -122,6 +140,25 @@ class RemoteMachine:
             site = _site(tuple(wanted), f"{major}.{minor}", "amd64" if machine == "x86_64" else machine)
         self.put(self._app, ours | {f"site/{path}": content for path, content in site.items()})
         self.put(self._app, {"complete": platform.node().encode()})
+
+    def _bring(self, distribution: Homes) -> None:
+        place = f"{self._host.directory}/home-{distribution.hash}"
+        if not self._succeeds("test", "-e", f"{place}/complete"):
+            self._host.put(place, distribution.files, distribution.executable)
+            self.put(place, {"complete": platform.node().encode()})
+        assert self._provision is not None, "what is brought was asked for"
+        self.homes = {name: f"{place}/{name}" for name in self._provision.directories}
+
+    def _ask(self, runtime: Runtime) -> str | None:
+        """What it says of its release; None where it is not there."""
+        script = 'command -v "$1" >/dev/null || exit 3; [ $# = 1 ] || "$@" 2>&1 || true'
+        try:
+            said = self.run(("sh", "-c", script, "sh", runtime.program, *runtime.asks))
+        except CommandError as error:
+            if error.status == 3:  # of the script above
+                return None
+            raise
+        return said.decode(errors="replace")
 
     def create(self) -> None:
         """It is there."""

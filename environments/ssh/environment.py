@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from environments.homes import Homes
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import clocks
 from environments.machines.clocks import MachineClocks
@@ -76,10 +77,22 @@ class SshEnvironment(MachinesEnvironment):
         hosts = hosts[: len(nodes)]
         token = secrets.token_hex(16)
         machines = []
+        distribution = None if self._provision is None else Homes(self._provision)
         for plan, config in zip(nodes, hosts, strict=True):
             host = SshHost(config, known_hosts)
             self._connected.append(host)
-            machines.append(RemoteMachine(host, config.python, self.run, plan.name, token, self._orphan_s))
+            machines.append(
+                RemoteMachine(
+                    host,
+                    config.python,
+                    self.run,
+                    plan.name,
+                    token,
+                    self._orphan_s,
+                    self._provision,
+                    distribution,
+                )
+            )
             self._deployment.add(plan, machines[-1], token)
         self.tell(f"looking at {len(nodes)} machines, and bringing them what they lack")
         await at_once(self._deployment.in_thread(machine.look) for machine in machines)

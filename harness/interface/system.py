@@ -16,11 +16,56 @@ from harness.interface.status import Status
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Directories of one node *as its broker process sees them*."""
+    """Directories of one node *as its broker process sees them*.
+
+    ``homes`` are those of its system's ``Provision``, by their names: where they are there.
+    """
 
     etc: str
     data: str
     logs: str
+    homes: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that brokers need besides what the person has unpacked: Java, Erlang.
+
+    ``program`` run with ``asks`` prints its release; the first number that ``release`` finds there
+    must be ``least`` at least. ``package`` is Debian's that has it. No ``asks``: being there will
+    do.
+    """
+
+    program: str
+    package: str
+    asks: tuple[str, ...] = ()
+    release: str = r"(\d+)"
+    least: int = 0
+
+    def lack(self, said: str | None) -> str:
+        """What is wrong with one that said this (None: it is not there); "" if nothing."""
+        if said is None:
+            return f"no {self.program}: on Debian, apt-get install {self.package}"
+        found = re.search(self.release, said)
+        have = int(found[1]) if found else 0
+        if self.asks and have < self.least:
+            what = f"release {have}" if found else "of an unknown release"
+            return f"{self.program} is {what}, and must be {self.least} or later"
+        return ""
+
+
+class Provision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine that has nothing of a system's must have for one broker.
+
+    ``directories`` are those of *this* machine, by name; each is put there whole but for what
+    matches one of ``leave_out`` (patterns of ``fnmatch`` for paths below it), and ``Layout.homes``
+    says where. ``packages`` are further ones of Debian. ``memory_mb`` is what a broker takes.
+    """
+
+    runtimes: tuple[Runtime, ...] = ()
+    packages: tuple[str, ...] = ()
+    directories: Mapping[str, str] = msgspec.field(default_factory=dict)
+    leave_out: tuple[str, ...] = ()
+    memory_mb: int = 0
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +220,15 @@ class Installed(System, Protocol):
 
     def unplaced(self, environment: str) -> str:
         """Why what is installed cannot be run there; "" where it can."""
+        ...
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A system whose brokers can be brought to machines that have nothing of theirs."""
+
+    def provision(self, spec: TestSpec) -> Provision:
+        """What such a machine must be given. Asked before a deployment only, as ``missing``."""
         ...
 
 

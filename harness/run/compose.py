@@ -13,6 +13,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+import psutil
 
 import environments.registry
 import nemesis.registry
@@ -24,6 +27,7 @@ from harness.interface import (
     InProcess,
     Installed,
     NodePlan,
+    Portable,
     Schedule,
     Selective,
     System,
@@ -34,6 +38,9 @@ from harness.interface import (
 from harness.report.summary import size
 from harness.systems import equipment
 from harness.systems import registry as systems
+
+_OF_THIS_MACHINE: Final = ("local", "docker")
+"""Environments whose brokers have their memory of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,20 @@ def place(system: System, name: str, hosts: Sequence[str] = ()) -> tuple[Environ
     if isinstance(system, Installed) and (problem := system.unplaced(environment.name)):
         if name != "auto":
             raise UsageError(f"--environment {name}: {problem}")
+        if at_hand := system.unplaced("local"):
+            raise UsageError(f"system {system.name}: {at_hand}")
         environment, reason = environments.registry.create("local"), f"environment local: {problem}"
     return environment, reason
+
+
+def _room(brokers: int, memory_mb: int) -> None:
+    """Raises UsageError where this machine has not the memory for so many brokers."""
+    free_mb = psutil.virtual_memory().available >> 20
+    if free_mb < brokers * memory_mb:
+        raise UsageError(
+            f"{brokers} brokers take {brokers * memory_mb} MB of memory, and {free_mb} MB are free here: "
+            "take fewer (--pairs) or smaller ones"
+        )
 
 
 def compose(
@@ -122,6 +141,8 @@ def compose(
     environment, reason = place(system, spec.environment, spec.hosts)
     if isinstance(system, Installed) and (missing := system.missing()):
         raise UsageError(f"system {system.name}: {missing}")
+    if isinstance(system, Portable) and environment.name in _OF_THIS_MACHINE:
+        _room(len(nodes), system.provision(spec).memory_mb)
     refusal = environment.refuses(nodes) if isinstance(environment, Selective) else ""
     if refusal and spec.environment == "auto":
         environment, reason = environments.registry.create("local"), f"environment local: {refusal}"

@@ -11,7 +11,7 @@ import pytest
 
 from harness.commands import cli
 from harness.interface import Address, Layout, TestSpec, UsageError
-from harness.systems import given, registry
+from harness.systems import given, registry, runtime
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.management import Management
 
@@ -136,19 +136,49 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     monkeypatch.setenv("PATH", str(java.parent))
-    assert distribution.missing().startswith("no java; Artemis needs 17")
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
+    assert cli.run(["--system", "artemis", "--environment", "local"]) == 254
+    assert "no java: on Debian, apt-get install default-jre-headless" in capsys.readouterr().err
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_11\" 2019' >&2\n")
     java.chmod(0o755)
-    assert "is Java 11: Artemis needs 17" in distribution.missing()
+    assert runtime.lack_here(distribution.JAVA) == f"{java}: java is release 8, and must be 17 or later"
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
-    distribution._release.cache_clear()
+    runtime._said.cache_clear()
+    assert runtime.lack_here(distribution.JAVA) == ""
     assert distribution.missing() == ""
     assert distribution.version() == "2.99.0"
 
 
-def test_it_runs_on_this_machine_alone(capsys):
-    assert cli.run(["--system", "artemis", "--environment", "docker"]) == 254
-    assert "run on this machine alone so far" in capsys.readouterr().err
+def test_more_brokers_than_there_is_memory_for_are_one_line(tmp_path, monkeypatch, capsys):
+    for jar in ("lib/artemis-server-2.99.0.jar", "web/console.war/WEB-INF/lib/jolokia-server-core-2.0.jar"):
+        (tmp_path / jar).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / jar).touch()
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    monkeypatch.setattr(runtime, "lack_here", lambda _: "")
+    words = ["--system", "artemis", "--environment", "local", "--pairs", "2", "--set", "*:jvm.heap=900g"]
+    assert cli.run(words) == 254
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("jepsen-run: 4 brokers take 3686920 MB of memory, and ")
+    assert cli.run([*words[:-1], "*:jvm.heap=much"]) == 254
+    assert "jvm.heap=much: it must be a number and m or g" in capsys.readouterr().err
+
+
+def test_on_another_machine_its_jars_are_where_they_were_put(tmp_path, monkeypatch):
+    for jar in ("lib/artemis-server-2.99.0.jar", "web/console.war/WEB-INF/lib/jolokia-server-core-2.0.jar"):
+        (tmp_path / jar).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / jar).touch()
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    a_spec = spec()
+    system = registry.of(a_spec)
+    nodes = system.plan(a_spec)
+    layout = Layout(etc="/n/etc", data="/n/data", logs="/n/logs", homes={"artemis": "/opt/homes/artemis"})
+    listen = {port: Address("0.0.0.0", number) for port, number in configuration.PORTS.items()}
+    files = system.files(a_spec, nodes[0], nodes, layout, listen, {"a2:61616": Address("172.18.0.11", 61616)})
+    arguments = files["java.args"].decode()
+    assert '"-Dartemis.home=/opt/homes/artemis"' in arguments
+    assert "/opt/homes/artemis/lib/artemis-server-2.99.0.jar:" in arguments
+    assert not any(str(tmp_path) in content.decode("latin-1") for content in files.values())
+    # A name of its own that led to 0.0.0.0 would be announced so.
+    assert files["hosts"].decode().splitlines() == ["127.0.0.1 localhost", "127.0.0.1 a1", "172.18.0.11 a2"]
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -10,7 +10,7 @@ from second_system import MissingSystem, SecondSystem
 from checkers import api
 from checkers.starting import Starting
 from harness.commands import cli
-from harness.interface import InProcess, Installed, Steered, Viewed
+from harness.interface import InProcess, Installed, Portable, Steered, Viewed
 from harness.systems import registry
 from harness.systems.own.system import OwnSystem
 
@@ -120,7 +120,7 @@ def test_what_it_cannot_do_is_one_line(echo, tmp_path, words, complaint):
 
 
 def test_what_only_some_have_is_asked_of_a_protocol():
-    optional = (InProcess, Installed, Steered, Viewed)
-    assert [isinstance(OwnSystem(), each) for each in optional] == [True, False, True, True]
-    assert [isinstance(SecondSystem(), each) for each in optional] == [False] * 4
+    optional = (InProcess, Installed, Portable, Steered, Viewed)
+    assert [isinstance(OwnSystem(), each) for each in optional] == [True, False, False, True, True]
+    assert [isinstance(SecondSystem(), each) for each in optional] == [False] * 5
     assert isinstance(MissingSystem(), Installed)

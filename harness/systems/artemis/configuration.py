@@ -7,12 +7,13 @@ are short, in the proportions of the documents; every one gives way to ``--set``
 from __future__ import annotations
 
 import io
+import re
 import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.interface import Address, Layout, NodePlan
+from harness.interface import Address, Layout, NodePlan, UsageError
 from harness.systems.artemis import properties
 from harness.systems.artemis.management import DEAD_LETTERS
 from harness.systems.artemis.properties import HA, MASTER, REPLICATION, SHARED_STORE, SLAVE, Chosen
@@ -66,7 +67,7 @@ _REPLICATED: Final[Mapping[str, Any]] = {
     "vote-retry-wait": 200,
     "quorum-vote-wait": 1000,
     "retry-replication-wait": 200,
-    "initial-replication-sync-timeout": 10_000,
+    "initial-replication-sync-timeout": 30_000,
 }
 _FAILBACK: Final[Mapping[str, Any]] = {"allow-failback": True, "restart-backup": True}
 _ROLES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
@@ -76,6 +77,8 @@ _ROLES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     (SHARED_STORE, SLAVE): {"failover-on-shutdown": True, **_FAILBACK},
 }
 _HEAP: Final = "256m"
+_ANY: Final = "0.0.0.0"
+_LOOPBACK: Final = "127.0.0.1"
 _TEMPORARY: Final = "tmp"
 
 _BEATS: Final = 5.0
@@ -128,7 +131,8 @@ def files(
     web = _child(bootstrap, "web", path=layout.etc)
     binding = _child(web, "binding", name="admin", uri=f"http://{admin}")
     _child(binding, "app", name="jolokia", url="jolokia", war="jolokia.war")
-    names = {"localhost": "127.0.0.1", node.name: listen["cluster"].host}
+    own = listen["cluster"].host
+    names = {"localhost": _LOOPBACK, node.name: _LOOPBACK if own == _ANY else own}
     names |= {
         logical.partition(":")[0]: address.host
         for logical, address in hosts.items()
@@ -146,6 +150,15 @@ def files(
         f"{_TEMPORARY}/about": b"Of the JVM.\n",
         "java.args": _arguments(chosen, layout, place, class_path),
     }
+
+
+def heap_mb(chosen: Chosen) -> int:
+    """The heap of a broker's JVM. Raises UsageError for what is no size."""
+    given = chosen.get("jvm", {}).get("heap", _HEAP)
+    found = re.fullmatch(r"(\d+)([mMgG])", given)
+    if found is None:
+        raise UsageError(f"--set jvm.heap={given}: it must be a number and m or g, as 256m")
+    return int(found[1]) * (1024 if found[2] in "gG" else 1)
 
 
 def _arguments(chosen: Chosen, layout: Layout, place: str, class_path: str) -> bytes:

@@ -1,24 +1,21 @@
-"""The distribution of Artemis that the person has unpacked on this machine, and the Java for it.
+"""The distribution of Artemis that the person has unpacked on this machine, and the Java it needs.
 
 Nothing is downloaded here: where something is missing, ``missing`` says what brings it.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from harness.interface import InfrastructureError
+from harness.systems import runtime
 from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_ARTEMIS_HOME"
 """Environment variable: where it is unpacked."""
 
-JAVA_LEAST: Final = 17
+JAVA: Final = runtime.java(17)
 """Of Artemis 2.40 and later."""
 
 _TRIED: Final = "2.44.0"
@@ -27,6 +24,9 @@ _FETCH: Final = (
     f"-Dartifact=org.apache.activemq:apache-artemis:{_TRIED}:tar.gz:bin -DoutputDirectory=. && "
     f"tar xzf apache-artemis-{_TRIED}-bin.tar.gz"
 )
+LEFT_OUT: Final = ("web/console.war/*.js", "web/console.war/static/*", "licenses/*", "examples/*")
+"""Of what is put on other machines: pages of the web console, of which brokers here have none."""
+
 _UNUSED: Final = (
     "amqp-protocol",
     "mqtt-protocol",
@@ -49,12 +49,6 @@ def missing() -> str:
         return (
             f"{given}: no Jolokia in web/console.war, by which brokers are asked: Artemis 2.40 and later have"
         )
-    java = shutil.which("java")
-    if java is None:
-        return f"no java; Artemis needs {JAVA_LEAST}, on Debian: apt-get install openjdk-17-jre-headless"
-    release = _release(java)
-    if release < JAVA_LEAST:
-        return f"{java} is Java {release or 'of an unknown release'}: Artemis needs {JAVA_LEAST} or later"
     return ""
 
 
@@ -71,25 +65,16 @@ def version() -> str:
     return _servers(home())[0].stem.removeprefix("artemis-server-")
 
 
-def class_path(place: Path) -> str:
-    """All jars that a broker with STOMP needs, and those by which it is asked (Jolokia)."""
-    jars = [jar for jar in sorted(place.glob("lib/*.jar")) if not any(word in jar.name for word in _UNUSED)]
-    jars += sorted(place.glob("web/console.war/WEB-INF/lib/jolokia-*.jar"))
-    return ":".join(map(str, jars))
+def class_path(place: str) -> str:
+    """All jars that a broker with STOMP needs, and those by which it is asked (Jolokia).
+
+    Where they are when the distribution is at ``place``.
+    """
+    here = home()
+    jars = [jar for jar in sorted(here.glob("lib/*.jar")) if not any(word in jar.name for word in _UNUSED)]
+    jars += sorted(here.glob("web/console.war/WEB-INF/lib/jolokia-*.jar"))
+    return ":".join(f"{place}/{jar.relative_to(here).as_posix()}" for jar in jars)
 
 
 def _servers(place: Path) -> list[Path]:
     return sorted(place.glob("lib/artemis-server-[0-9]*.jar"))
-
-
-@functools.cache
-def _release(java: str) -> int:
-    """17 of "17.0.15", 8 of "1.8.0"; 0 where it does not say."""
-    try:
-        said = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, check=False, timeout=30
-        ).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(found[1]) if found else 0

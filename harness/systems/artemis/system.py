@@ -15,11 +15,12 @@ from harness.interface import (
     NodePlan,
     Patience,
     PolicySummary,
+    Provision,
     TestSpec,
     UsageError,
 )
 from harness.interface.errors import near
-from harness.systems import readiness, store
+from harness.systems import readiness, runtime, store
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.events import EVENTS
 from harness.systems.artemis.management import Management
@@ -32,7 +33,8 @@ _CONFIGURED: Final = {
     STANDALONE: (STANDALONE,),
 }
 
-_PLACES: Final = ("local",)
+_JVM_MB: Final = 130
+"""What a JVM takes beside its heap; measured with six brokers that do nothing."""
 
 
 class ArtemisSystem(Management):
@@ -99,9 +101,20 @@ class ArtemisSystem(Management):
 
     def unplaced(self, environment: str) -> str:
         """As ``Installed``'s."""
-        if environment in _PLACES:
-            return ""
-        return f"brokers of {self.name} run on this machine alone so far (--environment local)"
+        return runtime.lack_here(distribution.JAVA) if environment == "local" else ""
+
+    def provision(self, spec: TestSpec) -> Provision:
+        """As ``Portable``'s."""
+        heaps = [
+            configuration.heap_mb(properties.chosen(spec.properties, node, spec.policy))
+            for node in self.plan(spec)
+        ]
+        return Provision(
+            runtimes=(distribution.JAVA,),
+            directories={self.name: str(distribution.home())},
+            leave_out=distribution.LEFT_OUT,
+            memory_mb=max(heaps) + _JVM_MB,
+        )
 
     def files(
         self,
@@ -120,7 +133,7 @@ class ArtemisSystem(Management):
                 raise InfrastructureError(
                     f"{node.name} reaches {logical} at {address}, another port than is announced"
                 )
-        place = distribution.home()
+        place = layout.homes[self.name]
         return configuration.files(
             properties.chosen(spec.properties, node, spec.policy),
             spec.policy,
@@ -130,7 +143,7 @@ class ArtemisSystem(Management):
             layout,
             listen,
             hosts,
-            str(place),
+            place,
             distribution.class_path(place),
         )
 

@@ -1,0 +1,48 @@
+"""What brokers of others need to run: Java; and whether this machine has it."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from typing import Final
+
+from harness.interface import Runtime
+
+_PATIENCE_S: Final = 30.0
+
+
+def java(least: int) -> Runtime:
+    """Java of this release or a later one: 17 of "17.0.15", 8 of "1.8.0"."""
+    return Runtime(
+        program="java",
+        package="default-jre-headless",
+        asks=("-version",),
+        release=r'version "(?:1\.)?(\d+)',
+        least=least,
+    )
+
+
+def lack_here(runtime: Runtime) -> str:
+    """What this machine lacks of it, in one line; "" if nothing."""
+    program = shutil.which(runtime.program)
+    lack = runtime.lack(None if program is None else _said(program, runtime.asks))
+    return lack if program is None or not lack else f"{program}: {lack}"
+
+
+@functools.cache
+def _said(program: str, asks: tuple[str, ...]) -> str:
+    if not asks:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, *asks],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
