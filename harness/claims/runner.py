@@ -12,7 +12,7 @@ import collections
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,12 @@ import msgspec
 
 from checkers import api
 from checkers.anomaly import rank
+from harness.claims.ran import Ran, judged
 from harness.claims.scenarios import Probe, Scenario
 from harness.claims.scenarios.registry import missing
-from harness.claims.scenarios.scenario import Judgement
-from harness.claims.scenarios.seen import Seen
+from harness.claims.systems import page
+from harness.claims.systems.ledger import Ledger
+from harness.claims.systems.row import Departure
 from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import InfrastructureError, UsageError
@@ -40,7 +42,8 @@ class ClaimsRequest:
     """What was asked for.
 
     ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes
-    its steps.
+    its steps. ``departures`` is where a system's brokers do otherwise than the documents say, by
+    scenario; with a ``ledger`` what was written down before counts, and what is missing is run.
     """
 
     scenarios: Sequence[Scenario | Probe]
@@ -50,21 +53,8 @@ class ClaimsRequest:
     render: Path | None = None
     as_json: bool = False
     hosts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """One run of a scenario.
-
-    What was wrong with it ("" if nothing), what it found, and where it lies. ``judgement`` only of
-    a scenario that was judged.
-    """
-
-    problem: str
-    undecided: bool = False
-    found: frozenset[str] = frozenset()
-    store: Path | None = None
-    judgement: Judgement | None = None
+    departures: Mapping[str, Departure] = field(default_factory=dict)
+    ledger: Ledger | None = None
 
 
 @dataclass(slots=True)
@@ -109,16 +99,24 @@ def run(request: ClaimsRequest) -> int:
     rows = []
     width = max(len(scenario.id) for scenario in request.scenarios)
     for scenario in request.scenarios:
-        row = ScenarioRuns(scenario)
-        for number in range(request.runs):
-            row.runs.append(once(scenario, request.environment, number, request.root, spark, request.hosts))
+        row = ScenarioRuns(scenario, _before(request, scenario))
+        for number in range(len(row.runs), request.runs):
+            ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
+            row.runs.append(ran)
+            if request.ledger is not None and isinstance(scenario, Scenario):
+                request.ledger.write(scenario, ran, number, request.environment)
+        if not row.runs:
+            continue
         rows.append(row)
-        for line in _told(row, width):
+        for line in _told(row, width, request.departures.get(scenario.id)):
             print(line, file=out, flush=True)
     for line in _summary(rows, request):
         print(line, file=out)
     if request.render is not None:
-        write(request.render, rows, request)
+        if request.ledger is None:
+            write(request.render, rows, request)
+        else:
+            page.renew(request.render)
         print(f"Written  {request.render}", file=out)
     if request.as_json:
         print(msgspec.json.encode(_document(rows, request)).decode())
@@ -126,6 +124,12 @@ def run(request: ClaimsRequest) -> int:
     if any(not run.undecided for run in wrong):
         return judging.INVALID
     return judging.UNKNOWN if wrong else judging.VALID
+
+
+def _before(request: ClaimsRequest, scenario: Scenario | Probe) -> list[Ran]:
+    if request.ledger is None or isinstance(scenario, Probe):
+        return []
+    return request.ledger.before(scenario)
 
 
 def once(
@@ -152,15 +156,7 @@ def once(
     if verdict is None:
         last = talk.getvalue().strip().rpartition("\n")[2]
         return Ran(problem=f"no verdict: {last}", undecided=True, store=outcome.store)
-    seen = Seen.of_store(outcome.store, verdict)
-    judgement = scenario.judge(seen)
-    return Ran(
-        problem=judgement.problem,
-        undecided=bool(judgement.undecided),
-        found=seen.grave,
-        store=outcome.store,
-        judgement=judgement,
-    )
+    return judged(scenario, outcome.store, verdict)
 
 
 def _probed(probe: Probe, root: Path) -> Ran:
@@ -173,7 +169,7 @@ def _probed(probe: Probe, root: Path) -> Ran:
     return Ran(problem="; ".join(wrong), found=frozenset({found}), store=store)
 
 
-def _told(row: ScenarioRuns, width: int) -> list[str]:
+def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[str]:
     scenario = row.scenario
     share = "as expected" if len(row.runs) == 1 else f"{row.as_expected} of {len(row.runs)} as expected"
     if row.as_expected < len(row.runs) and len(row.runs) == 1:
@@ -183,6 +179,8 @@ def _told(row: ScenarioRuns, width: int) -> list[str]:
         f"{'':<{width}}    {scenario.claim} ({scenario.source}{_place(scenario)})",
         f"{'':<{width}}    expected {scenario.expected}",
     ]
+    if departure is not None:
+        lines.append(f"{'':<{width}}    departs from the documents: {departure.reason}")
     problems = collections.Counter(run.problem for run in row.runs if run.problem)
     lines += [
         f"{'':<{width}}    {count} x {problem}" if len(row.runs) > 1 else f"{'':<{width}}    {problem}"
@@ -267,6 +265,7 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
     if absent := missing():
         lines += ["", "## No scenario yet", ""]
         lines += [f"- {name}: {text}" for name, text in absent.items()]
+    lines += page.sections(path)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     temporary.replace(path)

@@ -12,15 +12,14 @@ from harness.interface import OWN, UsageError
 
 @click.command("claims", context_settings=options.CONTEXT)
 @click.argument("words", metavar="[ID]...", nargs=-1)
-@click.option(
-    "--environment",
-    default="simulation",
-    show_default=True,
-    help="Where the scenarios run.",
-)
+@click.option("--environment", help="Where the scenarios run [simulation; local with another --system].")
 @options.hosts()
 @click.option(
-    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each scenario."
+    "--runs",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Runs of each scenario; 0 with --results runs none.",
 )
 @click.option(
     "--render", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown too."
@@ -30,17 +29,27 @@ from harness.interface import OWN, UsageError
     is_flag=True,
     help="Run each with a broker that lacks what it is about, in the simulation: it must fail.",
 )
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write runs of another --system down here, and run only what is missing of --runs.",
+)
+@click.option(
+    "--recorded", is_flag=True, help="Judge the runs in --store once more, by what is expected today."
+)
 @options.system(OWN)
 @options.settings()
 @options.store()
 @options.as_json()
 def claims_command(
     words: tuple[str, ...],
-    environment: str,
+    environment: str | None,
     hosts: tuple[str, ...] | None,
     runs: int,
     render: Path | None,
     refute: bool,
+    results: Path | None,
+    recorded: bool,
     system: str,
     settings: tuple[str, ...],
     root: Path,
@@ -52,12 +61,13 @@ def claims_command(
     """
     from harness.claims import refute as refuting  # noqa: PLC0415 - Spark; most commands do without
     from harness.claims import runner  # noqa: PLC0415 - as above
-    from harness.claims.scenarios.probe import Probe  # noqa: PLC0415 - as above
     from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
     from harness.claims.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
+    from harness.claims.systems.choice import choose  # noqa: PLC0415 - as above
     from harness.run.compose import place  # noqa: PLC0415 - as above
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
+    environment = environment or ("simulation" if system == OWN or refute else "local")
     if refute:
         # What would change the row, or where it runs: a refuter is one of the row as it stands.
         for given, why in (
@@ -65,29 +75,39 @@ def claims_command(
             (render is not None, "--render: the table is of the broker as it is"),
             (system != OWN, f"--system: refuters are of {OWN}"),
             (bool(settings), "--set: a refuter belongs to the row as it stands"),
+            (results is not None, "--results: refuters are tried anew each time"),
         ):
             if given:
                 raise UsageError(f"--refute and {why}")
         return refuting.run(
             refuting.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json)
         )
-    scenarios = [
-        each.of_system(system).with_settings(settings) if isinstance(each, Scenario) else each
-        for each in chosen(words)
-    ]
+    if results is None and (runs < 1 or recorded):
+        raise UsageError("--runs 0 and --recorded are about what --results has: give it, too")
+    if results is not None and (system == OWN or settings):
+        raise UsageError(
+            f"--results keeps the rows of another --system than {OWN} as they stand, without --set"
+        )
+    choice = choose(chosen(words), system)
+    scenarios = [each.with_settings(settings) if isinstance(each, Scenario) else each for each in choice.rows]
     for each in scenarios if settings or system != OWN else ():
         if isinstance(each, Scenario):
             tested = systems.of(each.spec)
             place(tested, environment, hosts or ())
             tested.plan(each.spec)
-    probes = [each.id for each in scenarios if isinstance(each, Probe)]
-    if system != OWN and probes:
-        click.echo(f"left out, for their steps are taken on {OWN} only: {', '.join(probes)}", err=True)
-        scenarios = [each for each in scenarios if isinstance(each, Scenario)]
-        if not scenarios:
-            raise UsageError(f"--system {system}: no scenario is left")
+    for why, names in choice.left_out.items():
+        click.echo(f"left out: {', '.join(names)}: {why}", err=True)
+    if not scenarios:
+        raise UsageError(f"--system {system}: no scenario is left")
     if render is not None and not render.resolve().parent.is_dir():
         raise UsageError(f"--render {render}: there is no directory {render.parent}")
+    if render is not None and system != OWN and results is None:
+        raise UsageError(f"--render {render}: the rows of --system {system} are rendered from --results FILE")
+    ledger = None if results is None else choice.ledger(results, unnamed=runs < 1 and not recorded)
+    if ledger is not None and recorded:
+        for each in scenarios:
+            if isinstance(each, Scenario):
+                ledger.again(each, root)
     return runner.run(
         runner.ClaimsRequest(
             scenarios=scenarios,
@@ -97,5 +117,7 @@ def claims_command(
             render=render,
             as_json=as_json,
             hosts=hosts or (),
+            departures=choice.departures,
+            ledger=ledger,
         )
     )

@@ -32,6 +32,8 @@ _CONFIGURED: Final = {
     SHARED_STORE: (MASTER, SLAVE),
     STANDALONE: (STANDALONE,),
 }
+_GROUP: Final = "group"
+"""Under this name a spec says how many backups a replicated live has."""
 
 _JVM_MB: Final = 130
 """What a JVM takes beside its heap; measured with six brokers that do nothing."""
@@ -65,7 +67,12 @@ class ArtemisSystem(Management):
         return Promises(nack="consume", marks_redeliveries=False)
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError."""
+        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError.
+
+        A live may have more backups: "backups" of the store, or of the group of a replicated one.
+        """
+        machine = _GROUP if spec.policy == REPLICATION else store.NAME
+        backups = store.backups(spec, machine) if SLAVE in _CONFIGURED[spec.policy] else 1
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -76,11 +83,11 @@ class ArtemisSystem(Management):
                 store=store.plan(spec, pair, f"{pair}{number}") if spec.policy == SHARED_STORE else None,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
-            for number, role in enumerate(_CONFIGURED[spec.policy], 1)
+            for number, role in enumerate((*_CONFIGURED[spec.policy], *[SLAVE] * (backups - 1)), 1)
         )
         known = ["*", *(node.name for node in nodes)]
         for name in spec.properties:
-            if name not in (*known, store.NAME):
+            if name not in (*known, machine):
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
         for node in nodes:
             properties.chosen(spec.properties, node, spec.policy)

@@ -1,0 +1,38 @@
+"""What came of one run of a scenario or probe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkers.verdict import Verdict
+from harness.claims.scenarios.scenario import Judgement, Scenario
+from harness.claims.scenarios.seen import Seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """One run of a scenario.
+
+    What was wrong with it ("" if nothing), what it found, and where it lies. ``judgement`` only of
+    a scenario that was judged.
+    """
+
+    problem: str
+    undecided: bool = False
+    found: frozenset[str] = frozenset()
+    store: Path | None = None
+    judgement: Judgement | None = None
+
+
+def judged(scenario: Scenario, store: Path, verdict: Verdict) -> Ran:
+    """A run that ended with a verdict, held against what its scenario expects."""
+    seen = Seen.of_store(store, verdict)
+    judgement = scenario.judge(seen)
+    return Ran(
+        problem=judgement.problem,
+        undecided=bool(judgement.undecided),
+        found=seen.grave,
+        store=store,
+        judgement=judgement,
+    )

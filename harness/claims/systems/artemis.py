@@ -1,0 +1,169 @@
+"""The claims with brokers of Apache ActiveMQ Artemis.
+
+Rows RP and SS, as far as they can be shown on processes of one machine.
+
+Times are those of JVMs on two busy cores: 10 to 40 s from the start of a broker to its service, two
+seconds until a cut is noticed, two more for a vote, ten until a broker that lost it has ended. What
+a broker says is found by its code (AMQ221...), which is the same in all releases.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.claims.scenarios.cases import AND_BACK, BY_A2, fault, faults
+from harness.claims.scenarios.expectations import (
+    Says,
+    SlowestSend,
+    Takeovers,
+)
+from harness.claims.scenarios.registry import named
+from harness.claims.scenarios.scenario import FOLLOWS_TWO_LIVES
+from harness.claims.systems.row import Departure, SystemClaims, SystemRow, varied
+from harness.interface import Fault
+
+_SYSTEM: Final = "artemis"
+
+_PATIENT: Final[dict[str, Any]] = {
+    "operation_timeout_s": 10.0,
+    "unavailable_bound_s": 60.0,
+    "recovery_bound_s": 90.0,
+    "quiet_period_s": 2.0,
+}
+
+_VOTE_LOST: Final = Says("a1", "AMQ22106[89]: ")
+_NOT_BY_VOTES: Final = Says("a2", "AMQ221070: ")
+_WAITS_AGAIN: Final = Says("a1", "AMQ221034: ", times=2)
+
+
+def _row(
+    identifier: str, seconds: float, *some: Fault, spec: dict[str, Any] | None = None, **changes: Any
+) -> SystemRow:
+    """That row for ``seconds`` of load, with these faults."""
+    pairs = named(identifier).spec.pairs
+    fields = {"time_limit_s": seconds, "rate": 60.0 if pairs == 1 else 100.0, **_PATIENT, **(spec or {})}
+    return varied(identifier, _SYSTEM, spec=fields, schedule=faults(*some), **changes)
+
+
+def _cut(shape: str, start_s: float, duration_s: float | None = None, **options: Any) -> Fault:
+    return fault("partition", start_s, duration_s, None, shape=shape, **options)
+
+
+_TEN_BROKERS: Final = "five pairs are ten JVMs: more than a machine of two cores starts in time"
+_OTHER_WORDS: Final = "brokers of artemis have large messages and pages, but no run of them is laid out"
+
+CLAIMS: Final = SystemClaims(
+    rows=(
+        _row("RP1", 30.0, fault("kill", 6.0)),
+        # The kill waits until the backup has all that was there.
+        _row("RP2", 75.0, fault("late-start", 0.0, 8.0, "a2"), fault("kill", 4.0, after="sync/finished")),
+        _row("RP4", 45.0, _cut("pair-link", 6.0, 20.0)),
+        _row("RP5", 45.0, _cut("isolate-live", 6.0, pair="a"), besides=(BY_A2, _VOTE_LOST)),
+        _row("RP6", 50.0, _cut("isolate-live", 6.0, 25.0, pair="a")),
+        _row(
+            "RP6-link",
+            50.0,
+            _cut("pair-link", 6.0, 25.0, pair="a"),
+            besides=(Takeovers(), _NOT_BY_VOTES),
+        ),
+        _row(
+            "RP7",
+            60.0,
+            fault("kill", 4.0, target="c1,c2"),
+            _cut("pair-link", 14.0, 25.0, pair="a"),
+            spec={"unavailable_bound_s": 5.0},
+        ),
+        _row(
+            "RP11",
+            75.0,
+            fault("kill", 5.0, 16.0, "a2"),
+            fault("destroy", 16.0),
+            fault("reconfigure", 17.0, 0.1, "a2", **{"as": "master"}),
+            fault("reconfigure", 17.5, 0.1, "a1", **{"as": "slave"}),
+        ),
+        _row("RP12", 75.0, fault("kill", 5.0, 20.0), fault("destroy", 16.0, 3.0, "a2")),
+        _row("RP13-right", 60.0, fault("kill", 5.0, 25.0, "a2"), fault("kill", 10.0, 5.0)),
+        _row("RP13-wrong", 75.0, fault("kill", 5.0, 20.0), fault("kill", 16.0, 30.0, "a2")),
+        _row("RP14-false", 50.0, fault("kill", 6.0, 10.0)),
+        _row("RP14-true", 65.0, fault("kill", 6.0, 10.0)),
+        _row(
+            "RP15",
+            100.0,
+            fault("late-start", 0.0, 4.0, "b2"),
+            fault("late-start", 0.0, 10.0, "a2"),
+            fault("kill", 60.0),
+            fault("kill", 75.0, target="b1"),
+        ),
+        _row(
+            "RP16",
+            40.0,
+            fault("slow", 6.0, 20.0, None, shape="pair-link", delay_ms=150.0),
+            besides=(Takeovers(), SlowestSend(least_s=0.3, most_s=5.0)),
+        ),
+        _row(
+            "RP16-disk",
+            50.0,
+            fault("disk-stall", 6.0, 25.0, "a2"),
+            besides=(Takeovers(), SlowestSend(least_s=0.9, most_s=15.0)),
+            spec={"operation_timeout_s": 40.0},
+        ),
+        _row(
+            "RP16-link",
+            50.0,
+            fault("stall", 6.0, 25.0, None, shape="pair-link", pair="a"),
+            besides=(Takeovers(), Says("a1", "AMQ222092: "), SlowestSend(least_s=0.9, most_s=10.0)),
+            spec={"operation_timeout_s": 40.0},
+        ),
+        _row(
+            "RP20",
+            45.0,
+            _cut("isolate-live", 6.0, 25.0, pair="a"),
+            spec={"producers": 12, "consumers": 12, "hold_s": 0.5},
+            required=("lost",),
+            allowed=(*FOLLOWS_TWO_LIVES, "split-brain"),
+            besides=(BY_A2, _VOTE_LOST),
+            departure=Departure(
+                reason="the live goes on without its backup as soon as it notices the cut, and votes "
+                "afterwards: what it acknowledges meanwhile is lost",
+                page="findings/artemis-1.md",
+            ),
+        ),
+        _row("SS1", 30.0, fault("kill", 6.0)),
+        _row(
+            "SS2",
+            45.0,
+            _cut("halves", 6.0, 20.0),
+            besides=(Takeovers(), Says("a2", "AMQ2(?:12037|22095): ")),
+        ),
+        _row("SS5-true", 80.0, fault("kill", 6.0, 6.0), fault("kill", 55.0)),
+        _row("SS5-false", 50.0, fault("kill", 6.0, 8.0), besides=(BY_A2, _WAITS_AGAIN)),
+        _row("SS5-stop", 60.0, fault("kill", 6.0, 8.0), besides=(AND_BACK,)),
+        _row(
+            "SS6",
+            90.0,
+            fault("late-start", 0.0, 6.0, "a3"),
+            fault("kill", 40.0, 6.0),
+            besides=(BY_A2, Says("a3", "AMQ221034: ")),
+        ),
+        _row(
+            "SS6-next",
+            75.0,
+            fault("late-start", 0.0, 6.0, "a3"),
+            fault("kill", 40.0),
+            fault("kill", 52.0, target="a2"),
+        ),
+    ),
+    left_out={
+        "RP1-large": _OTHER_WORDS,
+        "RP1-paging": _OTHER_WORDS,
+        "RP3": "no event tells that a copy is half-way, and a kill by the clock shows nothing",
+        "RP6-reachability": "voters of artemis answer whether the live is gone (RP6-link), nothing else",
+        "RP8": _TEN_BROKERS,
+        "SS1-large": _OTHER_WORDS,
+        "SS1-paging": _OTHER_WORDS,
+        "SS3": "brokers of artemis share a directory in these tests, no database",
+        "SS4": "a stop from outside (forceFailover) fails over whatever failover-on-shutdown says",
+        "SS7": "brokers of artemis are not mounted on NFS here",
+        "SS9": "brokers of artemis are not mounted on NFS here",
+    },
+)

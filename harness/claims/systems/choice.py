@@ -1,0 +1,69 @@
+"""Which rows run with a system's brokers, and why others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.claims.scenarios.probe import Probe
+from harness.claims.scenarios.scenario import Scenario
+from harness.claims.systems import registry
+from harness.claims.systems.ledger import Ledger
+from harness.claims.systems.row import Departure
+from harness.interface import OWN, Installed, UsageError
+from harness.systems import registry as systems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What runs of what was asked for.
+
+    ``left_out`` has the ids of rows that do not, by the reason.
+    """
+
+    system: str
+    rows: Sequence[Scenario | Probe]
+    departures: Mapping[str, Departure] = field(default_factory=dict)
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def ledger(self, path: Path, *, unnamed: bool = False) -> Ledger:
+        """The file of results of this system, of the release that is there.
+
+        ``unnamed``: of any, for who only reads. Raises UsageError where nothing can be written.
+        """
+        tested = systems.get(self.system)
+        if not path.resolve().parent.is_dir():
+            raise UsageError(f"--results {path}: there is no directory {path.parent}")
+        if unnamed or not isinstance(tested, Installed):
+            return Ledger(path, self.system, "")
+        if problem := tested.missing():
+            raise UsageError(f"system {self.system}: {problem}")
+        return Ledger(path, self.system, tested.version())
+
+
+def choose(asked: Sequence[Scenario | Probe], system: str) -> Choice:
+    """The rows of a system among those asked for.
+
+    Our own are the rows themselves. A system that has no claims laid out gets the scenarios as they
+    stand.
+    """
+    if system == OWN:
+        return Choice(system=system, rows=asked)
+    tested = systems.get(system)
+    claims = registry.of(system)
+    rows: list[Scenario | Probe] = []
+    departures = {}
+    left_out: dict[str, list[str]] = {}
+    for each in asked:
+        row = claims.row(each.id) if claims else None
+        if row is not None:
+            rows.append(row.scenario)
+            if row.departure is not None:
+                departures[each.id] = row.departure
+        elif claims is None and isinstance(each, Scenario):
+            rows.append(each.of_system(system))
+        else:
+            why = claims.why_not(each, tested) if claims else "their steps are taken on own only"
+            left_out.setdefault(why, []).append(each.id)
+    return Choice(system=system, rows=rows, departures=departures, left_out=left_out)

@@ -1,0 +1,85 @@
+"""Where the runs of a system's rows are written down, and what was written down before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from checkers.verdict import Verdict
+from harness.claims.ran import Ran, judged
+from harness.claims.scenarios.scenario import Scenario
+from harness.claims.systems import results
+from harness.claims.systems.results import AS_EXPECTED, OTHERWISE, UNKNOWN, RowRun
+from harness.history import store as stores
+from harness.interface import TestSpec, UsageError
+
+
+class Ledger:
+    """A file of results that grows with each run.
+
+    Args:
+        path: the file.
+        system: whose brokers ran.
+        version: of their release.
+    """
+
+    def __init__(self, path: Path, system: str, version: str) -> None:
+        self._path = path
+        self._version = version
+        self._results = results.load(path, system)
+
+    def before(self, scenario: Scenario) -> list[Ran]:
+        """The runs of a row, as it is and with this release, that were written down."""
+        return [
+            Ran(
+                problem="" if run.came == AS_EXPECTED else run.words,
+                undecided=run.came == UNKNOWN,
+                found=frozenset(run.found),
+            )
+            for run in self._results.of(scenario, self._version)
+        ]
+
+    def write(self, scenario: Scenario, ran: Ran, seed: int, environment: str, day: str = "") -> None:
+        """Write down a run that has just ended, or one of another ``day``."""
+        run = RowRun(
+            row=scenario.id,
+            fingerprint=results.fingerprint(scenario),
+            version=self._version,
+            environment=environment,
+            date=day or datetime.now(UTC).date().isoformat(),
+            seed=seed,
+            came=UNKNOWN if ran.undecided else OTHERWISE if ran.problem else AS_EXPECTED,
+            found=tuple(sorted(ran.found)),
+            words=ran.problem,
+        )
+        self._results = self._results.add(run)
+        results.save(self._path, self._results)
+
+    def again(self, scenario: Scenario, root: Path) -> int:
+        """Judge the runs of a row that lie in the store by what it expects now, and note them.
+
+        In place of what was written of the row before. How many there were.
+        """
+        found = list(self._stored(scenario, root))
+        if found:
+            self._results = self._results.without(scenario)
+        for store, spec, verdict in found:
+            day = stores.load_run(store).started[:10]
+            self.write(scenario, judged(scenario, store, verdict), spec.seed, spec.environment, day)
+        return len(found)
+
+    def _stored(self, scenario: Scenario, root: Path) -> Iterator[tuple[Path, TestSpec, Verdict]]:
+        """The runs of this row as it is, with this release, that have a verdict."""
+        directory = root / stores.directory_name(scenario.spec.name)
+        for store in stores.find(directory) if directory.is_dir() and any(directory.iterdir()) else ():
+            with contextlib.suppress(UsageError, OSError, msgspec.MsgspecError):
+                spec = stores.load_spec(store)
+                verdict = Verdict.from_json((store / stores.FINDINGS).read_bytes())
+                same = results.load_of(spec) == results.load_of(scenario.spec)
+                released = stores.load_run(store).versions.get(spec.system, "") == self._version
+                if same and released and stores.load_schedule(store) == scenario.schedule:
+                    yield store, spec, verdict

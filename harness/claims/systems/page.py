@@ -1,0 +1,92 @@
+"""What came of the rows of other systems, as the part of the page of claims that tells it.
+
+Made from the file of results alone, without running anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.claims.systems import registry, results
+from harness.claims.systems.results import AS_EXPECTED, UNKNOWN, Results, RowRun
+from harness.claims.systems.row import SystemClaims, SystemRow
+
+HEADING: Final = "## With the brokers of others"
+
+DIRECTORY: Final = "results"
+"""Beside the page: where the files of results lie, ``claims-SYSTEM.json``."""
+
+
+def sections(page: Path) -> list[str]:
+    """The lines behind the table of our own broker; none where no results lie beside the page."""
+    lines: list[str] = []
+    for file in sorted((page.parent / DIRECTORY).glob("claims-*.json")):
+        recorded = results.load(file)
+        claims = registry.of(recorded.system)
+        if claims is not None:
+            lines += ["", *section(claims, recorded, f"{DIRECTORY}/{file.name}")]
+    return ["", HEADING, "", *_ABOUT, *lines] if lines else []
+
+
+_ABOUT: Final = (
+    "The same rows with other brokers, their times and properties; `jepsen-run claims RP SS --system NAME`.",
+    "A row that the brokers do not keep as the documents have it expects what they do, and says where",
+    "and why: it departs. A row of which every run was unknown is unknown.",
+)
+
+
+def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
+    """One system's table."""
+    lines = [
+        f"### {recorded.system}",
+        "",
+        f"Measured, run by run in [{source}]({source}).",
+        "",
+        "| scenario | claim | expected of these brokers | found | as expected | verdict | release, day |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in claims.rows:
+        runs = recorded.of(row.scenario)
+        decided = [run for run in runs if run.came != UNKNOWN]
+        good = sum(run.came == AS_EXPECTED for run in decided)
+        lines.append(
+            f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.expected} | "
+            f"{results.found(runs) or '-'} | {good}/{len(runs)} | {verdict(row, runs)} | {_when(runs)} |"
+        )
+    if claims.left_out:
+        lines += ["", "Not run:", ""]
+        lines += [f"- {name}: {why}" for name, why in claims.left_out.items()]
+    return lines
+
+
+def verdict(row: SystemRow, runs: Sequence[RowRun]) -> str:
+    """What the runs say of the row, in words."""
+    decided = [run for run in runs if run.came != UNKNOWN]
+    if not decided:
+        why = next((run.words for run in runs), "not run as it is")
+        return f"unknown: {_cell(why)}"
+    wrong = [run for run in decided if run.came != AS_EXPECTED]
+    if wrong:
+        return f"not as expected: {_cell(wrong[-1].words)}"
+    if row.departure is None:
+        return "as the documents say"
+    page = row.departure.page
+    return f"departs: {row.departure.reason}" + (f" ([{Path(page).stem}]({page}))" if page else "")
+
+
+def _when(runs: Sequence[RowRun]) -> str:
+    return f"{runs[-1].version}, {runs[-1].date}" if runs else "-"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def renew(page: Path) -> None:
+    """Write the page with the sections of today behind what else it has."""
+    ours = page.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")[0].rstrip("\n")
+    temporary = page.with_name(f".{page.name}.new")
+    temporary.write_text("\n".join([ours, *sections(page)]) + "\n", encoding="utf-8")
+    temporary.replace(page)

@@ -1,0 +1,107 @@
+"""What came of a system's rows, run by run: a file that the command keeps.
+
+Why kept: a run with the brokers of others takes minutes and needs their distribution, so that a
+page of all rows cannot be made again by everybody who changes a word. Every run names what it was
+of: its row as it was run and judged (``fingerprint``), the release, the day. A run of a row that
+has been changed since counts for nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from checkers.anomaly import rank
+from harness.claims.scenarios.scenario import Scenario
+from harness.interface import TestSpec, UsageError
+
+AS_EXPECTED: Final = "as-expected"
+OTHERWISE: Final = "otherwise"
+UNKNOWN: Final = "unknown"
+
+
+class RowRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """One run of a row.
+
+    ``found`` are the findings that made it invalid, ``words`` why it was otherwise or unknown.
+    """
+
+    row: str
+    fingerprint: str
+    version: str
+    environment: str
+    date: str
+    seed: int
+    came: Literal["as-expected", "otherwise", "unknown"]
+    found: tuple[str, ...] = ()
+    words: str = ""
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """All runs of one system's rows that were recorded, in their order."""
+
+    system: str
+    runs: tuple[RowRun, ...] = ()
+
+    def of(self, scenario: Scenario, version: str = "") -> tuple[RowRun, ...]:
+        """The runs of a row as it is; of the latest release that it ran with if none is named."""
+        mark = fingerprint(scenario)
+        runs = [run for run in self.runs if run.row == scenario.id and run.fingerprint == mark]
+        version = version or (runs[-1].version if runs else "")
+        return tuple(run for run in runs if run.version == version)
+
+    def add(self, run: RowRun) -> Results:
+        """With one more, and without what was recorded of the row before it was changed."""
+        kept = [old for old in self.runs if old.row != run.row or old.fingerprint == run.fingerprint]
+        return msgspec.structs.replace(self, runs=(*kept, run))
+
+    def without(self, scenario: Scenario) -> Results:
+        """Without what was recorded of a row."""
+        return msgspec.structs.replace(self, runs=tuple(run for run in self.runs if run.row != scenario.id))
+
+
+def fingerprint(scenario: Scenario) -> str:
+    """What a row is: its load, its faults and what is expected, in twelve hexadecimal digits."""
+    what = (load_of(scenario.spec), scenario.schedule, scenario.expected)
+    return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:12]
+
+
+def load_of(spec: TestSpec) -> TestSpec:
+    """The spec without what another run of the same may have otherwise: its place and its seed."""
+    return msgspec.structs.replace(spec, environment="", hosts=(), seed=0)
+
+
+def found(runs: Sequence[RowRun]) -> str:
+    """What runs found, the most frequent first: "lost 10, duplicate 9"."""
+    counts = collections.Counter(
+        name for run in runs if run.came != UNKNOWN for name in run.found or ("nothing",)
+    )
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], rank(one[0])))
+    return ", ".join(name if len(runs) == 1 else f"{name} {count}" for name, count in ordered)
+
+
+def load(path: Path, system: str = "") -> Results:
+    """Those of a file; none where there is no file yet. Raises UsageError."""
+    if not path.exists():
+        return Results(system=system)
+    try:
+        results = msgspec.json.decode(path.read_bytes(), type=Results)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"--results {path}: {error}") from None
+    if system and results.system != system:
+        raise UsageError(f"--results {path} has runs of {results.system}, not of {system}")
+    return results
+
+
+def save(path: Path, results: Results) -> None:
+    """Write the file, a run a line, whole or not at all."""
+    lines = ",\n".join(f"  {msgspec.json.encode(run).decode()}" for run in results.runs)
+    text = f'{{"system": "{results.system}", "runs": [\n{lines}\n]}}\n'
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,82 @@
+"""A row of the claims with the brokers of another system than ours, as data.
+
+Why not the rows as they stand: other brokers need other times (a JVM starts in twenty seconds and
+notices a cut after two), have other properties and other words in their logs, and some do otherwise
+than the documents say. What is done and what must come of it stays in the scenario, so that runs
+are judged by the same code; what departs from the documents is said beside it, with the page of the
+finding, and never by making the expectation of the documents softer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harness.claims.scenarios.probe import Probe
+from harness.claims.scenarios.registry import named
+from harness.claims.scenarios.scenario import Scenario
+from harness.interface import System
+
+
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the brokers do otherwise than the documents say: the row expects what they do.
+
+    ``page`` is the finding's, from ``docs``; "" where the brokers' own documents say so, too, and
+    ``reason`` quotes them.
+    """
+
+    reason: str
+    page: str = ""
+
+
+class SystemRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario as it is run and judged with the brokers of one system."""
+
+    scenario: Scenario
+    departure: Departure | None = None
+
+
+class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """What one system's brokers are held against.
+
+    ``left_out`` is why a row, or one scenario of it, cannot be run with them.
+    """
+
+    rows: tuple[SystemRow, ...]
+    left_out: Mapping[str, str] = {}
+
+    def row(self, identifier: str) -> SystemRow | None:
+        """The row of a scenario."""
+        return next((row for row in self.rows if row.scenario.id == identifier), None)
+
+    def why_not(self, row: Scenario | Probe, system: System) -> str:
+        """Why there is no row of it, in words."""
+        said = self.left_out.get(row.id) or self.left_out.get(row.row)
+        if said:
+            return said
+        if isinstance(row, Probe):
+            return "its steps are taken on brokers of own only"
+        if row.spec.policy not in system.policies:
+            return f"brokers of {system.name} have no policy {row.spec.policy}"
+        return f"no run of it is laid out for {system.name}"
+
+
+def varied(
+    identifier: str,
+    system: str,
+    *,
+    spec: Mapping[str, Any],
+    departure: Departure | None = None,
+    **changes: Any,
+) -> SystemRow:
+    """The scenario of that id with other fields of its spec and other ``changes`` of itself.
+
+    It has no refuter: a refuter is a change of our own broker.
+    """
+    ours = named(identifier)
+    theirs = msgspec.structs.replace(ours.spec, system=system, **spec)
+    return SystemRow(
+        scenario=msgspec.structs.replace(ours, spec=theirs, refuter=None, **changes), departure=departure
+    )

@@ -1,0 +1,281 @@
+"""The claims with the brokers of others: data that can be judged, results that are kept, a page
+that says no more than they do.
+"""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import second_claims
+
+import environments.registry
+import nemesis.schedule
+from checkers import api
+from checkers.starting import Starting
+from harness.claims.ran import Ran
+from harness.claims.scenarios import SCENARIOS, named
+from harness.claims.scenarios.registry import chosen
+from harness.claims.systems import page, registry, results
+from harness.claims.systems.ledger import Ledger
+from harness.claims.systems.row import Departure
+from harness.commands import cli
+from harness.interface import UsageError
+from harness.systems import registry as systems
+
+DOCS = Path(__file__).parents[2] / "docs"
+ROWS = [(system, row) for system in registry.CLAIMS for row in registry.of(system).rows]
+PROMISES = ("required", "allowed", "roles")
+
+
+def ids(value):
+    return value if isinstance(value, str) else value.scenario.id
+
+
+@pytest.mark.parametrize(("system", "row"), ROWS, ids=ids)
+def test_a_row_of_a_system_can_be_run_with_it_and_something_is_expected(system, row):
+    scenario = row.scenario
+    assert scenario.id in {each.id for each in SCENARIOS}
+    assert (scenario.spec.system, scenario.refuter) == (system, None)
+    assert scenario.required or scenario.roles or scenario.besides or scenario.guards
+    tested = systems.of(scenario.spec)
+    nodes = tested.plan(scenario.spec)
+    supports = environments.registry.create("local").supports()
+    nemesis.schedule.validate(scenario.schedule, supports, nodes, tuple(tested.events))
+    assert all(fault.start_s < scenario.spec.time_limit_s for fault in scenario.schedule.faults)
+
+
+@pytest.mark.parametrize(("system", "row"), ROWS, ids=ids)
+def test_what_is_expected_is_what_the_documents_say_or_departs_with_reason_and_page(system, row):
+    documents = named(row.scenario.id)
+    changed = [name for name in PROMISES if getattr(row.scenario, name) != getattr(documents, name)]
+    if row.departure is None:
+        assert changed == [], "what the documents say is not softened silently"
+    else:
+        assert changed
+        assert row.departure.reason
+        assert not row.departure.page or (DOCS / row.departure.page).is_file()
+
+
+@pytest.mark.parametrize("system", registry.CLAIMS)
+def test_every_row_of_a_systems_policies_is_run_or_left_out_by_name(system):
+    claims, tested = registry.of(system), systems.get(system)
+    rows = [row.scenario.id for row in claims.rows]
+    assert len(set(rows)) == len(rows)
+    known = {name for each in chosen([]) for name in (each.id, each.row)}
+    assert set(claims.left_out) <= known
+    assert not set(claims.left_out) & set(rows)
+    for each in chosen([]):
+        if claims.row(each.id) is None:
+            assert claims.why_not(each, tested)
+
+
+def test_a_probe_and_a_policy_that_is_not_there_say_so():
+    claims, tested = second_claims.CLAIMS, systems.get("artemis")
+    assert claims.why_not(named("RP4"), tested) == "they have no pairs"
+    assert claims.why_not(named("HA1"), tested) == "brokers of artemis have no policy ha-database"
+    assert claims.why_not(named("RP1"), tested) == "no run of it is laid out for artemis"
+    (probe,) = (each for each in chosen(["HA8"]) if each.id == "HA8")
+    assert claims.why_not(probe, tested) == "its steps are taken on brokers of own only"
+
+
+# ---- what is written down
+
+
+AS_EXPECTED = Ran(problem="", found=frozenset({"lost", "duplicate"}))
+UNKNOWN = Ran(problem="no verdict: no Java", undecided=True)
+ROW = second_claims.row()
+
+
+def ledger(tmp_path, version="1.2"):
+    return Ledger(tmp_path / "claims-echo.json", "echo", version)
+
+
+def runs(tmp_path, row=ROW, version=""):
+    return results.load(tmp_path / "claims-echo.json").of(row.scenario, version)
+
+
+def test_a_run_is_written_down_with_what_it_was_of(tmp_path):
+    ledger(tmp_path).write(ROW.scenario, AS_EXPECTED, 3, "local", "2026-11-23")
+    (run,) = runs(tmp_path)
+    assert (run.row, run.version, run.environment, run.date, run.seed, run.came) == (
+        "RP11", "1.2", "local", "2026-11-23", 3, "as-expected",
+    )  # fmt: skip
+    (before,) = ledger(tmp_path).before(ROW.scenario)
+    assert (before.problem, before.found) == ("", AS_EXPECTED.found)
+    assert ledger(tmp_path, "1.3").before(ROW.scenario) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"required": ("duplicate",)},
+        {"schedule": named("RP4").schedule},
+        {"spec": msgspec.structs.replace(ROW.scenario.spec, rate=41.0)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_run_of_a_row_that_was_changed_counts_for_nothing(tmp_path, changed):
+    ledger(tmp_path).write(ROW.scenario, AS_EXPECTED, 0, "local")
+    other = msgspec.structs.replace(ROW.scenario, **changed)
+    assert ledger(tmp_path).before(other) == []
+    ledger(tmp_path).write(other, AS_EXPECTED, 0, "local")
+    assert runs(tmp_path) == ()
+    assert len(runs(tmp_path, msgspec.structs.replace(ROW, scenario=other))) == 1
+
+
+def test_where_and_with_which_seed_a_row_ran_makes_no_other_row():
+    spec = msgspec.structs.replace(ROW.scenario.spec, environment="docker", seed=7)
+    elsewhere = msgspec.structs.replace(ROW.scenario, spec=spec)
+    assert results.fingerprint(elsewhere) == results.fingerprint(ROW.scenario)
+
+
+def test_a_file_that_is_none_or_anothers_is_one_line(tmp_path):
+    file = tmp_path / "claims-echo.json"
+    file.write_text('{"system": "echo", "runs": [{"row": 1}]}')
+    with pytest.raises(UsageError, match=r"--results .*claims-echo.json: Expected `str`"):
+        results.load(file)
+    file.write_text('{"system": "echo", "runs": []}')
+    with pytest.raises(UsageError, match="has runs of echo, not of artemis"):
+        results.load(file, "artemis")
+
+
+# ---- what the page says of it
+
+
+def said(row, *some):
+    ran = [
+        results.RowRun(
+            row="RP11", fingerprint="f", version="1.2", environment="local", date="d", seed=number, came=came,
+            found=found, words=words,
+        )
+        for number, (came, found, words) in enumerate(some)
+    ]  # fmt: skip
+    return page.verdict(row, ran)
+
+
+GOOD = ("as-expected", ("lost",), "")
+BAD = ("otherwise", (), "found nothing and none of lost")
+NOTHING = ("unknown", (), "no Java | no verdict")
+
+
+def test_a_row_is_green_only_by_what_ran():
+    plain = msgspec.structs.replace(ROW, departure=None)
+    paged = msgspec.structs.replace(ROW, departure=Departure(reason="they forget", page="findings/echo-1.md"))
+    assert said(plain) == "unknown: not run as it is"
+    assert said(plain, NOTHING, NOTHING) == "unknown: no Java \\| no verdict"
+    assert said(plain, GOOD, NOTHING) == "as the documents say"
+    assert said(plain, GOOD, BAD) == "not as expected: found nothing and none of lost"
+    assert said(ROW, GOOD) == "departs: their queues are in memory"
+    assert said(paged, GOOD) == "departs: they forget ([echo-1](findings/echo-1.md))"
+
+
+def test_the_section_counts_runs_and_what_they_found(tmp_path):
+    for number in range(3):
+        ledger(tmp_path).write(
+            ROW.scenario, UNKNOWN if number == 2 else AS_EXPECTED, number, "local", "2026-11-23"
+        )
+    lines = page.section(second_claims.CLAIMS, results.load(tmp_path / "claims-echo.json"), "r.json")
+    (row,) = (line for line in lines if line.startswith("| RP11 "))
+    assert "| lost 2, duplicate 2 | 2/3 | departs: their queues are in memory | 1.2, 2026-11-23 |" in row
+    assert "- RP4: they have no pairs" in lines
+
+
+def test_what_stands_before_the_sections_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.CLAIMS, "echo", "second_claims:CLAIMS")
+    (tmp_path / "results").mkdir()
+    Ledger(tmp_path / "results/claims-echo.json", "echo", "1.2").write(ROW.scenario, AS_EXPECTED, 0, "local")
+    file = tmp_path / "claims.md"
+    file.write_text("# Ours\n\n| a |\n")
+    page.renew(file)
+    once = file.read_text()
+    assert once.startswith("# Ours\n\n| a |\n\n## With the brokers of others\n")
+    assert "### echo" in once
+    page.renew(file)
+    assert file.read_text() == once
+
+
+def test_the_page_of_claims_has_what_was_recorded():
+    text = (DOCS / "claims.md").read_text()
+    assert text.endswith("\n".join(page.sections(DOCS / "claims.md")) + "\n"), (
+        "run: jepsen-run claims --system artemis --runs 0 --results docs/results/claims-artemis.json "
+        "--render docs/claims.md"
+    )
+
+
+# ---- the command
+
+
+@pytest.fixture
+def echo(monkeypatch, capsys):
+    """Runs claims with the second system registered: (status, output, errors)."""
+    monkeypatch.setitem(systems.SYSTEMS, "echo", "second_system:SecondSystem")
+    monkeypatch.setitem(registry.CLAIMS, "echo", "second_claims:CLAIMS")
+    monkeypatch.setattr(api, "start_in_background", lambda *_, **__: Starting(None, wanted=False))
+
+    def run(*words):
+        status = cli.run(("claims", *words, "--system", "echo"))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.cluster
+def test_rows_run_with_a_system_and_are_kept_and_judged_again(echo, tmp_path, monkeypatch):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "claims.md").write_text("# Ours\n")
+    file = tmp_path / "results/claims-echo.json"
+    words = (
+        "--results",
+        str(file),
+        "--render",
+        str(tmp_path / "claims.md"),
+        "--store",
+        str(tmp_path / "store"),
+    )
+    status, out, err = echo("RP11", "RP4", *words)
+    assert status == 0, out + err
+    assert "left out: RP4: they have no pairs" in err
+    assert "RP11  as expected: " in out
+    assert "departs from the documents: their queues are in memory" in out
+    (run,) = json.loads(file.read_text())["runs"]
+    assert (run["row"], run["came"], run["environment"]) == ("RP11", "as-expected", "local")
+    assert "### echo" in (tmp_path / "claims.md").read_text()
+
+    # What is there is not run again.
+    assert echo("RP11", *words)[0] == 0
+    assert len(json.loads(file.read_text())["runs"]) == 1
+
+    # A row that expects something else is judged again by what was recorded.
+    other = msgspec.structs.replace(
+        second_claims.CLAIMS, rows=(second_claims.row(required=("split-brain",)),)
+    )
+    monkeypatch.setattr(second_claims, "CLAIMS", other)
+    status, out, _ = echo("RP11", *words, "--runs", "0", "--recorded")
+    assert status == 1
+    assert "none of split-brain" in out
+    (run,) = json.loads(file.read_text())["runs"]
+    assert run["came"] == "otherwise"
+    assert "not as expected" in (tmp_path / "claims.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("RP4",), "--system echo: no scenario is left"),
+        (("RP11", "--runs", "0"), "--runs 0 and --recorded are about what --results has"),
+        (("RP11", "--recorded"), "--runs 0 and --recorded are about what --results has"),
+        (("RP11", "--render", "x.md"), "are rendered from --results FILE"),
+        (("RP11", "--results", "x.json", "--set", "*:a=1"), "--results keeps the rows"),
+        (
+            ("RP11", "--results", "/nowhere/x.json"),
+            "--results /nowhere/x.json: there is no directory /nowhere",
+        ),
+        (("RP11", "--environment", "simulation"), "have no virtual time"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(echo, words, complaint):
+    status, out, err = echo(*words)
+    assert (status, out) == (254, "")
+    assert complaint in err.splitlines()[-1]
