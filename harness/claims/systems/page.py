@@ -11,7 +11,7 @@ from typing import Final
 
 from harness.claims.systems import registry, results
 from harness.claims.systems.results import AS_EXPECTED, UNKNOWN, Results, RowRun
-from harness.claims.systems.row import SystemClaims, SystemRow
+from harness.claims.systems.row import Departure, SystemClaims, SystemRow
 
 HEADING: Final = "## With the brokers of others"
 
@@ -39,10 +39,12 @@ _ABOUT: Final = (
 
 def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
     """One system's table."""
+    anyway = claims.anyway.items()
     lines = [
         f"### {recorded.system}",
         "",
         f"Measured, run by run in [{source}]({source}).",
+        *(f"Without any fault: {name}: {_why(each)}; no row is held against it." for name, each in anyway),
         "",
         "| scenario | claim | expected of these brokers | found | as expected | verdict | release, day |",
         "|---|---|---|---|---|---|---|",
@@ -72,8 +74,12 @@ def verdict(row: SystemRow, runs: Sequence[RowRun]) -> str:
         return f"not as expected: {_cell(wrong[-1].words)}"
     if row.departure is None:
         return "as the documents say"
-    page = row.departure.page
-    return f"departs: {row.departure.reason}" + (f" ([{Path(page).stem}]({page}))" if page else "")
+    return f"departs: {_why(row.departure)}"
+
+
+def _why(departure: Departure) -> str:
+    page = departure.page
+    return departure.reason + (f" ([{Path(page).stem}]({page}))" if page else "")
 
 
 def _when(runs: Sequence[RowRun]) -> str:

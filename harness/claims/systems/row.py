@@ -9,7 +9,7 @@ finding, and never by making the expectation of the documents softer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -41,10 +41,13 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True):
 class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
     """What one system's brokers are held against.
 
-    ``left_out`` is why a row, or one scenario of it, cannot be run with them.
+    ``anyway`` are findings that their brokers have without any fault, so that no row is held
+    against them: each row allows them. ``left_out`` is why a row, or one scenario of it, cannot be
+    run with them.
     """
 
     rows: tuple[SystemRow, ...]
+    anyway: Mapping[str, Departure] = {}
     left_out: Mapping[str, str] = {}
 
     def row(self, identifier: str) -> SystemRow | None:
@@ -69,14 +72,16 @@ def varied(
     *,
     spec: Mapping[str, Any],
     departure: Departure | None = None,
+    anyway: Iterable[str] = (),
     **changes: Any,
 ) -> SystemRow:
     """The scenario of that id with other fields of its spec and other ``changes`` of itself.
 
-    It has no refuter: a refuter is a change of our own broker.
+    It has no refuter: a refuter is a change of our own broker. ``anyway`` as ``SystemClaims``'.
     """
     ours = named(identifier)
-    theirs = msgspec.structs.replace(ours.spec, system=system, **spec)
-    return SystemRow(
-        scenario=msgspec.structs.replace(ours, spec=theirs, refuter=None, **changes), departure=departure
+    theirs = msgspec.structs.replace(
+        ours, spec=msgspec.structs.replace(ours.spec, system=system, **spec), refuter=None, **changes
     )
+    allowed = tuple(dict.fromkeys((*theirs.allowed, *anyway)))
+    return SystemRow(scenario=msgspec.structs.replace(theirs, allowed=allowed), departure=departure)
