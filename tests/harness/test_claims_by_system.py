@@ -122,6 +122,7 @@ def test_a_run_is_written_down_with_what_it_was_of(tmp_path):
     "changed",
     [
         {"required": ("duplicate",)},
+        {"allowed": ("duplicate",)},
         {"schedule": named("RP4").schedule},
         {"spec": msgspec.structs.replace(ROW.scenario.spec, rate=41.0)},
     ],
@@ -155,14 +156,15 @@ def test_a_file_that_is_none_or_anothers_is_one_line(tmp_path):
 # ---- what the page says of it
 
 
+def run(row, came, found, words):
+    return results.RowRun(
+        row=row, fingerprint="f", version="1.2", environment="local", date="d", seed=0,
+        came=came, found=found, words=words,
+    )  # fmt: skip
+
+
 def said(row, *some):
-    ran = [
-        results.RowRun(
-            row="RP11", fingerprint="f", version="1.2", environment="local", date="d", seed=number, came=came,
-            found=found, words=words,
-        )
-        for number, (came, found, words) in enumerate(some)
-    ]  # fmt: skip
+    ran = [run("RP11", *each) for each in some]
     return page.verdict(row, ran)
 
 
@@ -175,8 +177,9 @@ def test_a_row_is_green_only_by_what_ran():
     plain = msgspec.structs.replace(ROW, departure=None)
     paged = msgspec.structs.replace(ROW, departure=Departure(reason="they forget", page="findings/echo-1.md"))
     assert said(plain) == "unknown: not run as it is"
-    assert said(plain, NOTHING, NOTHING) == "unknown: no Java \\| no verdict"
+    assert said(plain, NOTHING, NOTHING) == "unknown: no Java | no verdict"
     assert said(plain, GOOD, NOTHING) == "as the documents say"
+    assert page.verdict(plain, [run("RP11", *GOOD)], {"lost"}) == "as the documents say, but for lost"
     assert said(plain, GOOD, BAD) == "not as expected: found nothing and none of lost"
     assert said(ROW, GOOD) == "departs: their queues are in memory"
     assert said(paged, GOOD) == "departs: they forget ([echo-1](findings/echo-1.md))"
@@ -191,6 +194,14 @@ def test_the_section_counts_runs_and_what_they_found(tmp_path):
     (row,) = (line for line in lines if line.startswith("| RP11 "))
     assert "| lost 2, duplicate 2 | 2/3 | departs: their queues are in memory | 1.2, 2026-11-23 |" in row
     assert "- RP4: they have no pairs" in lines
+
+
+def test_a_bar_ends_no_cell():
+    nothing = results.Results(system="echo").add(run("RP11", *NOTHING))
+    (kept,) = nothing.runs
+    kept = msgspec.structs.replace(kept, fingerprint=results.fingerprint(ROW.scenario))
+    lines = page.section(second_claims.CLAIMS, results.Results(system="echo", runs=(kept,)), "r.json")
+    assert any("| unknown: no Java \\| no verdict |" in line for line in lines)
 
 
 def test_what_stands_before_the_sections_stays_as_it_is(tmp_path, monkeypatch):

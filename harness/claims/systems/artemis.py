@@ -18,7 +18,6 @@ from harness.claims.scenarios.expectations import (
     Takeovers,
 )
 from harness.claims.scenarios.registry import named
-from harness.claims.scenarios.scenario import FOLLOWS_TWO_LIVES
 from harness.claims.systems.row import Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
 
@@ -42,6 +41,9 @@ _ANSWERS_WHILE_IT_VOTES: Final = Departure(
     "what it acknowledges meanwhile is lost, sends and acknowledgements",
     page="findings/artemis-1.md",
 )
+
+_TWICE: Final = ("duplicate", "group-split", "reordered-realtime", "zombie")
+"""What follows from acknowledgements that are lost, and from a live that answers beside another."""
 
 _VOTE_LOST: Final = Says("a1", "AMQ22106[89]: ")
 _NOT_BY_VOTES: Final = Says("a2", "AMQ221070: ")
@@ -75,7 +77,7 @@ CLAIMS: Final = SystemClaims(
             "RP5",
             45.0,
             _cut("isolate-live", 6.0, pair="a"),
-            allowed=("split-brain", "lost", *FOLLOWS_TWO_LIVES),
+            allowed=("split-brain", "lost", *_TWICE),
             besides=(BY_A2, _VOTE_LOST),
             departure=_ANSWERS_WHILE_IT_VOTES,
         ),
@@ -140,7 +142,7 @@ CLAIMS: Final = SystemClaims(
             _cut("isolate-live", 6.0, 25.0, pair="a"),
             spec={"producers": 12, "consumers": 12, "hold_s": 0.5},
             required=("lost",),
-            allowed=(*FOLLOWS_TWO_LIVES, "split-brain"),
+            allowed=("split-brain", *_TWICE),
             besides=(BY_A2, _VOTE_LOST),
             departure=_ANSWERS_WHILE_IT_VOTES,
         ),

@@ -5,7 +5,7 @@ Made from the file of results alone, without running anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -53,27 +53,34 @@ def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
         runs = recorded.of(row.scenario)
         decided = [run for run in runs if run.came != UNKNOWN]
         good = sum(run.came == AS_EXPECTED for run in decided)
-        lines.append(
-            f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.expected} | "
-            f"{results.found(runs) or '-'} | {good}/{len(runs)} | {verdict(row, runs)} | {_when(runs)} |"
+        cells = (
+            row.scenario.id,
+            row.scenario.claim,
+            row.scenario.expected,
+            results.found(runs) or "-",
+            f"{good}/{len(runs)}",
+            verdict(row, runs, claims.anyway),
+            _when(runs),
         )
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
     if claims.left_out:
         lines += ["", "Not run:", ""]
         lines += [f"- {name}: {why}" for name, why in claims.left_out.items()]
     return lines
 
 
-def verdict(row: SystemRow, runs: Sequence[RowRun]) -> str:
-    """What the runs say of the row, in words."""
+def verdict(row: SystemRow, runs: Sequence[RowRun], anyway: Collection[str] = ()) -> str:
+    """What the runs say of the row, in words; ``anyway`` as ``SystemClaims``'."""
     decided = [run for run in runs if run.came != UNKNOWN]
     if not decided:
         why = next((run.words for run in runs), "not run as it is")
-        return f"unknown: {_cell(why)}"
+        return f"unknown: {why}"
     wrong = [run for run in decided if run.came != AS_EXPECTED]
     if wrong:
-        return f"not as expected: {_cell(wrong[-1].words)}"
+        return f"not as expected: {wrong[-1].words}"
     if row.departure is None:
-        return "as the documents say"
+        besides = [name for name in anyway if any(name in run.found for run in decided)]
+        return f"as the documents say{', but for ' if besides else ''}{', '.join(besides)}"
     return f"departs: {_why(row.departure)}"
 
 

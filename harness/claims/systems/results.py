@@ -67,7 +67,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_
 
 def fingerprint(scenario: Scenario) -> str:
     """What a row is: its load, its faults and what is expected, in twelve hexadecimal digits."""
-    what = (load_of(scenario.spec), scenario.schedule, scenario.expected)
+    expected = (scenario.required, scenario.allowed, scenario.expected)
+    what = (load_of(scenario.spec), scenario.schedule, expected)
     return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:12]
 
 
