@@ -41,7 +41,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 _LIMITS: Final = Limits(max_body_bytes=64 * 1024 * 1024)
 
 
-class Operation(Protocol):
+class ReceiptWaiter(Protocol):
     """What waits for a receipt."""
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._timeout_s = operation_timeout_s
         self._parser = Parser(_LIMITS)
         self._transport: asyncio.Transport | None = None
-        self._pending: dict[str, tuple[Operation, float]] = {}  # in order of their deadlines
+        self._pending: dict[str, tuple[ReceiptWaiter, float]] = {}  # in order of their deadlines
         self._fresh: list[str] = []  # receipts of frames of which no byte has left
         self._receipt = 0
         self._out: list[bytes] = []
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
 
     # --------------------------------------------------------------------------------- for its user
 
-    def request(self, head: bytes, operation: Operation, body: bytes = b"") -> None:
+    def request(self, head: bytes, operation: ReceiptWaiter, body: bytes = b"") -> None:
         """Send a frame with a receipt.
 
         ``head`` is the command and header lines, each with its line end.
@@ -361,8 +361,8 @@ class Asked:
 
     answer: Callable[[str], None]
 
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002, ARG002 - Operation's
-        """See ``Operation``."""
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002, ARG002 - ReceiptWaiter's
+        """See ``ReceiptWaiter``."""
         self.answer(type)
 
 

@@ -31,8 +31,8 @@ class ConsumerOperation(abc.ABC):
         self.payload = payload
         self.process = consumer.processes.take()
 
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
-        """See ``workloads.connection.Operation``."""
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
+        """See ``workloads.connection.ReceiptWaiter``."""
         self._consumer.row(self, type, error)
         self._consumer.processes.give(self.process, type)
         self._completed(type)

@@ -123,7 +123,7 @@ class Slot:
         else:
             connection.request(stream.head, self, body)
 
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
         """The broker has answered, or never will."""
         connection = self._stream.client.connection
         self._finish(type, error, None if connection is None else connection.broker)

@@ -14,7 +14,7 @@ import logging
 
 from broker.cluster import messages as m
 from broker.cluster.bridge import Bridge
-from broker.cluster.link import Link
+from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
 from broker.cluster.topology import DESTINATION, encoded
 from broker.core.duplicates import DuplicateId
@@ -135,13 +135,13 @@ class Balancing:
         news, self._news = self._news, {}
         self._membership.broadcast(m.Consumers(news, whole=False))
 
-    def _greet(self, link: Link) -> None:
+    def _greet(self, link: ClusterLink) -> None:
         engine = self._engine
         if engine is not None:
             counts = {name: count for name in engine.queues if (count := engine.consumers(name))}
             link.send(m.Consumers(counts, whole=True))
 
-    def _consumers_told(self, link: Link, message: m.Consumers) -> None:
+    def _consumers_told(self, link: ClusterLink, message: m.Consumers) -> None:
         assert link.member is not None
         if message.whole:
             self._remote[link.member.name] = dict(message.counts)
@@ -153,7 +153,7 @@ class Balancing:
 
     # ------------------------------------------------------------------------------------ accepting
 
-    def _forwarded(self, link: Link, request: m.ForwardRequest) -> None:
+    def _forwarded(self, link: ClusterLink, request: m.ForwardRequest) -> None:
         """Take messages from another broker; the answer goes out when all of them are durable."""
         engine = self._engine
         if engine is None:

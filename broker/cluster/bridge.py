@@ -14,7 +14,7 @@ import asyncio
 import logging
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link, LinkError
+from broker.cluster.link import ClusterLink, LinkError
 from broker.cluster.membership import Membership
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import DemotedError, Engine
@@ -69,7 +69,7 @@ class Bridge:
                 return
             await asyncio.sleep(section.retry_interval / 1000)
 
-    async def _forward(self, link: Link) -> None:
+    async def _forward(self, link: ClusterLink) -> None:
         """Forward over this link until it fails."""
         waiting: list[Delivery] = []
         arrived = asyncio.Event()
@@ -94,7 +94,7 @@ class Bridge:
         finally:
             self._end(consumer)
 
-    async def _send(self, link: Link, batch: list[Delivery]) -> None:
+    async def _send(self, link: ClusterLink, batch: list[Delivery]) -> None:
         messages = tuple(
             (delivery.message.id, delivery.message.target, delivery.message.headers, delivery.message.body)
             for delivery in batch

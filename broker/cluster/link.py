@@ -83,7 +83,7 @@ class Terms:
         return min(self.call_timeout_s, self.ttl_s, HANDSHAKE_S_MAX)
 
 
-class Link(asyncio.Protocol):
+class ClusterLink(asyncio.Protocol):
     """One end.
 
     ``on_message`` gets what is no answer to a request, ``on_closed`` is called once, with the
@@ -98,7 +98,7 @@ class Link(asyncio.Protocol):
         terms: Terms,
         purpose: Purpose | None,
         *,
-        on_open: Callable[[Link], None],
+        on_open: Callable[[ClusterLink], None],
         ttl_s: float | None = None,
     ) -> None:
         self.terms = terms
@@ -452,10 +452,10 @@ async def connect(
     address: tuple[str, int],
     purpose: Purpose,
     *,
-    opened: Callable[[Link], None] = _ignore,
+    opened: Callable[[ClusterLink], None] = _ignore,
     ttl_s: float | None = None,
     timeout_s: float | None = None,
-) -> Link:
+) -> ClusterLink:
     """An open link to a broker.
 
     ``opened`` is called on it before any message is handed out, to set its callbacks.
@@ -464,9 +464,9 @@ async def connect(
     ``timeout_s`` (default ``call-timeout``).
     """
     loop = asyncio.get_running_loop()
-    result: asyncio.Future[Link] = loop.create_future()
+    result: asyncio.Future[ClusterLink] = loop.create_future()
 
-    def succeed(link: Link) -> None:
+    def succeed(link: ClusterLink) -> None:
         opened(link)
         if not result.done():
             result.set_result(link)
@@ -475,7 +475,7 @@ async def connect(
         if not result.done():
             result.set_exception(error)
 
-    link = Link(terms, purpose, on_open=succeed, ttl_s=ttl_s)
+    link = ClusterLink(terms, purpose, on_open=succeed, ttl_s=ttl_s)
     link.on_refused = fail
     try:
         async with asyncio.timeout(terms.call_timeout_s if timeout_s is None else timeout_s):

@@ -23,7 +23,7 @@ import msgspec
 
 from broker.cluster import messages as m
 from broker.cluster.incarnation import next_incarnation
-from broker.cluster.link import Link, LinkError, Terms
+from broker.cluster.link import ClusterLink, LinkError, Terms
 from broker.cluster.peer import Peer
 from broker.config import BrokerConfig
 from broker.seams import Seams
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 STRANGERS_MAX: Final = 64
 """Connections that have not proved who they are; beyond it the oldest gives way."""
 
-Handler = Callable[[Link, Any], None]
+Handler = Callable[[ClusterLink, Any], None]
 
 
 class Membership:
@@ -76,18 +76,20 @@ class Membership:
         )
         self.handlers: dict[type[m.LinkMessage], Handler] = {}
         self.on_change: list[Callable[[], None]] = []
-        self.on_linked: list[Callable[[Link], None]] = []
+        self.on_linked: list[Callable[[ClusterLink], None]] = []
         """Called with each new cluster link, whoever dialled: for what newcomers must be told."""
-        self.on_replication: Callable[[Link], None] = lambda link: link.refuse("this broker takes no backup")
+        self.on_replication: Callable[[ClusterLink], None] = lambda link: link.refuse(
+            "this broker takes no backup"
+        )
         self.live_nodes_seen = 0
         """The most live node IDs that were seen at one time since this process started."""
         self.known: dict[str, m.Member] = {}
         """By name, what was last heard of each other broker, from itself or from others."""
         self._seams = seams
         self._peers: dict[str, Peer] = {}
-        self._accepted: dict[Link, None] = {}
-        self._probed: dict[Link, None] = {}
-        self._unproved: list[Link] = []
+        self._accepted: dict[ClusterLink, None] = {}
+        self._probed: dict[ClusterLink, None] = {}
+        self._unproved: list[ClusterLink] = []
         self._listener: asyncio.Server | None = None
         self._warned: set[tuple[str, int, int]] = set()
         self._stopped = False
@@ -125,7 +127,7 @@ class Membership:
         self._unproved = [one for one in self._unproved if not (one.is_open or one.closed)]
         if len(self._unproved) >= STRANGERS_MAX:
             self._unproved.pop(0).give_way(f"more than {STRANGERS_MAX} connections without a proof")
-        link = Link(self.terms, None, on_open=self._accept)
+        link = ClusterLink(self.terms, None, on_open=self._accept)
         self._unproved.append(link)
         tls = self.terms.tls
         return link if tls is None else tls.accepting(link, self.terms.strangers, "cluster")
@@ -194,7 +196,7 @@ class Membership:
 
     # --------------------------------------------------------------------------------- what we know
 
-    def linked(self) -> Iterator[tuple[m.Member, Link]]:
+    def linked(self) -> Iterator[tuple[m.Member, ClusterLink]]:
         """Members we have dialled and are linked with, by name."""
         found = {}
         for peer in self._peers.values():
@@ -204,9 +206,9 @@ class Membership:
         for name in sorted(found):
             yield found[name]
 
-    def lives(self) -> dict[str, tuple[m.Member, Link]]:
+    def lives(self) -> dict[str, tuple[m.Member, ClusterLink]]:
         """The other lives that we are linked with, by node ID; of two the higher activation."""
-        found: dict[str, tuple[m.Member, Link]] = {}
+        found: dict[str, tuple[m.Member, ClusterLink]] = {}
         for member, link in self.linked():
             node_id = member.node_id
             if node_id is not None and member.live:
@@ -245,13 +247,13 @@ class Membership:
         ]
         return sorted(found, key=lambda member: (-member.activation, member.name))
 
-    def link_to(self, name: str) -> Link | None:
+    def link_to(self, name: str) -> ClusterLink | None:
         """The link that we dialled to a broker, if it is open."""
         return next((link for member, link in self.linked() if member.name == name), None)
 
     # --------------------------------------------------------------------------------------- inside
 
-    def _links(self) -> Iterator[Link]:
+    def _links(self) -> Iterator[ClusterLink]:
         for peer in dict.fromkeys(self._peers.values()):
             if peer.link is not None and peer.link.is_open:
                 yield peer.link
@@ -261,7 +263,7 @@ class Membership:
         if address not in self._peers and address != self.own.connector and not self._stopped:
             self._peers[address] = Peer(address, self.terms, self.section, self._seams, self._dialled)
 
-    def _dialled(self, peer: Peer, link: Link) -> None:
+    def _dialled(self, peer: Peer, link: ClusterLink) -> None:
         member = link.member
         assert member is not None
         if member.name == self.own.name and member.incarnation == self.own.incarnation:
@@ -278,7 +280,7 @@ class Membership:
         link.member = self._latest(member)
         self._greet(link)
 
-    def _accept(self, link: Link) -> None:
+    def _accept(self, link: ClusterLink) -> None:
         member = link.member
         assert member is not None
         if link.purpose == "probe":
@@ -294,16 +296,16 @@ class Membership:
             link.send(m.Members((self.own, *(known for known, _ in self.linked()))))
             self._greet(link)
 
-    def _greet(self, link: Link) -> None:
+    def _greet(self, link: ClusterLink) -> None:
         for greet in self.on_linked:
             greet(link)
         self._changed()
 
-    def _lost(self, link: Link, reason: str) -> None:
+    def _lost(self, link: ClusterLink, reason: str) -> None:
         _log.info("cluster: link with %s lost: %s", link.peer, reason)
         self._changed()
 
-    def _first(self, peer: Peer, link: Link, message: m.LinkMessage) -> None:
+    def _first(self, peer: Peer, link: ClusterLink, message: m.LinkMessage) -> None:
         """The other side begins with the members it knows: so its address has told all it can."""
         self._take(link, message)
         if isinstance(message, m.Members):
@@ -311,7 +313,7 @@ class Membership:
             if link.is_open:
                 link.on_message = lambda message: self._take(link, message)
 
-    def _take(self, link: Link, message: m.LinkMessage) -> None:
+    def _take(self, link: ClusterLink, message: m.LinkMessage) -> None:
         if isinstance(message, m.Members):
             for member in message.members:
                 direct = link.member is not None and member.name == link.member.name

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from broker.cluster.link import Link, LinkError, LinkRefusedError, Terms, connect
+from broker.cluster.link import ClusterLink, LinkError, LinkRefusedError, Terms, connect
 from broker.seams import Seams
 from broker.sections import ClusterSection
 
@@ -30,10 +30,10 @@ class Peer:
         terms: Terms,
         section: ClusterSection,
         seams: Seams,
-        on_open: Callable[[Peer, Link], None],
+        on_open: Callable[[Peer, ClusterLink], None],
     ) -> None:
         self.address = address
-        self.link: Link | None = None
+        self.link: ClusterLink | None = None
         self.tried = asyncio.Event()
         self._terms = terms
         self._section = section
@@ -103,7 +103,7 @@ class Peer:
 
     _never_linked = True
 
-    def _opened(self, link: Link) -> None:
+    def _opened(self, link: ClusterLink) -> None:
         self.link = link
         self._last_error = ""
         self._on_open(self, link)

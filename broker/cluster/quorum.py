@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link, LinkError
+from broker.cluster.link import ClusterLink, LinkError
 from broker.cluster.membership import Membership
 
 _log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ async def vote(
     voters = {node: link for node, (_, link) in membership.lives().items() if node != node_id}
     count = VoteCount(name, voters, needed)
 
-    async def ask(voter: str, link: Link) -> None:
+    async def ask(voter: str, link: ClusterLink) -> None:
         try:
             reply = await link.call(
                 m.VoteRequest(link.number(), name, node_id, session, claimant, round_, stays), timeout_s
@@ -254,7 +254,7 @@ class Voter:
         self._in_doubt = in_doubt
         self._partner_gone = partner_gone
         self._membership: Membership | None = None
-        self._starting: dict[str, tuple[Link, int]] = {}
+        self._starting: dict[str, tuple[ClusterLink, int]] = {}
         """By node ID: who was told that nobody was voted into its place; link, activation."""
 
     def install(self, membership: Membership) -> None:
@@ -270,7 +270,7 @@ class Voter:
         membership.handlers.pop(m.VoteWithdrawal, None)
         membership.handlers.pop(m.StartRequest, None)
 
-    def asked(self, link: Link, request: m.VoteRequest) -> None:
+    def asked(self, link: ClusterLink, request: m.VoteRequest) -> None:
         """Decide, keep the decision, then answer."""
         decision: Grant | None = None
         granted, reason = False, self._successor(request)
@@ -298,7 +298,7 @@ class Voter:
             if old := self._grants.forgotten(request.node_id):
                 self._drop(old)
 
-    def starts(self, link: Link, request: m.StartRequest) -> None:
+    def starts(self, link: ClusterLink, request: m.StartRequest) -> None:
         """Say who was voted into the place of one that starts again: if nobody, nobody will be."""
         member = link.member
         assert member is not None
@@ -334,7 +334,7 @@ class Voter:
         later = link.member.name != request.claimant and activation > interrupted
         return f"{link.member.name} starts again, activation {activation}" if later else ""
 
-    def withdrawn(self, _: Link, withdrawal: m.VoteWithdrawal) -> None:
+    def withdrawn(self, _: ClusterLink, withdrawal: m.VoteWithdrawal) -> None:
         """A claimant's round failed: what it was granted is free."""
         changed = self._grants.withdraw(
             withdrawal.node_id, withdrawal.session, withdrawal.claimant, withdrawal.round

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link, Terms
+from broker.cluster.link import ClusterLink, Terms
 from broker.cluster.quorum import session_name
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.feed import ReplicaFeed
@@ -184,8 +184,8 @@ class ChannelMachine(LoopMachine):
         self.copy = self.loop.run(JournalCopy.create(self.spare, "journal", OPTIONS))
         self.loop.run(begin_copy(self.spare))
         with self.loop.inside():
-            accepting = Link(terms("live"), None, on_open=live.attach)
-            connecting = Link(terms("backup"), "replication", on_open=self.follow, ttl_s=PATIENCE_S)
+            accepting = ClusterLink(terms("live"), None, on_open=live.attach)
+            connecting = ClusterLink(terms("backup"), "replication", on_open=self.follow, ttl_s=PATIENCE_S)
             self.pipe = Pipe(connecting, accepting, piece=self.piece)
         self.loop.advance(0.02 + then_s)
 

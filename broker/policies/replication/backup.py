@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link, LinkError, connect
+from broker.cluster.link import ClusterLink, LinkError, connect
 from broker.cluster.quorum import vote, votes_needed, withdraw
 from broker.ha_policy import MasterSection
 from broker.policies.identity import write_node_id
@@ -128,7 +128,7 @@ class BackupRole:
             await self._drop_copy()
             self._become("backup")
 
-    def _met(self, link: Link) -> None:
+    def _met(self, link: ClusterLink) -> None:
         """Is it a later life of the live we follow?
 
         Then the one we follow is over, though its connection may not say so for long.
@@ -256,7 +256,7 @@ class BackupRole:
         self._refusals.clear()
         return answer.activation
 
-    async def _begin(self, link: Link, answer: m.Attached) -> None:
+    async def _begin(self, link: ClusterLink, answer: m.Attached) -> None:
         """Move our own data aside and begin a copy under the live's node ID."""
         _log.info("replication: synchronising with %s", link.peer)
         try:

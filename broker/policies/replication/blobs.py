@@ -25,7 +25,7 @@ from functools import partial
 from typing import Final
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link
+from broker.cluster.link import ClusterLink
 from broker.storage.blobs import SUFFIXES, SYNC_EVERY, Blob, BlobFiles, Blobs, Open
 from broker.storage.errors import JournalDamagedError
 from broker.storage.volume import Volume
@@ -40,7 +40,7 @@ class BlobFeed:
     """The live's side, for one backup; ``end(reason)``: it cannot be given what it needs."""
 
     def __init__(
-        self, link: Link, blobs: Iterable[Blobs], end: Callable[[str], None], patience_s: float
+        self, link: ClusterLink, blobs: Iterable[Blobs], end: Callable[[str], None], patience_s: float
     ) -> None:
         self._link = link
         self._send_of: dict[Blobs, Callable[[Blob], Awaitable[None]]] = {
@@ -129,7 +129,7 @@ class BlobCopies:
     """
 
     def __init__(
-        self, volume: Volume, link: Link, stored: Callable[[], None], failed: Callable[[str], None]
+        self, volume: Volume, link: ClusterLink, stored: Callable[[], None], failed: Callable[[str], None]
     ) -> None:
         self._files = {kind: BlobFiles(volume, kind) for kind in SUFFIXES}
         self._link = link

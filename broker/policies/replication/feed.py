@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link
+from broker.cluster.link import ClusterLink
 from broker.policies.replication.blobs import BlobFeed
 from broker.storage.errors import JournalError
 from broker.storage.journal import Journal
@@ -52,7 +52,7 @@ class ReplicaFeed:
 
     def __init__(
         self,
-        link: Link,
+        link: ClusterLink,
         journal: Journal,
         session: str,
         *,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link
+from broker.cluster.link import ClusterLink
 from broker.policies.replication.blobs import BlobCopies
 from broker.storage.copy import JournalCopy
 from broker.storage.entry import BadFrameError
@@ -47,7 +47,7 @@ class Ending:
 class Follower:
     """Follows one live over one open link into one copy, until ``ended`` has a result."""
 
-    def __init__(self, link: Link, copy: JournalCopy, volume: Volume) -> None:
+    def __init__(self, link: ClusterLink, copy: JournalCopy, volume: Volume) -> None:
         self.link = link
         self.copy = copy
         self.blobs = BlobCopies(volume, link, lambda: self._synced(copy.synced), self._not_written)

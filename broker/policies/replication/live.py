@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from broker.cluster import messages as m
 from broker.cluster.balancing import Balancing
-from broker.cluster.link import Link, LinkError
+from broker.cluster.link import ClusterLink, LinkError
 from broker.cluster.quorum import session_name
 from broker.ha_policy import SlaveSection
 from broker.policies.live import Live
@@ -157,7 +157,7 @@ class ReplicatedReign(LiveReign):
 
     # ----------------------------------------------------------------------------------- the backup
 
-    def _attached(self, link: Link) -> None:
+    def _attached(self, link: ClusterLink) -> None:
         """A broker opened a replication connection; its first word must be a request to attach."""
 
         def first(message: m.LinkMessage) -> None:
@@ -166,7 +166,7 @@ class ReplicatedReign(LiveReign):
 
         link.on_message = first
 
-    def _attach(self, link: Link, request: m.Attach) -> None:
+    def _attach(self, link: ClusterLink, request: m.Attach) -> None:
         member = link.member
         assert member is not None
         reason = self._objection(request)

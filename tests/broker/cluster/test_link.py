@@ -7,7 +7,7 @@ import random
 import pytest
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link, LinkError, LinkRefusedError, Terms, connect
+from broker.cluster.link import ClusterLink, LinkError, LinkRefusedError, Terms, connect
 from environments.simulation.world import World
 
 
@@ -42,7 +42,7 @@ class Listener:
         self._server.close()
 
     def _accept(self):
-        return Link(self._terms, None, on_open=self._opened)
+        return ClusterLink(self._terms, None, on_open=self._opened)
 
     def _opened(self, link):
         link.inbox = asyncio.Queue()
@@ -183,7 +183,7 @@ def test_messages_arrive_in_order_whatever_their_size():
 
 def test_frames_may_arrive_byte_by_byte():
     async def scenario():
-        link = Link(terms("a"), None, on_open=lambda _: None)
+        link = ClusterLink(terms("a"), None, on_open=lambda _: None)
         link.is_open = True
         link._frame_max = m.FRAME_MAX
         got = []

@@ -7,7 +7,7 @@ import asyncio
 import random
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link, Terms, connect
+from broker.cluster.link import ClusterLink, Terms, connect
 from broker.cluster.quorum import session_name
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.feed import ReplicaFeed
@@ -58,7 +58,7 @@ class Pair:
         self.volume = MemoryVolume()
         accepted = asyncio.get_running_loop().create_future()
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Link(terms("live"), None, on_open=accepted.set_result), "127.0.0.1", 0
+            lambda: ClusterLink(terms("live"), None, on_open=accepted.set_result), "127.0.0.1", 0
         )
         self.copy = await JournalCopy.create(self.volume, "journal")
         await begin_copy(self.volume)

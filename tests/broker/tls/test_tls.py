@@ -14,7 +14,7 @@ from authority import Authority
 
 from broker import config, tls
 from broker.cluster import messages as m
-from broker.cluster.link import Link, LinkError, LinkRefusedError, Terms, connect
+from broker.cluster.link import ClusterLink, LinkError, LinkRefusedError, Terms, connect
 from broker.daemon import serve
 from broker.seams import real_seams
 from broker.storage.memory import MemoryVolume
@@ -70,7 +70,7 @@ class Listener:
         self._proxy.close()
 
     def _accept(self):
-        link = Link(self.terms, None, on_open=self._opened)
+        link = ClusterLink(self.terms, None, on_open=self._opened)
         tls = self.terms.tls
         return link if tls is None else tls.accepting(link, self.terms.strangers, "cluster")
 
@@ -187,7 +187,7 @@ def test_a_network_that_knows_no_tls_carries_it_and_one_seed_takes_one_time(tmp_
             theirs, opened = terms("server", server), []
             await loop.create_server(
                 lambda: server.accepting(
-                    Link(theirs, None, on_open=opened.append), theirs.strangers, "cluster"
+                    ClusterLink(theirs, None, on_open=opened.append), theirs.strangers, "cluster"
                 ),
                 "harness",
                 1,
