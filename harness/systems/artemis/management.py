@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage
-from harness.systems.artemis.jolokia import Jolokia
+from harness.systems.jolokia import Jolokia
 
 _DOMAIN: Final = "org.apache.activemq.artemis"
 _BROKER: Final = f"{_DOMAIN}:broker=*"
