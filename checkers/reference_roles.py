@@ -171,9 +171,11 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
             continue
         own = [reign for reign in all_reigns if reign.broker == r["broker"]]
         for successor in all_reigns:
-            before = [x.node_id for x in own if x.index < successor.index][-1:]
+            before = [x for x in own if x.index < successor.index][-1:]
             back = [x.since for x in own if x.index > successor.index]
-            succeeded = successor.broker != r["broker"] and before == [successor.node_id]
+            succeeded = successor.broker != r["broker"] and any(
+                x.node_id == successor.node_id and x.begin <= successor.since for x in before
+            )
             fallen = succeeded and asked["time"] > successor.begin
             if not fallen or (back and r["time"] >= back[0]):
                 continue

@@ -191,7 +191,8 @@ def fallen(
     Another was live in its place: under the node ID that it had last. A broker that lost its data
     and began anew is another node, and owes the old one nothing. Nor does one that may have been
     live once more, for less time than lay between two looks at it; but it cannot have been while
-    another certainly was live under that node ID.
+    another certainly was live under that node ID. Nor is one replaced by a broker that was seen to
+    be live later than it, but may have begun to be so earlier: it had fallen silent.
 
     Or another had completed a takeover of that node under a higher number than its own life's:
     whatever node ID the taker is live with, and whichever row came first. Then it is the store that
@@ -216,7 +217,11 @@ def fallen(
         after = bisect_right(indexes[own.node_id], own.index)
         before = None if again is None else bisect_left(indexes[own.node_id], again.index)
         # Between two reigns of one broker are few of each other.
-        successors = [(reign.begin, reign.index) for reign in by_node[own.node_id][after:before]]
+        successors = [
+            (reign.begin, reign.index)
+            for reign in by_node[own.node_id][after:before]
+            if reign.since >= own.begin
+        ]
         fence = fences.earliest(own.broker, own.node_id, own.life)
         fenced = [] if fence is None else [(max(fence.certain, own.begin), fence.index)]
         end = 2**62 if again is None else again.since

@@ -249,6 +249,14 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a demoted broker that answers what was asked later is a zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
          *send(10, 1)], {"zombie"}),
+    "a broker that took over is not replaced by the old one that had fallen silent and then was seen live": (
+        [*role(0, "a1", "live", 0, 0), *role(8, "a1", "unreachable", 5, 7), *role(11, "a2", "live", 10, 11),
+         *role(20, "a1", "live", 5, 20), *role(24, "a1", "backup", 22, 24),
+         *send(30, 1, broker="a2"), *deliver(35, 1, broker="a2")], {"split-brain"}),
+    "it is replaced where the other one was certainly live later": (
+        [*role(0, "a1", "live", 0, 0), *role(8, "a1", "backup", 5, 7), *role(11, "a2", "live", 10, 11),
+         *role(20, "a1", "live", 12, 20), *role(24, "a1", "backup", 22, 24),
+         *send(30, 1, broker="a2"), *deliver(35, 1, broker="a2")], {"split-brain", "zombie"}),
     "a demoted broker that delivers what was sent later is a zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
          *send(10, 1, broker="a2"), *deliver(12, 1)], {"zombie"}),
