@@ -192,7 +192,7 @@ ANOMALIES: Final = (
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when} "
               "without the redelivered mark, after {previous}",
         breaks=ONCE,
-        evidence=Evidence(linked=True),
+        evidence=Evidence(control=("role",), linked=True),
     ),
     Anomaly(
         name="count-fell",

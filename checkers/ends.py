@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.rows import NONE, Numbers, earliest, numbers_of, texts_of
+from checkers.rows import NONE, Numbers, Texts, earliest, numbers_of, texts_of
+from checkers.schema import MONITOR
+
+_EVER: Final = np.iinfo(np.int64).max - 1
+"""A moment after every other; the very last number means in ``Keyed`` that there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,10 @@ class Ends:
 
     ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation
     or disconnect row), ``left`` (an unsubscribe that was answered), ``answered`` (the answer) and
-    ``over`` (that, or the disconnect row: nothing may be delivered later).
+    ``over`` (that, or the disconnect row: nothing may be delivered later). ``reign`` is the row
+    that says that its broker had begun to be live, and ``until`` up to which moment (ns) it
+    certainly was so without a break: within that span one process served all sessions of the
+    broker.
 
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's
     ``fail``), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort).
@@ -84,6 +92,8 @@ def read(control: pa.Table) -> Ends:
     joining, leaving = f.are("subscribe")[rows], f.are("unsubscribe")[rows]
     asked, ok = type_.are("invoke")[rows], type_.are("ok")[rows]
     at = index[rows]
+    reign, until = _reigns(control, index, run, rows, texts_of(control, "broker"))
+    served = joining & asked & (reign != NONE)
     sessions = Keyed.of(
         run[rows], session[rows],
         {
@@ -92,6 +102,8 @@ def read(control: pa.Table) -> Ends:
             "asked": (leaving & asked, at),
             "answered": (leaving & ok, -at),  # the latest
             "gone": (~joining & ~leaving, at),
+            "reign": (served, reign),
+            "until": (served, until),
         },
     )  # fmt: skip
     asked_at, answered = sessions.values["asked"], sessions.values["answered"]
@@ -101,6 +113,8 @@ def read(control: pa.Table) -> Ends:
         "ended": sessions.values["ended"],
         "left": np.where(in_order, asked_at, NONE),
         "answered": np.where(in_order, -answered, NONE),
+        "reign": sessions.values["reign"],
+        "until": sessions.values["until"],
         "over": earliest(np.where(in_order, -answered, NONE), sessions.values["gone"]),
     }
     sessions = Keyed(sessions.numbers, sessions.keys, known)
@@ -121,3 +135,25 @@ def read(control: pa.Table) -> Ends:
         },
     )  # fmt: skip
     return Ends(sessions, transactions)
+
+
+def _reigns(
+    control: pa.Table, index: Numbers, run: Numbers, rows: Numbers, broker: Texts
+) -> tuple[Numbers, Numbers]:
+    """``reign`` and ``until`` of the brokers of some rows, at these; ``NONE``: not live."""
+    reign = np.full(len(rows), NONE, dtype=np.int64)
+    until = np.full(len(rows), NONE, dtype=np.int64)
+    told = texts_of(control, "f").are("role") & (numbers_of(control, "process") == MONITOR)
+    live, low = texts_of(control, "role").are("live"), numbers_of(control, "time_low")
+    for one in np.unique(run[rows]):
+        whole = np.flatnonzero(told & (run == one))
+        whole = whole[np.argsort(index[whole])]
+        for name in np.unique(broker.codes[rows[run[rows] == one]]):
+            said = whole[broker.codes[whole] == name]
+            here = np.flatnonzero((run[rows] == one) & (broker.codes[rows] == name))
+            before = np.searchsorted(index[said], index[rows[here]]) - 1
+            here, before = here[before >= 0], before[before >= 0]
+            here, before = here[live[said[before]]], before[live[said[before]]]
+            reign[here] = index[said[before]]
+            until[here] = np.append(low[said][1:], _EVER)[before]
+    return reign, until

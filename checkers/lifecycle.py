@@ -310,6 +310,12 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     lost = (ended != NONE) & ((ended < index) | (left == NONE))
     lost &= (answered == NONE) | (answered > lives.sent[ids])
 
+    process = np.zeros(len(order), dtype=np.int64)
+    if asking.promises.marks_redeliveries == "same-process":
+        until = ends.sessions.find("until", run, session)
+        one_reign = (until != NONE) & (rows.time[order] <= until)
+        process = np.where(one_reign, 2 * ends.sessions.find("reign", run, session), 2 * session + 1)
+
     def judged(possible: Numbers, alive: Numbers) -> _Verdicts:
         """Judges deliveries by when they can have been sent and how long their sessions lived.
 
@@ -319,8 +325,8 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         underway = (begun != NONE) & (possible < settled) & (alive < settled) & lost & ~taken
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
         twice &= again
-        unflagged = again & ~twice & asking.promises.marks_redeliveries
-        unflagged &= _unflagged(rows, order, by_message, previous, begun, possible)
+        unflagged = again & ~twice & (asking.promises.marks_redeliveries != "never")
+        unflagged &= _unflagged(rows, order, process, previous, begun, possible)
         return _Verdicts(twice, unflagged, _fell(rows, order, possible))
 
     nothing = np.full(len(order), NONE, dtype=np.int64)
@@ -344,11 +350,11 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
 
 
 def _unflagged(
-    rows: Rows, order: Numbers, by_message: Numbers, previous: Numbers, begun: Numbers, possible: Numbers
+    rows: Rows, order: Numbers, process: Numbers, previous: Numbers, begun: Numbers, possible: Numbers
 ) -> Flags:
     """Deliveries that lack a mark they must have had.
 
-    Only those that are the second of their message or a later one.
+    Only those that are the second of their message by their ``process`` or a later one.
 
     What is read last may have been sent first: it can have been (``possible``) before the others
     were read, or has the delivery count 1. But only one delivery of a message is the first, and a
@@ -357,17 +363,18 @@ def _unflagged(
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], rows.delivery_count[order]
     bare = delivering & (rows.redelivered[order] == 0)
-    whole = segments(rows.id[order[by_message]])
-    another, sent_before, fewer, told = (np.empty(len(order), dtype=np.int64) for _ in range(4))
+    by_message = np.lexsort((index, process, rows.id[order]))
+    whole = segments(rows.id[order[by_message]], process[by_message])
+    earlier, another, sent_before, fewer, told = (np.empty(len(order), dtype=np.int64) for _ in range(5))
+    earlier[by_message] = count_before(whole, delivering[by_message])
     another[by_message] = count_before(whole, bare[by_message])
     sent_before[by_message] = lowest_before(whole, np.where(delivering, index, NONE)[by_message])
     fewer[by_message] = lowest_before(whole, np.where(delivering, count, NONE)[by_message])
     told[by_message] = count_before(whole, (delivering & (count == NONE))[by_message])
-    since = (previous != NONE) | (sent_before < possible)
+    since = sent_before < possible
     unknown = (begun == NONE) & ((count != 1) | (told > 0))
-    result: Flags = bare & (
-        (another > 0) | since | unknown | ((count != NONE) & (fewer != NONE) & (fewer <= count))
-    )
+    told_of = (another > 0) | since | unknown | ((count != NONE) & (fewer != NONE) & (fewer <= count))
+    result: Flags = bare & ((previous != NONE) | ((earlier > 0) & told_of))
     return result
 
 

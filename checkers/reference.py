@@ -21,7 +21,7 @@ from checkers.instance import Instance
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
-from checkers.schema import HARNESS
+from checkers.schema import HARNESS, MONITOR
 from checkers.verdict import CheckOptions
 
 Row = Mapping[str, Any]
@@ -133,6 +133,25 @@ class History:
             ends = (r for r in rows if r["f"] == "disconnect" or _is(r, "unsubscribe", "invoke"))
             self._ends[session] = next((r["index"] for r in ends), None)
         return self._ends[session]
+
+    def reign(self, session: int) -> tuple[int, int | None] | None:
+        """The row that said that its broker was live when it began.
+
+        And until when (ns) that was certainly so without a break; None: to the end.
+        """
+        asked = next((r for r in self._of["session", session] if _is(r, "subscribe", "invoke")), None)
+        if asked is None:
+            return None
+        told = [
+            r
+            for r in self.rows
+            if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == asked.get("broker")
+        ]
+        before = [r for r in told if r["index"] < asked["index"]]
+        if not before or before[-1].get("role") != "live":
+            return None
+        over = next((r["time_low"] for r in told if r["index"] > before[-1]["index"]), None)
+        return before[-1]["index"], over
 
     def over(self, session: int) -> int | None:
         """The answer to its unsubscribe, or its disconnect: from there on nothing may come."""
@@ -320,7 +339,11 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d, options):
                 found.setdefault("duplicate", d["index"])
-            elif n and options.broker.marks_redeliveries and unflagged(history, deliveries[:n], d, options):
+            elif (
+                n
+                and options.broker.marks_redeliveries != "never"
+                and unflagged(history, deliveries[:n], d, options)
+            ):
                 found.setdefault("unflagged-redelivery", d["index"])
             settled = options.broker.refuses_stale_acks and d["index"] in twice
             if settled or any(mine[n].conflicts(earlier) for earlier in mine[:n]):

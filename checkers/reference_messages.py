@@ -308,7 +308,19 @@ def unflagged(history: History, earlier: Sequence[Row], d: Row, options: CheckOp
     return d.get("redelivered") is False and any(
         e.get("redelivered") is False or not _may_have_been_sent_before(history, d, e, options)
         for e in earlier
+        if options.broker.marks_redeliveries == "always" or _of_one_process(history, e, d)
     )
+
+
+def _of_one_process(history: History, e: Row, d: Row) -> bool:
+    """Whether one process of a broker sent both: to one session, or within one reign."""
+    if e["session"] == d["session"]:
+        return True
+    reign = history.reign(d["session"])
+    if reign is None or reign != history.reign(e["session"]):
+        return False
+    _, until = reign
+    return until is None or d["time"] <= until
 
 
 def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckOptions) -> bool:

@@ -37,8 +37,9 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``ok`` outlives every failure that a send outlives. ``refuses_stale_acks``: an ack of what that
     session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
     and deliveries arrive in the order in which the broker made them, so that what is read after an
-    answer was sent after the question. ``marks_redeliveries``: a delivery that is not the first of
-    its message says so.
+    answer was sent after the question. ``marks_redeliveries``: whether a delivery that is not the
+    first of its message says so: "always"; only where the "same-process" of a broker has delivered
+    it before, as a broker does that keeps count in memory alone; or "never".
     """
 
     nack: Literal["requeue", "dead-letter", "consume"] = "requeue"
@@ -47,7 +48,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     durable_acks: bool = True
     refuses_stale_acks: bool = True
     answers_in_order: bool = True
-    marks_redeliveries: bool = True
+    marks_redeliveries: Literal["always", "same-process", "never"] = "always"
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):

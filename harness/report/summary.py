@@ -141,8 +141,11 @@ def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
 def promised(spec: TestSpec) -> str:
     """By what a history is judged: what the test promises, and what its brokers do not."""
     words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
-    if not systems.of(spec).promises(spec).marks_redeliveries:
+    marks = systems.of(spec).promises(spec).marks_redeliveries
+    if marks == "never":
         words.append(f"{spec.system} marks no redeliveries")
+    elif marks == "same-process":
+        words.append(f"{spec.system} marks redeliveries of one process, none after a takeover or restart")
     return ", ".join(words)
 
 

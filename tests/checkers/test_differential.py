@@ -27,7 +27,8 @@ BROKERS = (
     Promises(nack="dead-letter", durable_acks=False),
     Promises(nack="consume", delivery_attempts=0, keeps_dead_letters=False, refuses_stale_acks=False),
     Promises(answers_in_order=False),
-    Promises(marks_redeliveries=False),
+    Promises(marks_redeliveries="same-process"),
+    Promises(marks_redeliveries="never"),
 )
 EVERY_KIND = looked_for(OPTIONS)
 FORMS = (

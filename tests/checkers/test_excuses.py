@@ -59,6 +59,24 @@ ANSWERED = [*send(10, 2, group="h"), *deliver(12, 2, 2, group="h"), *answer(13, 
 MARKED = [*joined(0, 2), *send(1, 1), *deliver(5, 1, redelivered=True), *deliver(20, 1, 2), *gone(40, 2)]
 
 
+def by(broker: str, *rows: list[Row]) -> list[Row]:
+    """Rows of sessions of that broker."""
+    return [dict(r, broker=broker) for some in rows for r in some]
+
+
+SAME_PROCESS = Promises(marks_redeliveries="same-process", answers_in_order=False)
+AGAIN = [
+    *role(0, "a1", "live", 0, 0),
+    *by("a1", joined(1, 1)),
+    *send(2, 1),
+    *deliver(5, 1),
+    *gone(7, 1),
+    *by("a1", joined(10, 2)),
+    *deliver(20, 1, 2),
+]
+"""Session 1 of a1 gets message 1 and is lost; session 2 of it gets the same, without a mark."""
+
+
 def subscribed(at: int, answered: int, session: int = 3) -> list[Row]:
     return [*joined(at, session), o(answered, 10 + session, "ok", "subscribe", session=session, broker="a1")]
 
@@ -202,7 +220,24 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*numbered(LOST), *on(2, joined(10, 3), [o(11, 13, "ok", "subscribe", session=3, broker="a1")])],
         Promises(answers_in_order=False), set()),
     "a broker that promises no marks lacks none": (
-        [*MARKED, *ANSWERED], Promises(marks_redeliveries=False), set()),
+        [*MARKED, *ANSWERED], Promises(marks_redeliveries="never"), set()),
+    "a broker that marks what one process of it delivers again lacks a mark within one reign": (
+        AGAIN, SAME_PROCESS, {"unflagged-redelivery"}),
+    "so it does where it is seen to end after the second delivery": (
+        [*AGAIN, *role(30, "a1", "stopped", 25, 29)], SAME_PROCESS, {"unflagged-redelivery"}),
+    "where it may have ended before it was, another process may have delivered it": (
+        [*AGAIN, *role(30, "a1", "stopped", 19, 29)], SAME_PROCESS, set()),
+    "a process of which nobody saw that it was live may be another": (
+        AGAIN[1:], SAME_PROCESS, set()),
+    "another broker is another process": (
+        [*AGAIN[:-2], *role(9, "a2", "live", 5, 8, "m"),
+         *by("a2", joined(10, 2)), *deliver(20, 1, 2, broker="a2")], SAME_PROCESS, set()),
+    "a session that it began before it was seen to be live again is another process' than one after": (
+        [*AGAIN[:-2], *role(8, "a1", "unreachable", 6, 7), *role(9, "a1", "live", 8, 8),
+         *AGAIN[-2:]], SAME_PROCESS, set()),
+    "one session is one process, whoever saw it": (
+        [*send(1, 1), *deliver(5, 1), *answer(6, 1, f="nack"), *deliver(20, 1)], SAME_PROCESS,
+        {"unflagged-redelivery"}),
 }  # fmt: skip
 
 ALL = {name: (rows, Promises(), expected) for name, (rows, expected) in CASES.items()} | BUT_FOR

@@ -64,7 +64,7 @@ class ArtemisSystem(Management):
     def promises(self, spec: TestSpec) -> Promises:
         """A NACK takes a message away; redeliveries are mostly without a mark."""
         del spec
-        return Promises(nack="consume", marks_redeliveries=False)
+        return Promises(nack="consume", marks_redeliveries="never")
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError.
