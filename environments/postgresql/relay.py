@@ -22,8 +22,17 @@ from typing import Final, NamedTuple
 
 _CHUNK: Final = 1 << 16
 _COMMIT_BYTES_MAX: Final = 32
-"""A query that is no longer may be a COMMIT. Others are passed on in pieces, whatever their length.
+"""A simple query that is no longer may be a COMMIT. Others are passed on in pieces, whatever their
+length.
 """
+
+_HEAD_BYTES: Final = 256
+"""Of a message that names a statement and its text: enough for both to be told."""
+
+_BEGINS: Final = (b"BEGIN", b"START")
+_COMMITS: Final = (b"COMMIT", b"END")
+_ENDS: Final = (*_COMMITS, b"ROLLBACK", b"ABORT")
+_CHANGES: Final = (b"INSERT", b"UPDATE", b"DELETE")
 
 _SESSION: Final = 3
 """The major version of the protocol in a message that begins a session.
@@ -46,12 +55,20 @@ class Severance(NamedTuple):
 
 
 class Commits:
-    """Cuts what a client says where its commits begin and end."""
+    """Cuts what a client says where its commits begin and end.
+
+    A commit is the simple query COMMIT; or, of the extended protocol, from the Execute of a COMMIT
+    to the Sync behind it, and outside a transaction block from that of a statement that changes
+    something: the Sync commits it.
+    """
 
     def __init__(self) -> None:
         self._held = b""
         self._rest = 0
         self._begun = False
+        self._statements: dict[bytes, bytes] = {}  # name -> the first word of its text
+        self._portals: dict[bytes, bytes] = {}
+        self._in_block = False
 
     def split(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
         """The pieces in order, with whether each is a COMMIT.
@@ -60,6 +77,7 @@ class Commits:
         """
         data = self._held + data
         start = at = 0
+        committing = False
         while at < len(data):
             if self._rest:
                 step = min(self._rest, len(data) - at)
@@ -77,21 +95,59 @@ class Commits:
             (length,) = struct.unpack_from("!i", data, at + 1)
             if length < 4:
                 raise ValueError(f"a message of {length} bytes")
-            end = at + 1 + length
-            if data[at : at + 1] == b"Q" and length <= _COMMIT_BYTES_MAX:
-                if len(data) < end:
-                    break
-                if data[at + 5 : end].rstrip(b"\0; \n").upper() == b"COMMIT":
-                    if start < at:
-                        yield data[start:at], False
-                    yield data[at:end], True
-                    start = end
+            kind, end = data[at : at + 1], at + 1 + length
+            whole = committing or kind in b"ES" or (kind == b"Q" and length <= _COMMIT_BYTES_MAX)
+            if len(data) < (end if whole else min(end, at + _HEAD_BYTES)):
+                break
+            if kind == b"Q" and not committing and self._asked(data[at + 5 : end]) and whole:
+                if start < at:
+                    yield data[start:at], False
+                yield data[at:end], True
+                start = end
+            elif kind in b"PB" and not committing:
+                self._name(kind, data[at + 5 : min(end, at + _HEAD_BYTES)])
+            elif kind == b"E" and not committing and self._executed(data[at + 5 : end]):
+                if start < at:
+                    yield data[start:at], False
+                start, committing = at, True
+            elif kind == b"S" and committing:
+                yield data[start:end], True
+                start, committing = end, False
+            if whole:
                 at = end
-                continue
-            self._rest = 1 + length
-        if start < at:
+            else:
+                self._rest = 1 + length
+        if start < at and not committing:
             yield data[start:at], False
-        self._held = data[at:]
+            start = at
+        self._held = data[start:]
+
+    def _asked(self, text: bytes) -> bool:
+        """Whether a simple query is a COMMIT; whether a block is open behind it."""
+        word = _word(text)
+        self._in_block = (self._in_block or word in _BEGINS) and word not in _ENDS
+        return text.rstrip(b"\0; \n").upper() == b"COMMIT"
+
+    def _name(self, kind: bytes, head: bytes) -> None:
+        """What a statement begins with, or of which statement a portal is."""
+        name, _, rest = head.partition(b"\0")
+        if kind == b"P":
+            self._statements[name] = _word(rest)
+        else:
+            self._portals[name] = self._statements.get(rest.partition(b"\0")[0], b"")
+
+    def _executed(self, body: bytes) -> bool:
+        """Whether what is executed commits."""
+        word = self._portals.get(body.partition(b"\0")[0], b"")
+        if word in _BEGINS or word in _ENDS:
+            self._in_block = word in _BEGINS
+            return word in _COMMITS
+        return word in _CHANGES and not self._in_block
+
+
+def _word(text: bytes) -> bytes:
+    """The first word of a statement."""
+    return text.lstrip(b" \n\t(")[:16].replace(b";", b" ").replace(b"\0", b" ").partition(b" ")[0].upper()
 
 
 class _SeveredError(Exception):

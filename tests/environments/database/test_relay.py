@@ -46,6 +46,44 @@ def test_commits_are_found_however_the_bytes_arrive_and_no_byte_is_changed(messa
     assert [piece for piece, commit in pieces if commit] == [one for one in messages if one == COMMIT]
 
 
+def parse(text, name=""):
+    return message(b"P", f"{name}\0{text}\0".encode() + b"\0\0")
+
+
+def bind(name="", values=b""):
+    return message(b"B", b"\0" + name.encode() + b"\0" + values)
+
+
+EXECUTE, SYNC = message(b"E", b"\0\0\0\0\0"), message(b"S", b"")
+DESCRIBE = message(b"D", b"P\0")
+INSERT = [parse("INSERT INTO t VALUES ($1)"), bind(values=b"x" * 500), DESCRIBE, EXECUTE]
+BEGIN = [parse("BEGIN", "S_1"), bind("S_1"), EXECUTE]
+END = [parse("COMMIT", "S_2"), bind("S_2"), EXECUTE, SYNC]
+
+
+@pytest.mark.parametrize(
+    ("messages", "commits"),
+    [
+        ([*INSERT, SYNC], [EXECUTE + SYNC]),
+        ([*BEGIN, *INSERT, SYNC, *END], [EXECUTE + SYNC]),
+        ([*BEGIN, *INSERT, SYNC, *END, bind("S_1"), EXECUTE, *INSERT, SYNC, bind("S_2"), EXECUTE, SYNC],
+         [EXECUTE + SYNC] * 2),
+        ([query("BEGIN"), *INSERT, SYNC, query("COMMIT"), *INSERT, SYNC], [query("COMMIT"), EXECUTE + SYNC]),
+        ([parse("select 1"), bind(), EXECUTE, SYNC], []),
+        ([*BEGIN, *INSERT, SYNC, parse("ROLLBACK"), bind(), EXECUTE, SYNC], []),
+        ([*INSERT, bind(values=b"y" * 300), EXECUTE, SYNC],
+         [EXECUTE + bind(values=b"y" * 300) + EXECUTE + SYNC]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_what_is_executed_commits_with_a_commit_or_outside_a_block(messages, commits, step):
+    stream = START + b"".join(messages)
+    found = Commits()
+    pieces = [piece for at in range(0, len(stream), step) for piece in found.split(stream[at : at + step])]
+    assert b"".join(piece for piece, _ in pieces) == stream
+    assert [piece for piece, commit in pieces if commit] == commits
+
+
 @pytest.mark.parametrize("bytes_", [struct.pack("!ii", 3, 3 << 16), START + b"Q" + struct.pack("!i", 1)])
 def test_what_is_not_the_protocol_is_refused(bytes_):
     with pytest.raises(ValueError, match="a .*message of"):
