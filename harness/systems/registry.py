@@ -19,6 +19,7 @@ from harness.interface.errors import choose, meant
 SYSTEMS: Final[dict[str, str]] = {
     OWN: "harness.systems.own.system:OwnSystem",
     "artemis": "harness.systems.artemis.system:ArtemisSystem",
+    "classic": "harness.systems.classic.system:ClassicSystem",
 }
 """Name -> the module and class of it, which takes no argument. Here a system is added."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 from typing import Final
 
-from harness.interface import Runtime
+from harness.interface import Runtime, UsageError
 
 _PATIENCE_S: Final = 30.0
 
@@ -21,6 +22,14 @@ def java(least: int) -> Runtime:
         release=r'version "(?:1\.)?(\d+)',
         least=least,
     )
+
+
+def heap_mb(given: str) -> int:
+    """Of a JVM, as its option says it: 256m. Raises UsageError for what is no size."""
+    found = re.fullmatch(r"(\d+)([mMgG])", given)
+    if found is None:
+        raise UsageError(f"--set jvm.heap={given}: it must be a number and m or g, as 256m")
+    return int(found[1]) * (1024 if found[2] in "gG" else 1)
 
 
 def lack_here(runtime: Runtime) -> str:

@@ -3,11 +3,10 @@
 import asyncio
 import json
 import os
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.etree import ElementTree as ET
 
 import pytest
+from jolokia_stub import jolokia  # noqa: F401 - a fixture
 
 from harness.commands import cli
 from harness.interface import Address, Layout, TestSpec, UsageError
@@ -130,9 +129,9 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "artemis-server-2.99.0.jar").touch()
     assert "no Jolokia" in distribution.missing()
-    jolokia = tmp_path / "web/console.war/WEB-INF/lib/jolokia-server-core-2.0.jar"
-    jolokia.parent.mkdir(parents=True)
-    jolokia.touch()
+    agent = tmp_path / "web/console.war/WEB-INF/lib/jolokia-server-core-2.0.jar"
+    agent.parent.mkdir(parents=True)
+    agent.touch()
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     monkeypatch.setenv("PATH", str(java.parent))
@@ -181,39 +180,6 @@ def test_on_another_machine_its_jars_are_where_they_were_put(tmp_path, monkeypat
     assert files["hosts"].decode().splitlines() == ["127.0.0.1 localhost", "127.0.0.1 a1", "172.18.0.11 a2"]
 
 
-class Answers(BaseHTTPRequestHandler):
-    """Jolokia as it answered."""
-
-    protocol_version = "HTTP/1.1"
-    said = ()
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answers = [self.said[index] for index in range(len(asked))]
-        body = json.dumps(answers).encode() if isinstance(self.said, list) else self.said
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def jolokia():
-    """An address, and what is said there from now on."""
-    handler = type("Said", (Answers,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield Address(*server.server_address), lambda said: setattr(handler, "said", said)
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def value(**more):
     known = {
         "Name": "a1",
@@ -237,14 +203,14 @@ def value(**more):
         ({"status": 404}, "starting", None),
     ],
 )
-def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):
+def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):  # noqa: F811
     address, say = jolokia
     say([said, {"status": 200, "value": 12}])
     status = asyncio.run(Management().status(address))
     assert (status.role, status.node_id, status.epoch) == (role, node_id, 12)
 
 
-def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):
+def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):  # noqa: F811
     address, say = jolokia
     for said in (b"<html>", [{"status": 500, "error": "no"}] * 2):
         say(said)

@@ -7,13 +7,13 @@ are short, in the proportions of the documents; every one gives way to ``--set``
 from __future__ import annotations
 
 import io
-import re
 import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.interface import Address, Layout, NodePlan, UsageError
+from harness.interface import Address, Layout, NodePlan
+from harness.systems import runtime
 from harness.systems.artemis import properties
 from harness.systems.artemis.management import DEAD_LETTERS
 from harness.systems.artemis.properties import HA, MASTER, REPLICATION, SHARED_STORE, SLAVE, Chosen
@@ -155,10 +155,7 @@ def files(
 def heap_mb(chosen: Chosen) -> int:
     """The heap of a broker's JVM. Raises UsageError for what is no size."""
     given = chosen.get("jvm", {}).get("heap", _HEAP)
-    found = re.fullmatch(r"(\d+)([mMgG])", given)
-    if found is None:
-        raise UsageError(f"--set jvm.heap={given}: it must be a number and m or g, as 256m")
-    return int(found[1]) * (1024 if found[2] in "gG" else 1)
+    return runtime.heap_mb(given)
 
 
 def _arguments(chosen: Chosen, layout: Layout, place: str, class_path: str) -> bytes:

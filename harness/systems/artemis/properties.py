@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from harness.interface import NodePlan, UsageError
 from harness.interface.errors import near
+from harness.systems.properties import checked
 
 MASTER: Final = "master"
 SLAVE: Final = "slave"
@@ -106,7 +107,7 @@ def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) 
     for whose in ("*", node.name):
         for name, value in given.get(whose, {}).items():
             for section, key, kind in _place(name, node, policy, everywhere=whose == "*"):
-                found.setdefault(section, {})[key] = _checked(f"--set {whose}:{name}", value, kind)
+                found.setdefault(section, {})[key] = checked(f"--set {whose}:{name}", value, kind)
     return found
 
 
@@ -143,11 +144,3 @@ def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Itera
     known = [f"{HA}{policy}.{role}.{key}" for role, keys in roles.items() for key in keys]
     known += [f"{section}.{key}" for section, keys in PLAIN.items() for key in keys]
     raise UsageError(f"--set {name}: unknown property of artemis with policy {policy}: {near(name, known)}")
-
-
-def _checked(where: str, value: Any, kind: type) -> Any:
-    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if fits or (kind is float and isinstance(value, int)):
-        return value
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    raise UsageError(f"{where}={value}: it must be {words[kind]}")

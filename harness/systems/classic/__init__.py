@@ -1,0 +1,1 @@
+"""Apache ActiveMQ Classic as a system under test."""

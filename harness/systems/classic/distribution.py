@@ -1,0 +1,190 @@
+"""The distribution of Classic that the person has unpacked on this machine, and the Java for it.
+
+One of Apache (``lib``, ``lib/optional``, ``lib/web``), or Debian's package ``activemq``, installed
+or unpacked. Jars that the person adds are put where Classic's manual puts them, in
+``lib/optional``. Nothing is downloaded here: where something is missing, ``missing`` says what
+brings it.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from harness.interface import InfrastructureError
+from harness.systems import runtime
+from harness.systems.given import given_home
+
+HOME: Final = "JEPSEN_RUN_CLASSIC_HOME"
+"""Environment variable: where it is unpacked."""
+
+JAVA: Final = runtime.java(11)
+"""Of Classic 5.17."""
+
+_COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
+_TRIED: Final = "5.17.6"
+_FETCH: Final = (
+    f"{_COPY}org.apache.activemq:apache-activemq:{_TRIED}:tar.gz:bin -DoutputDirectory=. && "
+    f"tar xzf apache-activemq-{_TRIED}-bin.tar.gz"
+)
+_AGENT: Final = "org.jolokia:jolokia-agent-jvm:2.1.2:jar:javaagent"
+_DRIVER: Final = "org.postgresql:postgresql:42.7.4"
+_UNPACKED: Final = Path("usr/share/activemq")
+"""Of Debian's packages, within the directory they are unpacked into."""
+
+_MACHINE: Final = Path("/usr/share/java")
+"""Where Debian's installed packages have their jars."""
+
+_PARTS: Final = ("", "optional", "web", "extra")
+_NEEDED: Final = (
+    "activemq-broker",
+    "activemq-client",
+    "activemq-console",
+    "activemq-kahadb-store",
+    "activemq-openwire-legacy",
+    "activemq-protobuf",
+    "activemq-spring",
+    "activemq-stomp",
+    "hawtbuf",
+    "slf4j-api",
+)
+_WEB: Final = ("jetty-server", "jetty-servlet", "jetty-xml", "jolokia-core")
+LEFT_OUT: Final = ("docs/*", "examples/*", "webapps/*", "webapps-demo/*", "bin/*", "activemq-all-*.jar")
+"""Of what is put on other machines: what no broker here has."""
+
+_UNUSED: Final = (
+    "activemq-amqp",
+    "activemq-http",
+    "activemq-mqtt",
+    "apache-jsp",
+    "camel",
+    "ecj",
+    "proton",
+    "shiro",
+    "spring-web",
+    "velocity",
+    "websocket",
+)
+"""How names of jars begin of what no test uses, and what costs a broker's start time."""
+
+_AGENTS: Final = ("jolokia-agent-jvm",)
+
+_FOR_A_DATABASE: Final = {
+    "activemq-jdbc-store": "",
+    "commons-dbcp2": f"; it is got by: {_COPY}org.apache.commons:commons-dbcp2:2.9.0 -DoutputDirectory={{}}",
+    "postgresql": f"; it is got by: {_COPY}{_DRIVER} -DoutputDirectory={{}}, on Debian: apt-get install "
+    "libpostgresql-jdbc-java",
+}
+"""Jar -> what brings it into a directory."""
+
+
+def missing() -> str:
+    """What must be given and how it is got, in one line; "" where nothing is missing."""
+    given = given_home(HOME)
+    if not given:
+        return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
+    jars = _jars(_place(given))
+    if "activemq-broker" not in jars:
+        return f"{given}: no lib/activemq-broker*.jar, so no distribution; one is got by: {_FETCH}"
+    if lacking := [name for name in _NEEDED if name not in jars]:
+        return f"{given}: no {lacking[0]}*.jar in lib or lib/optional: some of the distribution is missing"
+    if not web(jars) and "jolokia-agent-jvm" not in jars:
+        return (
+            f"{given}: no Jolokia, by which brokers are asked; its agent is got by: {_COPY}{_AGENT} "
+            f"-DoutputDirectory={_optional(given)}"
+        )
+    return ""
+
+
+def missing_for_database() -> str:
+    """What brokers on a database lack beside that; "" where nothing is missing."""
+    given = given_home(HOME)
+    jars = _jars(_place(given))
+    for name, line in _FOR_A_DATABASE.items():
+        if name not in jars:
+            return f"{given}: no {name}*.jar in lib/optional{line.format(_optional(given))}"
+    return ""
+
+
+def jars() -> dict[str, Path]:
+    """Name without its version -> jar. Raises InfrastructureError with ``missing``."""
+    problem = missing()
+    if problem:
+        raise InfrastructureError(f"classic: {problem}")
+    return _jars(_place(given_home(HOME)))
+
+
+def version() -> str:
+    """As the broker's jar says."""
+    jar = jars()["activemq-broker"]
+    with zipfile.ZipFile(jar) as archive:
+        for name in archive.namelist():
+            if name.endswith("activemq-broker/pom.properties"):
+                found = re.search(r"^version=(.+)$", archive.read(name).decode(), re.MULTILINE)
+                if found:
+                    return found[1].strip()
+    return _version(jar.resolve())
+
+
+def web(jars: dict[str, Path]) -> bool:
+    """Whether it has the parts of Apache's web console that answer for a JVM."""
+    return all(name in jars for name in _WEB)
+
+
+def home() -> Path:
+    """Where it is unpacked: the directory with ``lib``."""
+    return _place(given_home(HOME))
+
+
+def elsewhere() -> str:
+    """A jar that is needed and not in the distribution; "" if all are."""
+    place = home()
+    return next((str(jar) for jar in jars().values() if not jar.is_relative_to(place)), "")
+
+
+def there(jar: Path, place: str) -> str:
+    """Where a jar is when the distribution is at ``place``."""
+    here = home()
+    return f"{place}/{jar.relative_to(here).as_posix()}" if jar.is_relative_to(here) else str(jar)
+
+
+def class_path(jars: dict[str, Path], place: str) -> str:
+    """What a broker with STOMP needs, and by what it is asked, as ``there``."""
+    used = (jar for name, jar in jars.items() if name not in _AGENTS and not name.startswith(_UNUSED))
+    return ":".join(there(jar, place) for jar in used)
+
+
+def _place(given: str) -> Path:
+    unpacked = Path(given) / _UNPACKED
+    return (unpacked if unpacked.is_dir() else Path(given)).resolve()
+
+
+def _optional(given: str) -> Path:
+    return _place(given) / "lib" / "optional"
+
+
+def _jars(place: Path) -> dict[str, Path]:
+    """Debian's are links to where packages have them, or else the machine, and some to nowhere."""
+    found: dict[str, Path] = {}
+    debian = place.parent / "java"
+    for part in _PARTS:
+        for jar in sorted((place / "lib" / part).glob("*.jar")):
+            real = jar if jar.exists() else _MACHINE / jar.name
+            if real.exists():
+                found.setdefault(_name(jar), real)
+    for name in (*_NEEDED, *_FOR_A_DATABASE):
+        for directory in (debian, _MACHINE):
+            if name not in found and (jar := directory / f"{name}.jar").exists():
+                found[name] = jar
+    return found
+
+
+def _name(jar: Path) -> str:
+    return re.sub(r"-\d[\w.]*(-javaagent)?$", "", jar.stem)
+
+
+def _version(jar: Path) -> str:
+    found = re.search(r"-(\d[\w.]*)$", jar.stem)
+    return found[1] if found else "unknown"

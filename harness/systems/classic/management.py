@@ -1,0 +1,101 @@
+"""What a broker of Classic is asked through its management beans: its role, its stores, a stop.
+
+A broker that waits for a lock knows one thing only, that it is a slave: every other attribute of
+its bean throws. Why stores are looked into this way: a bean's ``browse`` takes nothing and holds
+nothing back from consumers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage
+from harness.systems.jolokia import Jolokia
+
+_BROKER: Final = "org.apache.activemq:type=Broker,brokerName=*"
+_QUEUES: Final = f"{_BROKER},destinationType=Queue,destinationName=*"
+DEAD_LETTERS: Final = "ActiveMQ.DLQ"
+STARTING: Final = "starting"
+
+
+class Management:
+    """The part of a system that asks brokers; ``shares``: a pair of them has one store."""
+
+    shares = True
+
+    def __init__(self) -> None:
+        self._jolokia = Jolokia("/jolokia/")
+
+    async def status(self, admin: Address) -> Status:
+        """As ``System.status``.
+
+        Its node ID is its pair: Classic has none, and a broker's name is its pair and a number. The
+        time at which its JVM began is its epoch.
+        """
+        beans, began = await self._jolokia.ask(
+            admin,
+            {"type": "read", "mbean": _BROKER, "attribute": ["Slave"]},
+            {"type": "read", "mbean": "java.lang:type=Runtime", "attribute": "StartTime"},
+        )
+        for bean, value in (beans or {}).items():
+            name = _key(bean, "brokerName")
+            return Status(
+                name=name,
+                node_id=name.rstrip("0123456789"),
+                role=BACKUP if value["Slave"] else LIVE,
+                epoch=began,
+                replicating=self.shares,
+                details=dict(value),
+            )
+        return Status(name="", node_id=None, role=STARTING, epoch=began)
+
+    async def browse(self, admin: Address) -> list[StoredMessage]:
+        """As ``System.browse``. Raises OSError where a queue did not show all that it has."""
+        (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
+        stored: list[StoredMessage] = []
+        for bean in sorted(beans or ()):
+            queue = _key(bean, "destinationName")
+            size, messages = await self._jolokia.ask(
+                admin,
+                {"type": "read", "mbean": bean, "attribute": "QueueSize"},
+                {"type": "exec", "mbean": bean, "operation": "browse()"},
+            )
+            messages = messages or ()
+            if size is None or len(messages) < size:
+                raise OSError(f"queue {queue} at {admin} showed {len(messages)} of its {size} messages")
+            stored += _stored(queue, messages)
+        return stored
+
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
+        """As ``System.stop``: there is one stop from outside, and whoever waits takes over."""
+        if failover is False:
+            raise OSError("a broker of Classic that stops gives up its lock, and whoever waits takes over")
+        (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _BROKER})
+        for bean in beans or ():
+            with contextlib.suppress(ConnectionError):  # its JVM was gone before it could answer
+                await self._jolokia.ask(admin, {"type": "exec", "mbean": bean, "operation": "stop()"})
+
+
+def _key(bean: str, name: str) -> str:
+    """Of an object name."""
+    return bean.partition(f"{name}=")[2].partition(",")[0]
+
+
+def _stored(queue: str, messages: Sequence[Mapping[str, Any]]) -> list[StoredMessage]:
+    store = "dead-letter" if queue == DEAD_LETTERS else "main"
+    found = []
+    for message in messages:
+        text = message.get("Text")
+        octets = bytes(octet % 256 for octet in message.get("BodyPreview") or ())
+        found.append(
+            StoredMessage(
+                store=store,
+                queue=queue,
+                group=message.get("JMSXGroupID"),
+                body=octets if text is None else text.encode(),
+                cut=text is None and len(octets) < message.get("BodyLength", 0),
+            )
+        )
+    return found

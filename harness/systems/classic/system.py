@@ -1,0 +1,165 @@
+"""Classic as a system under test: its cluster, its dialect, and how it is asked."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from checkers.verdict import Promises
+from harness.interface import (
+    Address,
+    DatabasePlan,
+    Dialect,
+    InfrastructureError,
+    Layout,
+    NodePlan,
+    Patience,
+    PolicySummary,
+    Provision,
+    TestSpec,
+    UsageError,
+)
+from harness.interface.errors import near
+from harness.systems import readiness, runtime, store
+from harness.systems.classic import configuration, distribution, properties
+from harness.systems.classic.events import EVENTS
+from harness.systems.classic.management import Management
+from harness.systems.classic.properties import JDBC, MASTER, NETWORK, SHARED_STORE, SLAVE, STANDALONE
+from workloads.layout import queues_of
+
+_CONFIGURED: Final = {
+    SHARED_STORE: (MASTER, SLAVE),
+    JDBC: (MASTER, SLAVE),
+    NETWORK: (STANDALONE,),
+    STANDALONE: (STANDALONE,),
+}
+_JVM_MB: Final = 100
+"""What a JVM takes beside its heap."""
+
+
+class ClassicSystem(Management):
+    """``harness.interface.System`` for the brokers of a distribution that the person has."""
+
+    name = "classic"
+    summary = "Apache ActiveMQ Classic, 5.17 and 5.18"
+    policies: Mapping[str, PolicySummary] = {
+        SHARED_STORE: PolicySummary(description="pairs on a shared directory; whoever has its lock serves"),
+        JDBC: PolicySummary(description="pairs on PostgreSQL; whoever has the lease or lock there serves"),
+        NETWORK: PolicySummary(description="brokers with stores of their own that forward to each other"),
+        STANDALONE: PolicySummary(description="brokers that know nothing of each other"),
+    }
+    dialect = Dialect(
+        login="tester",
+        passcode="tester",
+        durable={"persistent": "true"},
+        window_header="activemq.prefetchSize",
+        heart_beat_s=0.5,
+    )
+    patience = Patience(start_s=150.0, settle_s=30.0, silence_s=2.0, vacancy_s=30.0)
+    events = EVENTS
+    lacking = staticmethod(readiness.lacking)
+    _on_database = False
+
+    def promises(self, spec: TestSpec) -> Promises:
+        """A refused message is a dead letter at once, and deliveries are counted in memory.
+
+        An answer may overtake deliveries: those wait for a thread of their own.
+        """
+        del spec
+        return Promises(nack="dead-letter", answers_in_order=False, marks_redeliveries="same-process")
+
+    def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
+        """Pairs "a", "b", ...: a1 and a2, or a1 alone. Raises UsageError.
+
+        Who of a pair serves is decided by who comes first; a2 is started once a1 does.
+        """
+        self.shares = spec.policy in (SHARED_STORE, JDBC)
+        self._on_database = spec.policy == JDBC
+        nodes = tuple(
+            NodePlan(
+                name=f"{pair}{number}",
+                pair=pair,
+                configured=role,
+                ports=dict(configuration.PORTS),
+                announced=("cluster",) if spec.policy == NETWORK else (),
+                after=f"{pair}1" if role == SLAVE else None,
+                store=store.plan(spec, pair, f"{pair}{number}") if spec.policy == SHARED_STORE else None,
+                database=DatabasePlan(type="postgresql") if spec.policy == JDBC else None,
+            )
+            for pair in string.ascii_lowercase[: spec.pairs]
+            for number, role in enumerate(_CONFIGURED[spec.policy], 1)
+        )
+        known = ["*", *(node.name for node in nodes)]
+        known += [store.NAME] if spec.policy == SHARED_STORE else []
+        for name in spec.properties:
+            if name not in known:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+        for node in nodes:
+            properties.chosen(spec.properties, node, spec.policy)
+        return nodes
+
+    def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Nothing: a search needs brokers in Python."""
+        del spec, nodes
+        return {}
+
+    def missing(self) -> str:
+        """As ``Installed``'s, for what was planned last."""
+        return distribution.missing() or (distribution.missing_for_database() if self._on_database else "")
+
+    def version(self) -> str:
+        """As ``Installed``'s."""
+        return distribution.version()
+
+    def unplaced(self, environment: str) -> str:
+        """As ``Installed``'s."""
+        if environment == "local":
+            return runtime.lack_here(distribution.JAVA)
+        jar = "" if self.missing() else distribution.elsewhere()
+        return f"{jar} is not in its distribution: take Apache's, or --environment local" if jar else ""
+
+    def provision(self, spec: TestSpec) -> Provision:
+        """As ``Portable``'s."""
+        heaps = [
+            configuration.heap_mb(properties.chosen(spec.properties, node, spec.policy))
+            for node in self.plan(spec)
+        ]
+        return Provision(
+            runtimes=(distribution.JAVA,),
+            directories={self.name: str(distribution.home())},
+            leave_out=distribution.LEFT_OUT,
+            memory_mb=max(heaps) + _JVM_MB,
+        )
+
+    def files(
+        self,
+        spec: TestSpec,
+        node: NodePlan,
+        nodes: Sequence[NodePlan],
+        layout: Layout,
+        listen: Mapping[str, Address],
+        hosts: Mapping[str, Address],
+    ) -> dict[str, bytes]:
+        """An instance: ``activemq.xml`` and what its JVM is given."""
+        for logical, address in hosts.items():
+            announced = spec.policy == NETWORK and logical.endswith(f":{configuration.PORTS['cluster']}")
+            if announced and not logical.endswith(f":{address.port}"):
+                raise InfrastructureError(
+                    f"{node.name} reaches {logical} at {address}, another port than is announced"
+                )
+        return configuration.files(
+            properties.chosen(spec.properties, node, spec.policy),
+            spec.policy,
+            node,
+            nodes,
+            queues_of(spec),
+            layout,
+            listen,
+            hosts,
+            layout.homes[self.name],
+        )
+
+    def command(self, layout: Layout) -> list[str]:
+        """The JVM in the foreground, so that signals reach it."""
+        return ["java", f"@{layout.etc}/java.args"]
