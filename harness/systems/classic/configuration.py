@@ -91,7 +91,8 @@ def files(
 ) -> dict[str, bytes]:
     """Name -> content. ``place`` is where the distribution is unpacked."""
     jars = distribution.jars()
-    names = {"localhost": "127.0.0.1", node.name: "127.0.0.1"}
+    own = listen["cluster"].host
+    names = {"localhost": "127.0.0.1", node.name: "127.0.0.1" if own == "0.0.0.0" else own}
     names |= {
         logical.partition(":")[0]: address.host
         for logical, address in hosts.items()
