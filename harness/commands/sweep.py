@@ -11,7 +11,10 @@ from harness.commands import options
 
 
 @click.command("sweep", context_settings=options.CONTEXT)
-@click.option("--runs", type=click.IntRange(min=1), help="Simulated runs, shared out over the cells [100].")
+@click.option("--runs", type=click.IntRange(min=1), help="Runs, shared out over the cells [100].")
+@click.option(
+    "--environment", help="Where the brokers run; but in the simulation one run after another [simulation]."
+)
 @options.system()
 @options.listed("--policy", "policies", "Policies, with commas [replication].")
 @options.listed(
@@ -22,15 +25,15 @@ from harness.commands import options
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
 @click.option(
-    "--time-limit", "time_limit_s", type=float, help="Virtual seconds of load and faults in a run [8]."
+    "--time-limit", "time_limit_s", type=float, help="Seconds of load and faults in a run [8; 60 deployed]."
 )
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
 @options.exploring("sweep", "--runs may ask for more", "simulates and checks", "all cores of this machine")
 def sweep_command(runs: int | None, store: Path | None, **given: Any) -> int:
-    """Simulate many runs, and say how often each nemesis breaks each policy.
+    """Make many runs, and say how often each nemesis breaks each policy.
 
-    They are judged as one job of Spark.
+    Simulated ones are judged as one job of Spark.
     """
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above

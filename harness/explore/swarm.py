@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import Fault, NodePlan, Schedule, TestSpec, UsageError
+from harness.interface import Fault, Installed, NodePlan, Schedule, TestSpec, UsageError
 from harness.run.compose import place
 from harness.systems import registry as systems
 from nemesis import registry as kinds
@@ -40,6 +40,19 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "groups": 6,
 }
 """Fields of a spec where nobody gave another: small, so that thousands of runs are possible."""
+
+DEPLOYED: Final[Mapping[str, Any]] = {
+    **DEFAULTS,
+    "time_limit_s": 60.0,
+    "operation_timeout_s": 10.0,
+    "unavailable_bound_s": 60.0,
+    "recovery_bound_s": 90.0,
+    "quiet_period_s": 2.0,
+}
+"""The same for brokers that are deployed."""
+
+_SIMULATED_SETTLE_S: Final = 7.5
+"""A system whose ``Patience.settle_s`` is twice this takes twice as long for everything."""
 
 QUORUM_PAIRS: Final = 3
 SETTLE_S: Final = 1.5
@@ -91,16 +104,26 @@ class Swarm:
         return systems.of(self.base).plan(self.base)
 
 
+def pace(spec: TestSpec) -> float:
+    """How many times as long faults and rests are as in the simulation: a JVM starts in seconds."""
+    if spec.environment == "simulation":
+        return 1.0
+    return max(1.0, systems.of(spec).patience.settle_s / _SIMULATED_SETTLE_S)
+
+
 def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = frozenset()) -> Swarm:
     """What can be drawn for a spec.
 
-    Its nemeses, or without any all that its cluster takes and its bounds allow.
+    Its nemeses, or without any all that its cluster and its environment take and its bounds allow.
 
     Raises UsageError for a nemesis that does not exist, that the cluster is too small for, or a
     policy that there is not.
     """
     system = systems.of(base)
-    place(system, "simulation")
+    environment, _ = place(system, base.environment)
+    supports = environment.supports()
+    if not environment.virtual and isinstance(system, Installed) and (missing := system.missing()):
+        raise UsageError(f"system {system.name}: {missing}")
     nodes = system.plan(base)
     for name in base.nemeses:
         _probe(kinds.get(name).name, base, nodes)
@@ -108,6 +131,7 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
         name
         for name in kinds.KINDS
         if _fits(name, base, nodes)
+        and not kinds.unsupported(name, supports)
         and not kinds.get(name).lacks(nodes)
         and not (bounded and _unpromised(name, nodes))
     )
@@ -121,13 +145,14 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     """
     chance = random.Random(f"swarm:{seed}")
     nodes = swarm.nodes
+    times = pace(swarm.base)
     chosen = _chosen(_family(swarm, chance), chance)
     possible = [target for target in swarm.base.targets or _TARGETS if _possible(target, nodes)]
     changes: dict[str, Any] = {
         "seed": chance.getrandbits(31),
         "nemeses": chosen,
-        "duration_s": _about(chance.choice(_DURATIONS_S), chance),
-        "interval_s": _about(chance.choice(_INTERVALS_S), chance),
+        "duration_s": _about(times * chance.choice(_DURATIONS_S), chance),
+        "interval_s": _about(times * chance.choice(_INTERVALS_S), chance),
         "targets": tuple(chance.sample(possible, min(len(possible), chance.randint(1, 3)))),
         "properties": _properties(swarm.base, nodes, chance),
     }
@@ -135,12 +160,14 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
         value = chance.choice(choices)
         if chance.random() < 0.25:
             changes[field] = value
+    if swarm.base.environment != "simulation":
+        changes.pop("operation_timeout_s", None)  # clients of deployed brokers are not made impatient
     given = swarm.fixed - _ALWAYS_DRAWN
     changes = {field: value for field, value in changes.items() if field not in given}
     spec = msgspec.structs.replace(swarm.base, **changes)
     faults: Sequence[Fault] = schedules.generate(spec, nodes, chance).faults
     if swarm.bounded and _paired(nodes):
-        faults = tuple(_apart(faults))
+        faults = tuple(_apart(faults, times))
     if not (swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen)):
         faults = _lasting(faults, chance)
     faults = [_with_options(fault, nodes, chance) for fault in faults]
@@ -164,7 +191,7 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
     nodes = systems.of(spec).plan(spec)
     found = {fault.kind for fault in schedule.faults}
     mixed = len({kinds.get(fault.kind).ends for fault in schedule.faults if not _mild(fault)}) > 1
-    apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s)))
+    apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s), pace(spec)))
     return (
         not mixed
         and (len(apart) == len(schedule.faults) or not _paired(nodes))
@@ -211,14 +238,14 @@ def _properties(
     return {**base.properties, "*": {**drawn, **base.properties.get("*", {})}}
 
 
-def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
+def _apart(faults: Sequence[Fault], times: float) -> Iterator[Fault]:
     """Those faults that leave a pair the time to recover from the one before.
 
     If that one ended a broker.
     """
     free_s = 0.0
     slowed = any(kinds.get(fault.kind).slows for fault in faults)
-    settle_s = SETTLE_SLOWED_S if slowed else SETTLE_S
+    settle_s = times * (SETTLE_SLOWED_S if slowed else SETTLE_S)
     for fault in faults:
         if kinds.get(fault.kind).ends:
             if fault.start_s < free_s:

@@ -61,6 +61,31 @@ def test_a_broker_that_keeps_nothing_is_found_out(echo, tmp_path):
     assert "lost" in out
 
 
+@pytest.mark.cluster
+def test_a_sweep_of_deployed_brokers_tables_its_runs_and_goes_on(echo, tmp_path):
+    words = (
+        "sweep", "--system", "echo", "--policy", "alone", "--environment", "local", "--nemesis", "kill",
+        "--pairs", "2", "--time-limit", "5", "--seed", "2",
+    )  # fmt: skip
+    status, out, err = echo(*words, "--runs", "1", "--store", str(tmp_path))
+    assert status == 1, out + err
+    (store,) = (path for path in (tmp_path / "sweep-alone-kill").iterdir() if not path.is_symlink())
+    (run,) = json.loads((store / "table.json").read_text())["runs"]
+    assert run["ended"] == "invalid"
+    assert (run["bit"], run["exposed"], run["complete"]) == (True, True, True)
+    assert "lost" in run["grave"]  # their memory dies with them
+    assert "lost" in out
+    (made,) = (store / "runs").glob("run-*.json")
+    assert (store / json.loads(made.read_text())["store"] / "report.html").is_file()
+
+    before = made.read_bytes()
+    assert echo("sweep", "--resume", str(store), "--runs", "2")[0] == 1
+    table = json.loads((store / "table.json").read_text())
+    assert [each["number"] for each in table["runs"]] == [0, 1]
+    assert made.read_bytes() == before  # what is there is not made again
+    assert "jepsen-run --spec" in table["worst"][0]["again"]
+
+
 def test_the_list_is_of_one_system(echo):
     status, out, _ = echo("list", "--system", "echo", "--json")
     told = json.loads(out)
@@ -104,6 +129,10 @@ def test_the_list_is_of_one_system(echo):
         (
             ("--system", "echo", "--policy", "alone", "--environment", "local", "--nemesis", "takeover"),
             "takeover: only brokers",
+        ),
+        (
+            ("sweep", "--system", "absent", "--policy", "alone", "--environment", "local"),
+            "system absent: no distribution: set ECHO_HOME",
         ),
         (
             ("--system", "absent", "--policy", "alone", "--environment", "local"),

@@ -6,7 +6,8 @@ Why beside the search: a search stops at the first run that breaks a promise; a 
 each nemesis breaks each policy, and how sure that is. Its runs are simulated wherever Spark has a
 core. Their histories stay, so that they can be judged again, and a sweep that was cut off goes on
 with the runs that are missing. What it found worst is simulated once more and kept as a
-reproduction.
+reproduction. Of brokers that are deployed the same is asked with fewer runs, each a test of its own
+(``deployed``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import msgspec
 from harness.explore import workers
 from harness.explore.plans import ExploreRequest, SweepPlan, run_seed
 from harness.explore.runs import ExploredRun, status
-from harness.explore.sweep import histories, table
+from harness.explore.sweep import deployed, histories, table
 from harness.explore.sweep.table import Row, SweptRun
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
@@ -76,6 +77,8 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
     """
     plan = request.plan
     talk = Talk(request.as_json)
+    if plan.base.environment != "simulation":
+        return _deployed(request, talk)
     there = _there(request.store, plan) if request.store is not None else frozenset()
     store = plan.begin(request.root, plan.base.name, request.store)
     directory = store / histories.DIRECTORY
@@ -84,15 +87,72 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
         with plan.resumable(store):
             directory.mkdir(exist_ok=True)
             _simulate(request, directory, there, talk)
-            sweep, runs = _judge(request, store, talk)
+            sweep = _judge(request, store, talk)
     except KeyboardInterrupt:
         kept = sum(1 for _ in directory.glob("run-*.parquet"))
         talk(f"interrupted: {kept} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
         workers.stop_spark()
         return judging.INTERRUPTED
-    talk("\n".join(_closing(sweep, runs)))
+    talk("\n".join(_closing(sweep)))
     talk.document(sweep)
     return sweep.exit_status
+
+
+def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
+    """As ``run``, with tests that are made and judged one after another."""
+    from checkers import api  # noqa: PLC0415 - imports Spark
+
+    plan = request.plan
+    made = {each.run.number: each for each in deployed.there(request.store)} if request.store else {}
+    store = plan.begin(request.root, plan.base.name, request.store)
+    talk("\n".join(_opening(plan, store, len(made))))
+    try:
+        with plan.resumable(store):
+            (store / deployed.DIRECTORY).mkdir(exist_ok=True)
+            spark = api.start_in_background(request.spark_master, wanted=True)
+            for number in plan.pending(frozenset(made)):
+                each = made[number] = deployed.make(plan, number, store, spark)
+                found = ", ".join(each.run.grave) or each.run.trouble or ""
+                where = f"  {store / each.store}" if each.store else ""
+                cell = f"{each.run.cell.policy}, {each.run.cell.nemesis}"
+                talk.indented(f"run {number}: {cell}: {each.run.ended} {found}{where}")
+    except KeyboardInterrupt:
+        talk(f"interrupted: {len(made)} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
+        return judging.INTERRUPTED
+    runs = [made[number].run for number in sorted(made)]
+    worst = tuple(
+        WorstRun(
+            number=one.number,
+            policy=one.cell.policy,
+            nemesis=one.cell.nemesis,
+            findings=one.grave,
+            faults=one.faults,
+            reproduction=made[one.number].store,
+            again=stores.load_run(store / made[one.number].store).again,
+        )
+        for one in table.worst(runs, WORST)
+    )
+    sweep = _kept(store, plan, runs, worst)
+    talk("\n".join(_closing(sweep)))
+    talk.document(sweep)
+    return sweep.exit_status
+
+
+def _kept(
+    store: Path, plan: SweepPlan, runs: Sequence[SweptRun], worst: tuple[WorstRun, ...], broken: int = 0
+) -> Sweep:
+    ended = table.ended(runs)
+    sweep = Sweep(
+        exit_status=status(ended, broken=broken),
+        store=str(store),
+        plan=plan,
+        ended=ended,
+        table=table.rows(runs, plan.cells),
+        worst=worst,
+        runs=tuple(runs),
+    )
+    stores.save(store, TABLE, sweep)
+    return sweep
 
 
 def _there(store: Path, plan: SweepPlan) -> frozenset[int]:
@@ -117,7 +177,7 @@ def _simulate(request: ExploreRequest[SweepPlan], directory: Path, there: frozen
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
 
-def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple[Sweep, list[SweptRun]]:
+def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep:
     """All runs at once."""
     from checkers.runs import RunsSource, judge_runs  # noqa: PLC0415 - as above
 
@@ -144,18 +204,7 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple
         for number, record in sorted(records.items())
     ]
     worst = tuple(_keep(store, plan, one, records[one.number], talk) for one in table.worst(runs, WORST))
-    ended = table.ended(runs)
-    sweep = Sweep(
-        exit_status=status(ended, broken=len(damaged)),
-        store=str(store),
-        plan=plan,
-        ended=ended,
-        table=table.rows(runs, plan.cells),
-        worst=worst,
-        runs=tuple(runs),
-    )
-    stores.save(store, TABLE, sweep)
-    return sweep, runs
+    return _kept(store, plan, runs, worst, broken=len(damaged))
 
 
 def _keep(store: Path, plan: SweepPlan, one: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:
@@ -201,16 +250,16 @@ def _opening(plan: SweepPlan, store: Path, found: int) -> Iterator[str]:
     yield plan.place(store, found)
 
 
-def _closing(sweep: Sweep, runs: Sequence[SweptRun]) -> Iterator[str]:
+def _closing(sweep: Sweep) -> Iterator[str]:
     yield table.text(sweep.table)
     yield ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
-    for one in runs:
+    for one in sweep.runs:
         if one.ended == "crashed":
             yield (
                 f"CRASHED  run {one.number} (a bug of jepsen-run): "
                 f"{(one.trouble or '').strip().splitlines()[-1]}"
             )
-    unknown = [one for one in runs if one.ended == "unknown"]
+    unknown = [one for one in sweep.runs if one.ended == "unknown"]
     for one in unknown[:UNKNOWN_TOLD]:
         yield f"Unknown  run {one.number}: {one.trouble}"
     if len(unknown) > UNKNOWN_TOLD:

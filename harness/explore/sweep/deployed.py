@@ -1,0 +1,116 @@
+"""The runs of a sweep whose brokers are deployed, and so have no virtual time.
+
+One after another, for they share a machine; each is a test like any other, with its own directory,
+history and report, and is judged when it ends. A file is written for each, so that a sweep that was
+cut off goes on with the runs that are missing.
+"""
+
+from __future__ import annotations
+
+import io
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow.parquet as pq
+
+from checkers import facts
+from harness.explore.plans import SweepPlan, drawn
+from harness.explore.runs import WORDS
+from harness.explore.sweep.table import SweptRun
+from harness.history import judge as judging
+from harness.history import parquet
+from harness.history import store as stores
+from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+from harness.run import session
+from harness.run.compose import compose
+from harness.run.reproduction import ordered
+
+if TYPE_CHECKING:
+    from checkers.starting import Starting
+    from checkers.verdict import Verdict
+
+DIRECTORY: Final = "runs"
+
+
+class Deployed(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A run that ended, and its directory, from that of the sweep; "" where it came to none."""
+
+    run: SweptRun
+    store: str
+
+
+def there(store: Path) -> Iterator[Deployed]:
+    """The runs that were made, but for those that a bug of ours ended: it may be mended."""
+    for file in sorted((store / DIRECTORY).glob("run-*.json")):
+        try:
+            made = msgspec.json.decode(file.read_bytes(), type=Deployed)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UsageError(f"{file} is not the record of a run: {error}") from None
+        if made.run.ended != "crashed":
+            yield made
+
+
+def make(plan: SweepPlan, number: int, store: Path, spark: Starting) -> Deployed:
+    """Draw one run, make it and write down what came of it.
+
+    Raises KeyboardInterrupt where it was interrupted.
+    """
+    spec, schedule = drawn(plan, number)
+    made = _made(plan, number, spec, schedule, store, spark)
+    stores.save(store / DIRECTORY, f"run-{number:05}.json", made)
+    return made
+
+
+def _made(
+    plan: SweepPlan, number: int, spec: TestSpec, schedule: Schedule, store: Path, spark: Starting
+) -> Deployed:
+    directory, trouble, verdict = "", "", None
+    ended, interrupted = "unknown", False
+    try:
+        outcome = session.execute(compose(spec, schedule, ""), store / DIRECTORY, io.StringIO(), spark=spark)
+        directory, verdict = str(outcome.store.relative_to(store)), outcome.verdict
+        interrupted = outcome.status == judging.INTERRUPTED
+        if verdict is not None:
+            ended, trouble = WORDS[verdict.valid], next(iter(verdict.reasons), "")
+        else:
+            ended, trouble = "crashed", f"a bug of jepsen-run: see {outcome.store}"
+    except (InfrastructureError, UsageError) as error:
+        trouble = str(error)
+    except Exception:  # noqa: BLE001 - told with its number, and unknown for itself
+        ended, trouble = "crashed", traceback.format_exc()
+    if interrupted:
+        raise KeyboardInterrupt
+    known = _facts(store / directory) if verdict is not None else facts.Facts()
+    bit = any(span.bit for span in known.spans())
+    return Deployed(
+        run=SweptRun(
+            number=number,
+            cell=plan.cell(number),
+            ended=ended,
+            findings=_counted(verdict),
+            grave=ordered(each.name for each in verdict.findings if each.severity == "grave")
+            if verdict
+            else (),
+            trouble=trouble or None,
+            seed=spec.seed,
+            faults=len(schedule.faults),
+            digest="",
+            bit=bit,
+            exposed=bit and verdict is not None and verdict.valid is not None,
+            complete=verdict is not None and known.undecided() is None,
+        ),
+        store=directory,
+    )
+
+
+def _counted(verdict: Verdict | None) -> dict[str, int]:
+    counts = {each.name: each.count for each in verdict.findings} if verdict else {}
+    return {name: counts[name] for name in ordered(counts)}
+
+
+def _facts(store: Path) -> facts.Facts:
+    rows = pq.read_table(store / parquet.DIRECTORY / parquet.CONTROL).to_pylist()
+    return facts.gather(sorted(rows, key=lambda row: row["index"]))
