@@ -7,6 +7,8 @@ take any time.
 """
 
 import functools
+import os
+import sys
 
 import third
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,10 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
+
+# The tests start hundreds of processes, and each would compile all of the project again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = "side_by_side"
 

@@ -55,10 +55,22 @@ def begun(item):
 class Worker:
     """Where tests run."""
 
+    def __init__(self, number, count):
+        self._number, self._count = number, count
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector):
+        """Each worker begins elsewhere: what one has compiled, the others find so."""
+        report = yield
+        if isinstance(collector, pytest.Directory):
+            first = len(report.result) * self._number // self._count
+            report.result = [*report.result[first:], *report.result[:first]]
+        return report
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        """As they are to be handed out."""
-        items.sort(key=begun)
+        """As they are to be handed out, which is the same order for all workers."""
+        items.sort(key=lambda item: (begun(item), item.path.parts))
 
     @pytest.hookimpl(tryfirst=True)  # xdist says that all are collected after us
     def pytest_collection_finish(self, session):
@@ -110,6 +122,8 @@ class GroupScheduling(LoadScopeScheduling):
 def pytest_configure(config):
     """Nothing where nobody asked for workers."""
     if hasattr(config, "workerinput"):
-        config.pluginmanager.register(Worker(), "side by side")
+        number = int(config.workerinput["workerid"].removeprefix("gw"))
+        count = config.workerinput["workercount"]
+        config.pluginmanager.register(Worker(number % count, count), "side by side")
     elif getattr(config.option, "dist", "no") != "no":
         config.pluginmanager.register(Distribution(), "side by side")
