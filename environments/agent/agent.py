@@ -132,6 +132,10 @@ class NodeAgent(Agent):
         self._child.signal(signal.SIGKILL)
         return await self.do_wait()
 
+    async def do_terminate(self) -> None:
+        """SIGTERM to the broker's process group."""
+        self._child.signal(signal.SIGTERM)
+
     async def do_destroy_data(self) -> dict[str, Any]:
         """Remove what the stopped broker has on disk."""
         if self._child.pid is not None:

@@ -103,6 +103,11 @@ class DeploymentAgent(LinksAgent):
         self._ports(node)
         await self._brokers.kill(node)
 
+    async def do_terminate(self, node: str) -> None:
+        """SIGTERM to a node's broker."""
+        self._ports(node)
+        self._brokers.terminate(node)
+
     def check(self, nodes: Sequence[str]) -> None:
         """As any agent's."""
         for node in nodes:

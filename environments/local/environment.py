@@ -162,6 +162,10 @@ class LocalEnvironment(RealEnvironment):
         """SIGKILL to the broker's whole process group; returns when it is gone."""
         await self._asked.ask("kill", node=node)
 
+    async def terminate(self, node: str) -> None:
+        """As Environment's."""
+        await self._asked.ask("terminate", node=node)
+
     async def destroy_data(self, node: str) -> None:
         """Empties the data directory."""
         if await self.running(node):

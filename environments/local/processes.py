@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -102,6 +103,11 @@ class Brokers(Part):
                 f"{node} (pid {child.pid}) did not end within {END_PATIENCE_S:.0f} s of SIGKILL: "
                 "it waits within the kernel"
             ) from None
+
+    def terminate(self, node: str) -> None:
+        """SIGTERM. Nothing to do if it does not run."""
+        if node in self._programs:
+            self._programs[node].child.signal(signal.SIGTERM)
 
     async def kill_all(self) -> None:
         """`kill` every node at once."""

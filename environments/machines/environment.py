@@ -224,6 +224,11 @@ class MachinesEnvironment(RealEnvironment):
         async with target.lock:
             await target.kill()
 
+    async def terminate(self, node: str) -> None:
+        """As Environment's; of a machine that does not run nothing is left to end."""
+        with contextlib.suppress(NodeDownError):
+            await self._node(node).ask("terminate")
+
     async def destroy_data(self, node: str) -> None:
         """A killed machine is started for it; only its agent runs then."""
         target = self._node(node)

@@ -276,6 +276,10 @@ class SimulationEnvironment:
             self._processes[node].kill()
             self._disks[node].process_ended(self._chances[node])
 
+    async def terminate(self, node: str) -> None:
+        """InfrastructureError: there are no signals here; its admin port has a command for it."""
+        raise InfrastructureError(f"{node} is no process of its own, so that SIGTERM could reach it")
+
     async def destroy_data(self, node: str) -> None:
         """An empty disk."""
         if await self.running(node):

@@ -102,6 +102,10 @@ class Environment(Protocol):
         """End the broker without any clean-up (SIGKILL)."""
         ...
 
+    async def terminate(self, node: str) -> None:
+        """Ask the broker's processes to end (SIGTERM); it takes its time. Nothing if none runs."""
+        ...
+
     async def destroy_data(self, node: str) -> None:
         """Remove what a stopped node has on disk; what it shares with others is not its own.
 

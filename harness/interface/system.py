@@ -198,8 +198,12 @@ class System(Protocol):
         """All messages in all stores of a live broker."""
         ...
 
-    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """Ask for a clean stop; returns when the broker has accepted it."""
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> bool | None:
+        """Ask for a clean stop; returns when the broker has accepted it.
+
+        False where that is SIGTERM to its process, which the environment then sends. Raises OSError
+        for a stop that brokers do not have.
+        """
         ...
 
 

@@ -309,7 +309,8 @@ class Run:
             self.trouble = "; ".join(context.missed)
 
     async def _stop_cleanly(self, node: str, failover: bool | None) -> None:
-        await self.test.system.stop(self.test.admin(node), failover=failover)
+        if await self.test.system.stop(self.test.admin(node), failover=failover) is False:
+            await self.test.environment.terminate(node)
 
     async def _administer(self, node: str, command: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         system = self.test.system

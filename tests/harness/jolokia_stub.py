@@ -14,9 +14,14 @@ class Answers(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     said = ()
+    asked = ()
+    votes = threading.Event()  # until it is set, "ReplicaSync" alone is not answered
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.extend(asked)
+        if asked[0].get("attribute") == ["ReplicaSync"]:
+            self.votes.wait(20)
         body = self.said
         if isinstance(self.said, list):
             body = json.dumps(self.said[: len(asked)]).encode()
@@ -32,14 +37,23 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def jolokia():
-    """An address, and what is said there from now on."""
-    handler = type("Said", (Answers,), {})
+def voting():
+    """An address, and who answers there."""
+    handler = type("Said", (Answers,), {"votes": threading.Event(), "asked": []})
+    handler.votes.set()
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield Address(*server.server_address), lambda said: setattr(handler, "said", said)
+            yield Address(*server.server_address), handler
         finally:
+            handler.votes.set()
             server.shutdown()
             thread.join()
+
+
+@pytest.fixture
+def jolokia(voting):
+    """An address, and what is said there from now on."""
+    address, handler = voting
+    return address, lambda said: setattr(handler, "said", said)

@@ -6,7 +6,7 @@ import os
 from xml.etree import ElementTree as ET
 
 import pytest
-from jolokia_stub import jolokia  # noqa: F401 - a fixture
+from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
 from harness.commands import cli
 from harness.interface import Address, Layout, TestSpec, UsageError
@@ -208,6 +208,47 @@ def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):  # noqa: F8
     say([said, {"status": 200, "value": 12}])
     status = asyncio.run(Management().status(address))
     assert (status.role, status.node_id, status.epoch) == (role, node_id, 12)
+
+
+def test_a_live_that_votes_is_live_all_the_same(voting):  # noqa: F811
+    address, handler = voting
+    handler.said = [value(ReplicaSync=True), {"status": 200, "value": 12}]
+    handler.votes.clear()
+
+    async def test():
+        management = Management()
+        seen = [await management.status(address) for _ in range(3)]
+        assert [(status.role, status.replicating) for status in seen] == [("live", False)] * 3
+        # One question waits at most, or each look would take one more of the broker's threads.
+        assert sum(one.get("attribute") == ["ReplicaSync"] for one in handler.asked) == 1
+        handler.votes.set()
+        while not (await management.status(address)).replicating:
+            pass
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("failover", "shared", "follows", "asked"),
+    [
+        (None, True, True, False),
+        (True, True, True, True),
+        (False, True, False, False),
+        (False, True, True, "as it is configured: --set"),
+        (False, False, True, "follows its live however that ends"),
+    ],
+)
+def test_a_stop_is_what_artemis_has(voting, failover, shared, follows, asked):  # noqa: F811
+    address, handler = voting
+    handler.said = [{"status": 200, "value": each} for each in (["bean"], follows, shared)]
+    stopping = Management().stop(address, failover=failover)
+    if isinstance(asked, str):
+        with pytest.raises(OSError, match=asked):
+            asyncio.run(stopping)
+    else:
+        assert asyncio.run(stopping) is asked  # False: by SIGTERM
+    assert any(one.get("operation") == "forceFailover()" for one in handler.asked) is bool(failover)
+    assert any(one["type"] == "write" for one in handler.asked) is (failover is False)
 
 
 def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):  # noqa: F811

@@ -7,7 +7,7 @@ import zipfile
 from xml.etree import ElementTree as ET
 
 import pytest
-from jolokia_stub import jolokia  # noqa: F401 - a fixture
+from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
 from environments.postgresql import program
 from harness.commands import cli

@@ -6,7 +6,8 @@ consumer to Artemis and would empty the queue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage
@@ -17,7 +18,11 @@ _BROKER: Final = f"{_DOMAIN}:broker=*"
 _QUEUES: Final = (
     f"{_DOMAIN}:broker=*,component=addresses,address=*,subcomponent=queues,routing-type=*,queue=*"
 )
-_ATTRIBUTES: Final = ("Name", "Active", "Backup", "ReplicaSync", "SharedStore", "NodeID")
+_ATTRIBUTES: Final = ("Name", "Active", "Backup", "SharedStore", "NodeID")
+_SYNCED: Final = "ReplicaSync"
+_SYNCED_S: Final = 0.3
+"""For ``_SYNCED`` of a live: while it votes that stands still, and all else is answered."""
+
 _PAGE: Final = 500
 
 _GROUP: Final = "_AMQ_GROUP_ID"
@@ -35,6 +40,7 @@ class Management:
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
+        self._synced: dict[Address, asyncio.Task[Sequence[Any]]] = {}
 
     async def status(self, admin: Address) -> Status:
         """As ``System.status``. The time at which its JVM began is its epoch."""
@@ -44,8 +50,25 @@ class Management:
             {"type": "read", "mbean": "java.lang:type=Runtime", "attribute": "StartTime"},
         )
         for value in (beans or {}).values():
-            return _status(value, began)
+            shared = bool(value["SharedStore"])
+            synced = shared or await self._is_synced(admin, None if value["Backup"] else _SYNCED_S)
+            return _status(value, synced, began)
         return Status(name="", node_id=None, role=STARTING, epoch=began)
+
+    async def _is_synced(self, admin: Address, patience_s: float | None) -> bool:
+        """Whether it has an up-to-date backup, or is one; False where it does not say in time.
+
+        At most one question waits for each broker, whoever has asked it.
+        """
+        asked = self._synced.get(admin)
+        if asked is None or asked.done():
+            question = {"type": "read", "mbean": _BROKER, "attribute": [_SYNCED]}
+            asked = self._synced[admin] = asyncio.create_task(self._jolokia.ask(admin, question))
+            asked.add_done_callback(_heard)
+        await asyncio.wait((asked,), timeout=patience_s)
+        if not asked.done():
+            return False
+        return any(value[_SYNCED] for value in (asked.result()[0] or {}).values())
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """As ``System.browse``."""
@@ -72,17 +95,47 @@ class Management:
                 page += 1
         return stored
 
-    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """As ``System.stop``: there is one stop from outside, and its backup takes over."""
-        if failover is False:
-            raise OSError("a broker of Artemis that is asked to stop lets its backup take over")
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> bool | None:
+        """As ``System.stop``: by SIGTERM, unless a backup is to follow whatever is configured.
+
+        Artemis follows a replicated broker however it ends, and one with a shared store unless
+        ``failover-on-shutdown`` is false, which is then set for this once.
+        """
+        if failover is None:
+            return False
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _BROKER})
         for bean in beans or ():
-            await self._jolokia.ask(admin, {"type": "exec", "mbean": bean, "operation": "forceFailover()"})
+            if failover:
+                await self._jolokia.ask(
+                    admin, {"type": "exec", "mbean": bean, "operation": "forceFailover()"}
+                )
+            else:
+                await self._keep_backup_passive(admin, bean)
+        return failover and bool(beans)
+
+    async def _keep_backup_passive(self, admin: Address, bean: str) -> None:
+        about = {"mbean": bean, "attribute": "FailoverOnServerShutdown"}
+        _, fails_over, shared = await self._jolokia.ask(
+            admin,
+            {"type": "write", "value": False, **about},
+            {"type": "read", **about},
+            {"type": "read", "mbean": bean, "attribute": "SharedStore"},
+        )
+        if not shared:
+            raise OSError("a backup of Artemis that has a copy follows its live however that ends")
+        if fails_over:
+            raise OSError(
+                "a backup that has become live is followed as it is configured: "
+                "--set '*:ha-policy.shared-store.failover-on-shutdown=false'"
+            )
 
 
-def _status(value: Mapping[str, Any], began: int) -> Status:
-    synced = bool(value["ReplicaSync"] or value["SharedStore"])
+def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
+    if not asked.cancelled():
+        asked.exception()  # who still waits for it is told
+
+
+def _status(value: Mapping[str, Any], synced: bool, began: int) -> Status:
     passive = BACKUP if synced else SYNCHRONIZING
     active = LIVE if value["Active"] else STARTING
     role = passive if value["Backup"] else active
@@ -92,7 +145,7 @@ def _status(value: Mapping[str, Any], began: int) -> Status:
         role=role,
         epoch=began,
         replicating=synced,
-        details=dict(value),
+        details={**value, _SYNCED: synced},
     )
 
 
