@@ -1,0 +1,64 @@
+"""A distribution on hosts: what they must have is said in one line, the rest is put there once."""
+
+import pytest
+
+from environments.homes import Homes
+from environments.machines.remote import RemoteMachine
+from harness.interface import InfrastructureError, Provision, Runtime
+
+RUN = "jepsen-run-0-0"
+
+
+@pytest.fixture
+def brought(bed, connect, tmp_path):
+    """Makes a machine that is to get a distribution of one program, and whatever ``more`` asks."""
+    program = tmp_path / "it" / "bin" / "serve"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho served\n")
+    program.chmod(0o755)
+    (tmp_path / "it" / "words").write_text("words")
+    host = connect(bed)
+
+    def make(**more):
+        provision = Provision(directories={"it": str(tmp_path / "it")}, **more)
+        return RemoteMachine(host, "python3", RUN, "a1", "", 0, provision, Homes(provision))
+
+    yield make
+    host.run(("rm", "-rf", host.directory))
+
+
+def test_it_is_put_there_once_and_can_be_run(brought):
+    machine = brought()
+    machine.look()
+    machine.bring()
+    home = machine.homes["it"]
+    assert machine.run((f"{home}/bin/serve",)) == b"served\n"
+    assert machine.run(("stat", "-c", "%a", f"{home}/bin/serve", f"{home}/words")) == b"700\n600\n"
+    machine.run(("touch", "-d", "2001-01-01", f"{home}/words"))
+    again = brought()
+    again.look()
+    again.bring()
+    assert again.homes == machine.homes
+    assert machine.run(("stat", "-c", "%y", f"{home}/words")).startswith(b"2001-01-01")
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (
+            {"runtimes": (Runtime(program="no-java", package="default-jre-headless", asks=("-version",)),)},
+            "no no-java: on Debian, apt-get install default-jre-headless",
+        ),
+        (
+            {"runtimes": (Runtime(program="sh", package="x", asks=("-c", "echo release 8"), least=17),)},
+            "sh is release 8, and must be 17 or later",
+        ),
+        ({"memory_mb": 10**9}, "MB of memory are free, and a broker takes 1000000000"),
+    ],
+)
+def test_what_a_host_lacks_is_one_line_and_nothing_is_put_there(brought, asked, line):
+    machine = brought(**asked)
+    with pytest.raises(InfrastructureError) as refused:
+        machine.look()
+    assert str(refused.value).startswith("host ")
+    assert str(refused.value).endswith(line)
