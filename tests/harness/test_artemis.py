@@ -213,12 +213,17 @@ def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):  # noqa: F8
 def test_a_live_that_votes_is_live_all_the_same(voting):  # noqa: F811
     address, handler = voting
     handler.said = [value(ReplicaSync=True), {"status": 200, "value": 12}]
-    handler.votes.clear()
 
     async def test():
         management = Management()
-        seen = [await management.status(address) for _ in range(3)]
-        assert [(status.role, status.replicating) for status in seen] == [("live", False)] * 3
+        before = await management.status(address)
+        assert (before.role, before.replicating) == ("live", True)
+        handler.votes.clear()
+        handler.asked.clear()
+        seen = [await management.status(address) for _ in range(7)]
+        assert {status.role for status in seen} == {"live"}
+        # What it said last holds for a moment; then it votes, and nobody has a copy.
+        assert [seen[0].replicating, seen[-1].replicating] == [True, False]
         # One question waits at most, or each look would take one more of the broker's threads.
         assert sum(one.get("attribute") == ["ReplicaSync"] for one in handler.asked) == 1
         handler.votes.set()

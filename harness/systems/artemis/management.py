@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage
@@ -23,6 +24,9 @@ _SYNCED: Final = "ReplicaSync"
 _SYNCED_S: Final = 0.3
 """For ``_SYNCED`` of a live: while it votes that stands still, and all else is answered."""
 
+_VOTES_S: Final = 1.5
+"""A live that has not said for so long whether it has a backup, and all else at once, has none."""
+
 _PAGE: Final = 500
 
 _GROUP: Final = "_AMQ_GROUP_ID"
@@ -35,12 +39,21 @@ STARTING: Final = "starting"
 SYNCHRONIZING: Final = "synchronizing"
 
 
+@dataclass(slots=True)
+class _Synced:
+    """The question whether a broker has an up-to-date backup, or is one."""
+
+    answer: bool = False
+    asked: asyncio.Task[Sequence[Any]] | None = None
+    since_s: float = 0.0
+
+
 class Management:
     """The part of a system that asks brokers."""
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
-        self._synced: dict[Address, asyncio.Task[Sequence[Any]]] = {}
+        self._synced: dict[Address, _Synced] = {}
 
     async def status(self, admin: Address) -> Status:
         """As ``System.status``. The time at which its JVM began is its epoch."""
@@ -56,19 +69,23 @@ class Management:
         return Status(name="", node_id=None, role=STARTING, epoch=began)
 
     async def _is_synced(self, admin: Address, patience_s: float | None) -> bool:
-        """Whether it has an up-to-date backup, or is one; False where it does not say in time.
+        """Whether it has an up-to-date backup, or is one; for a while what it said last.
 
         At most one question waits for each broker, whoever has asked it.
         """
-        asked = self._synced.get(admin)
-        if asked is None or asked.done():
+        known = self._synced.setdefault(admin, _Synced())
+        now = asyncio.get_running_loop().time()
+        if known.asked is None or known.asked.done():
             question = {"type": "read", "mbean": _BROKER, "attribute": [_SYNCED]}
-            asked = self._synced[admin] = asyncio.create_task(self._jolokia.ask(admin, question))
-            asked.add_done_callback(_heard)
+            known.asked, known.since_s = asyncio.create_task(self._jolokia.ask(admin, question)), now
+            known.asked.add_done_callback(_heard)
+        asked = known.asked
         await asyncio.wait((asked,), timeout=patience_s)
-        if not asked.done():
-            return False
-        return any(value[_SYNCED] for value in (asked.result()[0] or {}).values())
+        if asked.done():
+            known.answer = any(value[_SYNCED] for value in (asked.result()[0] or {}).values())
+        elif now - known.since_s > _VOTES_S:
+            known.answer = False
+        return known.answer
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """As ``System.browse``."""
