@@ -173,7 +173,7 @@ ANOMALIES: Final = (
         rule="A message whose acknowledgement was confirmed must never be delivered again, nor may one "
              "session get it twice for nothing.",
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, "
-              "after {previous}",
+              "after {previous}{alone}",
         follows_two_lives=True,
         evidence=Evidence(alive=True, linked=True),
     ),

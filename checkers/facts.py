@@ -87,11 +87,15 @@ class Facts:
         found += open_.values()
         return sorted(found, key=lambda span: span.begin)
 
-    def unprotected(self, broker: str | None) -> list[tuple[int, int | None]]:
-        """When that live certainly had no up-to-date backup.
+    def unprotected(self) -> dict[str, list[tuple[int, int | None]]]:
+        """When which live certainly had no up-to-date backup; those without such a time left out.
 
         What it alone had acknowledged then went with its disk (AMQ 17.3.1.3).
         """
+        windows = {row["broker"]: self._alone(row["broker"]) for row in self.replication if row["broker"]}
+        return {broker: alone for broker, alone in windows.items() if alone}
+
+    def _alone(self, broker: str) -> list[tuple[int, int | None]]:
         changes = sorted(
             (row for row in [*self.replication, *self.roles] if row["broker"] == broker),
             key=lambda row: row["index"],

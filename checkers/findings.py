@@ -109,7 +109,8 @@ def _details(
     name = some.first[0].name
     if name == "lost" and source is not None:
         _positions(source, some.first[: options.examples], examples, discoveries.kept)
-        details["unprotected_ns"] = known.unprotected(examples[0].get("broker"))
+    if name in ("lost", "duplicate"):
+        details["unprotected_ns"] = known.unprotected()
     if name == "double-delivery" and source is not None:
         _settlements(source, some.first[: options.examples], examples)
     if name == "split-brain":

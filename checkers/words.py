@@ -195,10 +195,11 @@ class _Fields:
 
     def alone(self) -> str:
         """The window in which nobody but the broker had what it acknowledged, if there was one."""
-        broker = self._row("send", "ok").get("broker")
+        of = "send" if self._i.name == "lost" else "ack"
+        broker = self._row(of, "ok").get("broker")
         spans = [
             f"from {seconds(begin)} to {'the end' if end is None else seconds(end)}"
-            for begin, end in self._details.get("unprotected_ns") or ()
+            for begin, end in (self._details.get("unprotected_ns") or {}).get(broker, ())
         ]
         return f"; {broker} had no up-to-date backup {' and '.join(spans)}" if spans else ""
 
