@@ -38,7 +38,8 @@ import contextlib
 import random
 import select
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,12 +47,26 @@ from environments.link_condition import CLEAR, LinkCondition, combine, condition
 from environments.link_pipe import End, Line, Pipe, set_reset_on_close
 from harness.interface import Address, InfrastructureError, Link
 
-__all__ = ["CLEAR", "LinkCondition", "LinkProxy", "combine", "condition_of", "link_name", "reserve_port"]
+__all__ = [
+    "CLEAR",
+    "LinkCondition",
+    "LinkProxy",
+    "combine",
+    "condition_of",
+    "link_name",
+    "reserve_port",
+    "reserve_ports",
+]
 
 BACKLOG: Final = 512
 
+RESERVE_ATTEMPTS: Final = 100
+
 LOOK_S: Final = 0.1
 """How often it is looked whether the targets of faithful routes listen."""
+
+_ANY: Final = "00000000"
+"""Every address of the machine, as `_in_table` says one."""
 
 _LISTENS: Final = "0A"
 """A state of a socket in the kernel's tables."""
@@ -77,6 +92,23 @@ def reserve_port(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
         holder.close()
         raise InfrastructureError(f"cannot take port {port or 'a free one'} on {host}: {error}") from error
     return holder
+
+
+def reserve_ports(numbers: Sequence[int]) -> list[socket.socket]:
+    """Take these ports at one address of 127.0.0.0/8 that has them all free, as `reserve_port`."""
+    for left in reversed(range(RESERVE_ATTEMPTS)):
+        host = ".".join(["127", *(str(random.randint(1, 254)) for _ in range(3))])
+        taken: list[socket.socket] = []
+        try:
+            taken.extend(reserve_port(host, number) for number in numbers)
+        except InfrastructureError:
+            for holder in taken:
+                holder.close()
+            if not left:
+                raise
+        else:
+            break
+    return taken
 
 
 class _Route:
@@ -231,7 +263,8 @@ class LinkProxy:
         while not self._closed:
             listening = _listening()
             for route in self._faithful:
-                absent = route.target.port not in listening
+                port = route.target.port
+                absent = not listening & {(_in_table(route.target.host), port), (_ANY, port)}
                 if absent != route.absent and route.passable:
                     route.absent = absent
                     self._listen(route)
@@ -319,16 +352,22 @@ class LinkProxy:
                 far_sock.close()
 
 
-def _listening() -> set[int]:
-    """The ports of this machine on which somebody listens, as the kernel's tables say."""
-    ports = set()
+def _listening() -> set[tuple[str, int]]:
+    """Where on this machine somebody listens, as the kernel's tables say: (`_in_table`, port)."""
+    found = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):  # a kernel without IPv6 has one of them
             for line in Path("/proc/net", table).read_text().splitlines()[1:]:
                 _, local, _, state, _ = line.split(None, 4)
                 if state == _LISTENS:
-                    ports.add(int(local.rpartition(":")[2], 16))
-    return ports
+                    host, _, port = local.partition(":")
+                    found.add((host[-len(_ANY) :], int(port, 16)))
+    return found
+
+
+def _in_table(host: str) -> str:
+    """An IPv4 address as the kernel's tables write it, or end it where it is mapped to IPv6."""
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 def _hung_up(sock: socket.socket) -> bool:

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from environments.labels import RUN_ID, STATE_DIR, identify
-from environments.link_proxy import reserve_port
+from environments.link_proxy import reserve_port, reserve_ports
 from environments.links_agent import LinksAgent, run
 from environments.local import state
 from environments.local.database import NODE as DATABASE
@@ -51,7 +52,7 @@ class DeploymentAgent(LinksAgent):
         self._database = LocalDatabase(self._record)
         self._disks = Disks(lambda node: self._brokers.state(node) != "gone")
         self._stores = LocalStores(self._record)
-        self._holders: dict[str, dict[str, Any]] = {}
+        self._holders: dict[str, dict[str, socket.socket]] = {}
         super().__init__(orphan_s, self._brokers, self._database, self._disks, self._stores)
         self._record()
 
@@ -68,7 +69,7 @@ class DeploymentAgent(LinksAgent):
         plans = msgspec.convert(nodes, list[NodePlan])
         self._place = Path(place)
         for plan in plans:
-            self._holders[plan.name] = {port: reserve_port() for port in plan.ports}
+            self._holders[plan.name] = _reserve(plan)
         listen = {
             node: {port: Address(*holder.getsockname()) for port, holder in holders.items()}
             for node, holders in self._holders.items()
@@ -90,8 +91,8 @@ class DeploymentAgent(LinksAgent):
 
     async def do_start(self, node: str, argv: Sequence[str], variables: Mapping[str, str]) -> int:
         """Start a node's broker; its pid."""
-        ports = [holder.getsockname()[1] for holder in self._ports(node).values()]
-        return await self._brokers.start(node, argv, self._place / node, variables, ports)
+        listen = [Address(*holder.getsockname()) for holder in self._ports(node).values()]
+        return await self._brokers.start(node, argv, self._place / node, variables, listen)
 
     async def do_wait(self, node: str) -> int | None:
         """The exit status of a node's broker once it has ended."""
@@ -126,7 +127,7 @@ class DeploymentAgent(LinksAgent):
             for holder in holders.values():
                 holder.close()
 
-    def _ports(self, node: str) -> dict[str, Any]:
+    def _ports(self, node: str) -> dict[str, socket.socket]:
         if node not in self._holders:
             raise UsageError(f"no node {node!r}; there are {', '.join(self._holders) or 'none yet'}")
         return self._holders[node]
@@ -155,6 +156,13 @@ class DeploymentAgent(LinksAgent):
         if not (await asyncio.wait((killing,), timeout=STUCK_S))[0]:
             self._stores.abandon()
         await killing
+
+
+def _reserve(plan: NodePlan) -> dict[str, socket.socket]:
+    """A node's ports; those that it announces with their numbers, at an address of its own."""
+    numbers = [plan.ports[port] for port in plan.announced]
+    holders = dict(zip(plan.announced, reserve_ports(numbers), strict=True))
+    return {port: holders.get(port) or reserve_port() for port in plan.ports}
 
 
 def main() -> None:

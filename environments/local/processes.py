@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import psutil
 
 from environments.agent.child import Child
 from environments.agent.program import Program
 from environments.part import Part, PartFault
-from harness.interface import InfrastructureError, UsageError
+from harness.interface import Address, InfrastructureError, UsageError
 
 END_PATIENCE_S: Final = 10.0
 PORT_PATIENCE_S: Final = 2.0
@@ -39,7 +40,7 @@ class Brokers(Part):
         argv: Sequence[str],
         home: Path,
         variables: Mapping[str, str],
-        ports: Iterable[int],
+        listen: Iterable[Address],
     ) -> int:
         """Start a node's broker in its directory and return its pid.
 
@@ -52,8 +53,8 @@ class Brokers(Part):
         program = self._programs.setdefault(node, Program(child))
         if program.child.pid is not None:
             raise UsageError(f"{node} runs already, pid {program.child.pid}: kill or stop it first")
-        for port in ports:
-            await _await_free(node, port)
+        for address in listen:
+            await _await_free(node, address)
         try:
             return program.child.start(argv, variables, home)
         except OSError as error:
@@ -118,8 +119,8 @@ class Brokers(Part):
         return {node: program.child.pid for node, program in self._programs.items()}
 
 
-async def _await_free(node: str, port: int) -> None:
-    """Wait until nobody listens on a port that was reserved for a node."""
+async def _await_free(node: str, address: Address) -> None:
+    """Wait until nobody listens where a port was reserved for a node."""
     deadline = asyncio.get_running_loop().time() + PORT_PATIENCE_S
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
@@ -127,22 +128,24 @@ async def _await_free(node: str, port: int) -> None:
             # old connections do not count.
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                attempt.bind(("127.0.0.1", port))
+                attempt.bind((address.host, address.port))
             except OSError as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise InfrastructureError(
-                        f"cannot start {node}: port {port} is in use by {_holder(port)}; end that and "
-                        "try again"
+                        f"cannot start {node}: port {address.port} is in use by {_holder(address)}; end that "
+                        "and try again"
                     ) from error
             else:
                 return
         await asyncio.sleep(0.05)
 
 
-def _holder(port: int) -> str:
+def _holder(address: Address) -> str:
+    anywhere = [(host, address.port) for host in ("0.0.0.0", "::")]
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            listens = connection.status == psutil.CONN_LISTEN and connection.pid
+            if listens and tuple(connection.laddr) in (msgspec.structs.astuple(address), *anywhere):
                 process = psutil.Process(connection.pid)
                 return f"process {process.pid} ({' '.join(process.cmdline()[:4])})"
     return "a process that cannot be seen from here"

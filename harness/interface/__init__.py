@@ -26,6 +26,7 @@ from harness.interface.system import (
     Patience,
     PolicySummary,
     Portable,
+    Prepared,
     Provision,
     Runtime,
     Steered,

@@ -115,7 +115,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     ``start_s`` until the planned cluster is there; ``settle_s`` until a recovered one is as planned
     again, before it is drained (no verdict depends on it); ``silence_s`` for a role, before nothing
     is claimed of it; ``browse_s`` until one broker has shown its stores; ``vacancy_s`` for a pair
-    that has nobody live when it is to be browsed, since a failback may be under way.
+    that has nobody live when it is to be browsed, since a failback may be under way; ``restart_s``
+    for a broker to serve again, in addition to a test's recovery bound.
     """
 
     start_s: float = 60.0
@@ -123,14 +124,15 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 0.5
     browse_s: float = 60.0
     vacancy_s: float = 10.0
+    restart_s: float = 0.0
 
 
 class System(Protocol):
     """A broker that can be tested: what every one must have.
 
-    What only some have is a protocol of its own: ``InProcess``, ``Installed``, ``Steered``,
-    ``Viewed``. Ours is the first system; nothing outside its folder and ``broker/`` may assume it
-    is the only one.
+    What only some have is a protocol of its own: ``InProcess``, ``Installed``, ``Portable``,
+    ``Prepared``, ``Steered``, ``Viewed``. Ours is the first system; nothing outside its folder and
+    ``broker/`` may assume it is the only one.
     """
 
     name: str
@@ -233,6 +235,18 @@ class Portable(Protocol):
 
     def provision(self, spec: TestSpec) -> Provision:
         """What such a machine must be given. Asked before a deployment only, as ``missing``."""
+        ...
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A system whose clients find nothing to work with before it is made for them."""
+
+    async def prepare(self, spec: TestSpec, admins: Mapping[str, Address]) -> None:
+        """Make the queues once the cluster is as planned; ``admins`` are the nodes that run.
+
+        Raises InfrastructureError saying what could not be made.
+        """
         ...
 
 

@@ -29,6 +29,7 @@ from harness.interface import (
     InfrastructureError,
     NemesisContext,
     Observer,
+    Prepared,
     Status,
     Steered,
     UsageError,
@@ -222,6 +223,10 @@ class Run:
                     + ", ".join(f"{node} {role}" for node, role in monitor.roles().items())
                     + await self._last_words(name)
                 )
+            if isinstance(self.test.system, Prepared):
+                await self.test.system.prepare(
+                    self.test.spec, {name: self.test.admin(name) for name in starting}
+                )
         finally:
             for task in (ready, *ends):
                 task.cancel()
@@ -381,10 +386,11 @@ class Run:
             )
 
         attempts = self._completed()
+        bound_s = self.test.spec.recovery_bound_s + self.test.system.patience.restart_s
         try:
-            async with asyncio.timeout(self.test.spec.recovery_bound_s):
+            async with asyncio.timeout(bound_s):
                 while True:
-                    await monitor.until(served, self.test.spec.recovery_bound_s)
+                    await monitor.until(served, bound_s)
                     before = self._counters.get("ok", 0)
                     while served(monitor.statuses()):
                         if self._counters.get("ok", 0) > before:

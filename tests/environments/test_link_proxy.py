@@ -9,7 +9,7 @@ import uvloop
 from echo_system import PATIENCE_S, connect, receive, until
 
 from environments.link_pipe import HELD_BYTES_MAX
-from environments.link_proxy import CLEAR, LOOK_S, LinkCondition, LinkProxy, reserve_port
+from environments.link_proxy import CLEAR, LOOK_S, LinkCondition, LinkProxy
 from harness.interface import Address, Link
 
 THERE, BACK = Link("c1", "a1"), Link("a1", "c1")
@@ -431,10 +431,9 @@ def test_a_faithful_route_keeps_the_port_and_refuses_while_its_target_does_not_l
 
     async def main():
         proxy = LinkProxy()
-        with reserve_port() as held:
-            port = held.getsockname()[1]
         try:
             async with Target() as target:
+                port = target.address.port  # the route's own listener is not its target's
                 address = await proxy.add_route(
                     THERE, target.address, host="127.7.0.9", port=port, faithful=True
                 )

@@ -6,6 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 import uvloop
@@ -81,6 +82,36 @@ def test_every_source_reaches_every_node_through_a_way_of_its_own(tmp_path):
                 environment.resolve("c9", "b1", "stomp")
 
     uvloop.run(main())
+
+
+def test_a_port_that_is_announced_has_its_number_where_it_is_and_where_peers_reach_it(tmp_path):
+    async def main():
+        nodes = [msgspec.structs.replace(one, announced=("cluster",)) for one in NODES]
+        async with deployed(tmp_path, nodes=nodes) as environment:
+            number = nodes[1].ports["cluster"]
+            there, way = (environment.resolve(source, "b1", "cluster") for source in ("b1", "a1"))
+            assert (there.port, way.port) == (number, number)
+            assert len({there.host, way.host, "127.0.0.1"}) == 3
+            async with asyncio.timeout(PATIENCE_S):
+                await until_refused(way, refused=False)
+                await environment.kill("b1")
+                await until_refused(way, refused=True)
+
+    uvloop.run(main())
+
+
+async def until_refused(address, *, refused):
+    while True:
+        try:
+            writer = (await connect(address))[1]
+        except ConnectionRefusedError:
+            if refused:
+                return
+        else:
+            writer.close()
+            if not refused:
+                return
+        await asyncio.sleep(0.02)
 
 
 def test_a_cut_between_nodes_leaves_clients_and_the_other_direction(tmp_path):

@@ -1,0 +1,147 @@
+"""The files of one node of RabbitMQ in a test, and how its virtual machine is started.
+
+Nothing of the machine's own RabbitMQ is used but its programs. Nodes find each other without epmd,
+Erlang's port mapper: one daemon for the machine would be neither a node's own nor end with it. So
+all have one distribution port, each at an address of its own (``-erl_epmd_port``, of Erlang/OTP),
+and names resolve in each node by a file, so that each link leads through the proxy.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from harness.interface import Address, Layout, NodePlan
+from harness.systems.rabbitmq import properties
+from harness.systems.rabbitmq.distribution import Distribution
+
+PORTS: Final = {"stomp": 61613, "cluster": 25672, "admin": 15672}
+USER: Final = "tester"
+COOKIE: Final = ".erlang.cookie"
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "cluster_partition_handling": "pause_minority",
+    properties.TICK: 5,
+    properties.SCHEDULERS: 2,
+    "cluster_keepalive_interval": 1000,
+    "raft.wal_max_size_bytes": 64 << 20,
+    "disk_free_limit.absolute": "10MB",  # all nodes of a test share the disk of this machine
+    "vm_memory_high_watermark.absolute": "512MB",
+    "mnesia_table_loading_retry_timeout": 30_000,
+}
+_FIXED: Final[Mapping[str, Any]] = {
+    "listeners.tcp": "none",
+    "stomp.implicit_connect": "false",
+    "management.tcp.max_keepalive": 1_000_000_000,  # who asks for roles keeps his connection
+    "loopback_users": "none",
+    "log.console": "true",
+    "log.console.level": "info",
+    "log.file": "false",
+    "cluster_formation.peer_discovery_backend": "classic_config",
+}
+_PLUGINS: Final = b"[rabbitmq_management,rabbitmq_stomp].\n"
+_NO_EPMD: Final = 1
+"""A port where nobody listens: nodes are to find no epmd of the machine."""
+
+
+def node_name(name: str) -> str:
+    """What a node is called in Erlang: names must differ before the @ and behind it."""
+    return f"{name}@{name}"
+
+
+def files(
+    given: Mapping[str, Mapping[str, Any]],
+    node: NodePlan,
+    nodes: Sequence[NodePlan],
+    layout: Layout,
+    listen: Mapping[str, Address],
+    hosts: Mapping[str, Address],
+    place: Distribution,
+    *,
+    cookie: str,
+    password: str,
+) -> dict[str, bytes]:
+    """Name -> content."""
+    settings = {**_DEFAULTS, **properties.chosen(given, node)}
+    machine = {name: settings.pop(name) for name in (properties.SCHEDULERS, properties.TICK)}
+    names = {"localhost": "127.0.0.1", node.name: listen["cluster"].host}
+    names |= {
+        logical.partition(":")[0]: address.host
+        for logical, address in hosts.items()
+        if logical.endswith(f":{PORTS['cluster']}")
+    }
+    return {
+        "rabbitmq.conf": _settings(settings, nodes, listen, password),
+        "enabled_plugins": _PLUGINS,
+        "hosts": "".join(f"{address} {name}\n" for name, address in names.items()).encode(),
+        "inetrc": f'{{hosts_file, "{layout.etc}/hosts"}}.\n{{lookup, [file]}}.\n'.encode(),
+        COOKIE: f"{cookie}\n".encode(),
+        "erl": b'#!/bin/sh\nexec "$BINDIR/erlexec" "$@"\n',
+        "start": _start(node, layout, listen["cluster"], place, machine),
+    }
+
+
+def _settings(
+    settings: Mapping[str, Any], nodes: Sequence[NodePlan], listen: Mapping[str, Address], password: str
+) -> bytes:
+    lines = {
+        **_FIXED,
+        "stomp.listeners.tcp.1": listen["stomp"],
+        "management.tcp.ip": listen["admin"].host,
+        "management.tcp.port": listen["admin"].port,
+        "default_user": USER,
+        "default_pass": password,
+        **{
+            f"cluster_formation.classic_config.nodes.{number}": node_name(each.name)
+            for number, each in enumerate(nodes, 1)
+        },
+        **{name: value for name, value in settings.items() if not name.startswith(properties.QUEUE)},
+    }
+    return "".join(f"{name} = {value}\n" for name, value in lines.items()).encode()
+
+
+def _start(
+    node: NodePlan, layout: Layout, cluster: Address, place: Distribution, machine: Mapping[str, Any]
+) -> bytes:
+    """A script that becomes the distribution's own, and that the virtual machine: one process."""
+    name = node_name(node.name)
+    flags = {
+        "-sname": name,
+        "-start_epmd": "false",
+        "-erl_epmd_port": str(cluster.port),
+        "-kernel inet_dist_listen_min": str(cluster.port),
+        "-kernel inet_dist_listen_max": str(cluster.port),
+        "-kernel inet_dist_use_interface": "{" + cluster.host.replace(".", ",") + "}",
+        f"-kernel {properties.TICK}": machine[properties.TICK],  # too late in rabbitmq.conf: see -sname
+        "+S": "{0}:{0}".format(machine[properties.SCHEDULERS]),
+    }
+    variables = {
+        "HOME": layout.etc,  # where the cookie is
+        "ROOTDIR": place.erlang,
+        "BINDIR": place.runtime,
+        "EMU": "beam",
+        "PROGNAME": "erl",
+        "ERL_INETRC": f"{layout.etc}/inetrc",
+        "ERL_EPMD_PORT": _NO_EPMD,
+        "ERL_CRASH_DUMP": f"{layout.logs}/erl_crash.dump",
+        "RABBITMQ_NODENAME": name,
+        "RABBITMQ_DIST_PORT": cluster.port,
+        "RABBITMQ_CONF_ENV_FILE": f"{layout.etc}/none",
+        "RABBITMQ_CONFIG_FILE": f"{layout.etc}/rabbitmq",
+        "RABBITMQ_GENERATED_CONFIG_DIR": f"{layout.etc}/generated",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": f"{layout.etc}/enabled_plugins",
+        "RABBITMQ_FEATURE_FLAGS_FILE": f"{layout.data}/feature_flags",
+        "RABBITMQ_MNESIA_BASE": layout.data,
+        "RABBITMQ_LOG_BASE": layout.logs,
+        "RABBITMQ_PID_FILE": f"{layout.data}/pid",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": " ".join(f"{flag} {value}" for flag, value in flags.items()),
+        "RUNNING_UNDER_SYSTEMD": "true",  # the script keeps no shell beside the virtual machine
+    }
+    lines = [
+        f"chmod 700 {shlex.quote(layout.etc)}/erl",
+        *(f"export {key}={shlex.quote(str(value))}" for key, value in variables.items()),
+        f"export PATH={shlex.quote(layout.etc)}:{shlex.quote(str(place.erlang))}/bin:$PATH",
+        f"exec {shlex.quote(str(place.server))}/sbin/rabbitmq-server",
+    ]
+    return ("set -e\n" + "".join(f"{line}\n" for line in lines)).encode()

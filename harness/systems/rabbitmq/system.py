@@ -1,0 +1,158 @@
+"""RabbitMQ as a system under test: its cluster, its dialect, and what it promises."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from checkers.verdict import Promises
+from harness.interface import (
+    Address,
+    Dialect,
+    InfrastructureError,
+    Layout,
+    NodePlan,
+    Patience,
+    PolicySummary,
+    Status,
+    TestSpec,
+    UsageError,
+)
+from harness.interface.errors import near
+from harness.systems.rabbitmq import configuration, distribution, properties
+from harness.systems.rabbitmq.events import EVENTS
+from harness.systems.rabbitmq.management import GROUP, Management
+
+QUORUM_QUEUES: Final = "quorum-queues"
+_PLACES: Final = ("local",)
+
+
+class RabbitmqSystem(Management):
+    """``harness.interface.System`` for the nodes of a distribution that the person has."""
+
+    name = "rabbitmq"
+    summary = "RabbitMQ 3.10 to 3.12: quorum queues over STOMP"
+    policies: Mapping[str, PolicySummary] = {
+        QUORUM_QUEUES: PolicySummary(description="nodes of one cluster; a majority of each queue's decides"),
+    }
+    patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0, restart_s=60.0)
+    events = EVENTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dialect = Dialect(
+            login=configuration.USER,
+            passcode=self.password,
+            virtual_host="/",
+            queue="/amq/queue/{}",
+            durable={"persistent": "true"},
+            group_header=GROUP,
+            count_header="x-delivery-count",
+            first_count=0,
+            heart_beat_s=1.0,
+            silent_beats=1.9,  # it gives a client up after two beats
+            connect_s=2.0,
+            unnoticed_s=8.0,
+        )
+
+    def promises(self, spec: TestSpec) -> Promises:
+        """Of a send's receipt all that a quorum queue can promise; of an ack's nothing.
+
+        A send is answered when the queue has confirmed it. An ack is answered when the STOMP
+        adapter has read it, before the queue hears of it, and independent of its deliveries.
+        """
+        limit = properties.queue_arguments(spec.properties).get("x-delivery-limit", -1)
+        return Promises(
+            nack="requeue",
+            delivery_attempts=limit,
+            keeps_dead_letters=False,
+            durable_acks=False,
+            refuses_stale_acks=False,
+            answers_in_order=False,
+        )
+
+    def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
+        """Nodes a1, b1, c1 ...: each serves all clients. Raises UsageError."""
+        nodes = tuple(
+            NodePlan(
+                name=f"{letter}1",
+                pair=letter,
+                configured="member",
+                ports=dict(configuration.PORTS),
+                announced=("cluster",),
+            )
+            for letter in string.ascii_lowercase[: spec.pairs]
+        )
+        known = ["*", *(node.name for node in nodes)]
+        for name in spec.properties:
+            if name not in known:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+        for node in nodes:
+            properties.chosen(spec.properties, node)
+        return nodes
+
+    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """Every node serves, and every member of every queue is there."""
+        missing = {
+            node.name: f"{node.name} does not serve"
+            for node in nodes
+            if node.name not in statuses or not statuses[node.name].serves
+        }
+        for status in statuses.values():
+            for queue in status.details["queues"]:
+                for member in {*queue.get("members", ())} - {*queue.get("online", ())}:
+                    name = member.partition("@")[0]
+                    missing.setdefault(name, f"{queue['name']} has no member on {name}")
+        return missing
+
+    def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Nothing: a search needs brokers in Python."""
+        del spec, nodes
+        return {}
+
+    def missing(self) -> str:
+        """As ``Installed``'s."""
+        return distribution.missing()
+
+    def version(self) -> str:
+        """As ``Installed``'s."""
+        return distribution.found().version
+
+    def unplaced(self, environment: str) -> str:
+        """As ``Installed``'s."""
+        if environment in _PLACES:
+            return ""
+        return f"brokers of {self.name} run on this machine alone so far (--environment local)"
+
+    def files(
+        self,
+        spec: TestSpec,
+        node: NodePlan,
+        nodes: Sequence[NodePlan],
+        layout: Layout,
+        listen: Mapping[str, Address],
+        hosts: Mapping[str, Address],
+    ) -> dict[str, bytes]:
+        """As ``System.files``. All nodes must have the distribution port that is announced."""
+        number = configuration.PORTS["cluster"]
+        for logical, address in hosts.items():
+            if logical.endswith(f":{number}") and address.port != number:
+                raise InfrastructureError(
+                    f"{node.name} reaches {logical} at {address}, another port than is announced"
+                )
+        return configuration.files(
+            spec.properties,
+            node,
+            nodes,
+            layout,
+            listen,
+            hosts,
+            distribution.found(),
+            cookie=self.cookie,
+            password=self.password,
+        )
+
+    def command(self, layout: Layout) -> list[str]:
+        """A shell that becomes the virtual machine, so that signals reach it."""
+        return ["sh", f"{layout.etc}/start"]

@@ -1,0 +1,371 @@
+"""RabbitMQ as a system under test: its files, its answers; where it is installed, its runs."""
+
+import asyncio
+import base64
+import json
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import psutil
+import pytest
+
+from environments.labels import STATE_DIR
+from harness.commands import cli
+from harness.interface import Address, InfrastructureError, Layout, Status, TestSpec, UsageError
+from harness.systems import given, registry
+from harness.systems.rabbitmq import configuration, distribution, erlang, management
+from harness.systems.rabbitmq.events import EVENTS
+
+WORDS = ("--system", "rabbitmq", "--policy", "quorum-queues")
+LAYOUT = Layout(etc="/n x/etc", data="/n x/data", logs="/n x/logs")
+LISTEN = {port: Address("127.9.9.9", number) for port, number in configuration.PORTS.items()}
+PLACE = distribution.Distribution(
+    server="/opt/rabbitmq", erlang="/opt/erlang", runtime="/opt/erlang/erts-13/bin", version="3.10.8"
+)
+
+
+def spec(**more):
+    return TestSpec(name="t", system="rabbitmq", policy="quorum-queues", environment="local", **more)
+
+
+def planned(a_spec):
+    return registry.of(a_spec).plan(a_spec)
+
+
+def files(node="a1", **properties):
+    a_spec = spec(properties=properties)
+    nodes = planned(a_spec)
+    plan = next(each for each in nodes if each.name == node)
+    return configuration.files(
+        a_spec.properties, plan, nodes, LAYOUT, LISTEN, {"b1:25672": Address("127.3.2.1", 25672)}, PLACE,
+        cookie="SECRET", password="hidden",
+    )  # fmt: skip
+
+
+def test_a_node_is_told_all_nodes_its_ports_and_what_a_test_sets():
+    made = files(**{"*": {"cluster_partition_handling": "autoheal"}, "a1": {"erl.schedulers": 1}})
+    conf = dict(line.split(" = ") for line in made["rabbitmq.conf"].decode().splitlines())
+    assert conf["cluster_partition_handling"] == "autoheal"
+    assert [conf[f"cluster_formation.classic_config.nodes.{n}"] for n in (1, 2, 3)] == [
+        "a1@a1",
+        "b1@b1",
+        "c1@c1",
+    ]
+    assert conf["stomp.listeners.tcp.1"] == "127.9.9.9:61613"
+    assert conf["management.tcp.port"] == "15672"
+    assert conf["listeners.tcp"] == "none"
+    start = made["start"].decode()
+    assert "+S 1:1" in start
+    assert "-kernel inet_dist_use_interface {127,9,9,9}" in start
+    assert "-erl_epmd_port 25672" in start
+    assert "SECRET" not in start
+    assert made[".erlang.cookie"] == b"SECRET\n"
+    assert "chmod 700 '/n x/etc'/erl" in start
+
+
+def test_names_resolve_in_each_node_to_its_own_links():
+    made = files()
+    assert made["hosts"].decode().splitlines() == ["127.0.0.1 localhost", "127.9.9.9 a1", "127.3.2.1 b1"]
+    assert made["inetrc"].decode().splitlines() == ['{hosts_file, "/n x/etc/hosts"}.', "{lookup, [file]}."]
+
+
+def test_every_node_is_a_member_that_serves_all():
+    nodes = planned(spec(pairs=5))
+    assert [node.name for node in nodes] == ["a1", "b1", "c1", "d1", "e1"]
+    assert {node.configured for node in nodes} == {"member"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ({"*": {"cluster_partition_handeling": "ignore"}}, 'did you mean "cluster_partition_handling"'),
+        ({"*": {"cluster_partition_handling": "pray"}}, "must be one of pause_minority, ignore, autoheal"),
+        ({"*": {"net_ticktime": "soon"}}, "net_ticktime=soon: it must be a whole number"),
+        ({"*": {"net_ticktime": True}}, "it must be a whole number"),
+        ({"a1": {"queue.x-delivery-limit": 3}}, "a queue is the same on all nodes"),
+        ({"z1": {"net_ticktime": 1}}, 'no node "z1"'),
+    ],
+)
+def test_a_property_that_is_none_is_one_line(setting, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        planned(spec(properties=setting))
+
+
+def test_groups_are_promised_by_one_active_consumer_of_the_queue():
+    asked = management.arguments(spec(workload="groups"), 3)
+    assert asked["x-single-active-consumer"] is True
+    assert asked["x-quorum-initial-group-size"] == 3
+    assert management.arguments(spec(workload="queue"), 3)["x-single-active-consumer"] is False
+    limited = spec(properties={"*": {"queue.x-delivery-limit": 2}})
+    assert management.arguments(limited, 3)["x-delivery-limit"] == 2
+    assert registry.of(limited).promises(limited).delivery_attempts == 2
+
+
+def status(name, *queues):
+    return Status(name=name, node_id=name, role="live", epoch=1, details={"queues": queues})
+
+
+def test_what_lacks_is_a_node_or_a_member_of_a_queue():
+    system = registry.get("rabbitmq")
+    nodes = planned(spec())
+    members = ["a1@a1", "b1@b1", "c1@c1"]
+    whole = {"name": "q0", "members": members, "online": members}
+    short = {**whole, "online": members[:2]}
+    all_of = {name: status(name) for name in ("a1", "b1", "c1")}
+    assert system.lacking(nodes, all_of) == {}
+    assert system.lacking(nodes, {**all_of, "a1": status("a1", whole)}) == {}
+    assert system.lacking(nodes, {**all_of, "a1": status("a1", short)}) == {"c1": "q0 has no member on c1"}
+    del all_of["b1"]
+    assert system.lacking(nodes, all_of) == {"b1": "b1 does not serve"}
+
+
+def distribute(place, version="3.10.8", erlang_at="usr/lib/erlang"):
+    """What a tree of packages has, as far as it is looked at."""
+    server = place / f"usr/lib/rabbitmq/lib/rabbitmq_server-{version}"
+    for name in ("sbin/rabbitmq-server", f"plugins/rabbit-{version}/ebin/rabbit.app"):
+        (server / name).parent.mkdir(parents=True, exist_ok=True)
+        (server / name).touch()
+    for name in ("erts-13.1.5/bin/erlexec", "bin/erl_call", "bin/erl"):
+        program = place / erlang_at / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch(mode=0o755)
+
+
+def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert cli.run([*WORDS]) == 254
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"jepsen-run: system rabbitmq: {tmp_path}: no sbin/rabbitmq-server; on Debian: apt-get "
+    )
+    distribute(tmp_path, "4.1.0", "bin/..")
+    assert "is RabbitMQ 4.1.0: 3.10 to 3.12 are known here" in distribution.missing()
+    newer = tmp_path / "unpacked"
+    distribute(newer, erlang_at="elsewhere")
+    monkeypatch.setenv(distribution.HOME, str(newer))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "no Erlang/OTP" in distribution.missing()
+    monkeypatch.setenv("PATH", str(newer / "elsewhere" / "bin"))
+    assert distribution.missing() == ""
+    distribute(newer)
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = distribution.found()
+    assert (found.version, found.erlang) == ("3.10.8", newer / "usr/lib/erlang")
+
+
+def test_one_that_is_installed_needs_no_home(tmp_path, monkeypatch):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.delenv(distribution.HOME, raising=False)
+    monkeypatch.setattr(distribution, "INSTALLED", str(tmp_path))
+    assert distribution.missing().startswith("not installed; on Debian: apt-get install rabbitmq-server")
+    distribute(tmp_path)
+    assert distribution.missing() == ""
+
+
+def test_it_runs_on_this_machine_alone(capsys):
+    assert cli.run([*WORDS, "--environment", "docker"]) == 254
+    assert "run on this machine alone so far" in capsys.readouterr().err
+
+
+class Answers(BaseHTTPRequestHandler):
+    """The HTTP API as it answered: (method, path) -> status and value."""
+
+    protocol_version = "HTTP/1.1"
+    said = {}
+
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.removeprefix("/api/").partition("?")[0]
+        status_code, value = self.said.get((self.command, path), (404, {"error": "not_found"}))
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status_code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - names of the library
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def api():
+    """An address, and what is said there from now on."""
+    handler = type("Said", (Answers,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield Address(*server.server_address), lambda said: setattr(handler, "said", said)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+QUEUE = {"name": "q0", "members": ["a1@a1"], "online": ["a1@a1"]}
+UP = {
+    ("GET", "whoami"): (200, {"name": "tester"}),
+    ("GET", "overview"): (200, {"node": "a1@a1", "listeners": []}),
+    ("GET", "queues/%2F"): (200, [QUEUE]),
+}
+
+
+def test_who_answers_is_live_and_tells_of_its_queues_a_moment_later(api):
+    address, say = api
+    say(UP)
+
+    async def asked():
+        system = management.Management()
+        first = await system.status(address)
+        await asyncio.sleep(0)
+        while not (second := await system.status(address)).details["queues"]:
+            pass
+        return first, second
+
+    first, second = asyncio.run(asked())
+    assert (first.name, first.role, first.node_id, first.epoch) == ("a1", "live", "a1@a1", second.epoch)
+    assert second.details["queues"] == [QUEUE]
+
+
+@pytest.mark.parametrize("answer", [(503, b""), (401, {"error": "no"}), (200, b"<html>")])
+def test_an_answer_that_is_none_is_an_error_of_the_network(api, answer):
+    address, say = api
+    say({**UP, ("GET", "whoami"): answer})
+    with pytest.raises(OSError, match=str(address)):
+        asyncio.run(management.Management().status(address))
+
+
+def test_a_queue_without_all_its_members_is_the_machines_fault(api, monkeypatch):
+    address, say = api
+    monkeypatch.setattr(management, "_DECLARE_S", 0.2)
+    monkeypatch.setattr(management, "_LOOK_S", 0.05)
+    there = {("PUT", "queues/%2F/q0"): (201, b""), ("DELETE", "queues/%2F/q0"): (204, b"")}
+    admins = {"a1": address, "b1": address}
+    for members, complaint in ((["a1@a1"], "it has a1@a1"), (["a1@a1", "b1@b1"], None)):
+        say({**there, ("GET", "queues/%2F/q0"): (200, {"members": members})})
+        prepared = management.Management().prepare(spec(), admins)
+        if complaint is None:
+            asyncio.run(prepared)
+        else:
+            with pytest.raises(InfrastructureError, match=complaint):
+                asyncio.run(prepared)
+
+
+def erl_call(tmp_path, monkeypatch, said):
+    """A program that says what ``erl_call`` said, and keeps what it was asked."""
+    distribute(tmp_path)
+    program = tmp_path / "usr/lib/erlang/bin/erl_call"
+    (tmp_path / "said").write_bytes(said)
+    program.write_text(
+        f'#!/bin/sh\ncat > {tmp_path}/asked\necho "$@" "$(cat $HOME/.erlang.cookie)" > {tmp_path}/called\n'
+        f"exec cat {tmp_path}/said\n"
+    )
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+
+
+LISTENERS = [
+    {"node": "b1@b1", "protocol": "clustering", "ip_address": "127.1.1.2", "port": 25672},
+    {"node": "a1@a1", "protocol": "clustering", "ip_address": "127.1.1.1", "port": 25672},
+]
+HERE = {("GET", "overview"): (200, {"node": "a1@a1", "listeners": LISTENERS})}
+
+
+def read(messages, delivered=0):
+    return json.dumps([{"queue": "q0", "delivered": delivered, "messages": messages}]).encode()
+
+
+def test_a_store_is_read_by_who_leads_it_without_consuming(api, tmp_path, monkeypatch):
+    address, say = api
+    say(HERE)
+    body = base64.b64encode(b"\x00\xffbody").decode()
+    erl_call(
+        tmp_path,
+        monkeypatch,
+        read([{"body": body, "group": "g1"}, {"body": "", "group": None}]) + b"{ok, done}",
+    )
+    system = management.Management()
+    stored = asyncio.run(system.browse(address))
+    assert [(each.queue, each.store, each.group, each.body) for each in stored] == [
+        ("q0", "main", "g1", b"\x00\xffbody"),
+        ("q0", "main", None, b""),
+    ]
+    called = (tmp_path / "called").read_text()
+    assert "-address 127.1.1.1:25672" in called
+    assert called.split()[-1] == system.cookie  # from a file, not from the command line
+    assert "{peek, Position}" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (read([], delivered=3) + b"{ok, done}", "3 messages are with consumers"),
+        (b'{error, "*** eval: no_leader"}', "no_leader"),
+        (b"", "no answer"),
+    ],
+)
+def test_a_store_that_is_not_read_whole_is_not_read(api, tmp_path, monkeypatch, said, complaint):
+    address, say = api
+    say(HERE)
+    erl_call(tmp_path, monkeypatch, said)
+    with pytest.raises(OSError, match=complaint):
+        asyncio.run(management.Management().browse(address))
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            "queue/led",
+            "[notice] <0.1.0> queue 'q0' in vhost '/': candidate -> leader in term: 2 machine version: 2",
+        ),
+        ("node/down", "[info] <0.500.0> node a1@a1 down: connection_closed"),
+        ("node/up", "[info] <0.500.0> node a1@a1 up"),
+        ("broker/served", "[info] <0.866.0> started STOMP TCP listener on 127.0.0.1:60255"),
+    ],
+)
+def test_lines_of_the_log_are_known(event, line):
+    assert [name for name, known in EVENTS.items() if known.line.search(line)] == [event]
+
+
+def lack():
+    return distribution.missing() if os.environ.get(distribution.HOME) else f"{distribution.HOME} names none"
+
+
+def left_behind():
+    """Programs of Erlang that some run of ours started."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.name() in ("beam.smp", "epmd", "erl_child_setup") and STATE_DIR in process.environ():
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.skipif(bool(lack()), reason=f"no RabbitMQ: {lack()}")
+def test_a_killed_node_is_followed_by_others_and_nothing_is_left(tmp_path, capsys):
+    words = ["--nemesis", "kill", "--target", "a1", "--rate", "50", "--time-limit", "20"]
+    exit_status = cli.run([*WORDS, "--environment", "local", *words, "--store", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert exit_status in (0, 1), out  # what a broker of others does is not for our tests to judge
+    run = json.loads((tmp_path / "latest" / "run.json").read_text())
+    assert run["versions"]["rabbitmq"] == distribution.found().version, run
+    assert "a1     stopped" in out
+    assert "could not be read" not in out
+    assert left_behind() == []
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(bool(lack()), reason=f"no RabbitMQ: {lack()}")
+def test_a_node_that_is_not_there_is_said_by_erl_call():
+    program = distribution.found().erlang / "bin" / "erl_call"
+    with pytest.raises(OSError, match="failed to connect"):
+        asyncio.run(erlang.evaluate(program, Address("127.0.0.1", 1), "SECRET", "done."))
