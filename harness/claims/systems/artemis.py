@@ -30,11 +30,16 @@ _PATIENT: Final[dict[str, Any]] = {
     "quiet_period_s": 2.0,
 }
 
+_OUT_OF_ORDER: Final = "findings/artemis-2.md"
 _ANYWAY: Final = {
     "reordered-session": Departure(
         reason="what a leaving consumer of a group gives back comes behind what was sent after it",
-        page="findings/artemis-2.md",
-    )
+        page=_OUT_OF_ORDER,
+    ),
+    **dict.fromkeys(
+        ("reordered", "reordered-realtime"),
+        Departure(reason="the same, where the consumer that left had not seen it", page=_OUT_OF_ORDER),
+    ),
 }
 _ANSWERS_WHILE_IT_VOTES: Final = Departure(
     reason="the live goes on without its backup as soon as it notices the cut, and votes afterwards: "
@@ -42,7 +47,7 @@ _ANSWERS_WHILE_IT_VOTES: Final = Departure(
     page="findings/artemis-1.md",
 )
 
-_TWICE: Final = ("duplicate", "group-split", "reordered-realtime", "zombie")
+_TWICE: Final = ("duplicate", "group-split", "zombie")
 """What follows from acknowledgements that are lost, and from a live that answers beside another."""
 
 _VOTE_LOST: Final = Says("a1", "AMQ22106[89]: ")

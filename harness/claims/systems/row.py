@@ -41,9 +41,9 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True):
 class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
     """What one system's brokers are held against.
 
-    ``anyway`` are findings that their brokers have without any fault, so that no row is held
-    against them: each row allows them. ``left_out`` is why a row, or one scenario of it, cannot be
-    run with them.
+    ``anyway`` are findings that their brokers have whatever the fault, and without any, so that no
+    row is held against them: each row allows them. ``left_out`` is why a row, or one scenario of
+    it, cannot be run with them.
     """
 
     rows: tuple[SystemRow, ...]
