@@ -81,6 +81,8 @@ class ArtemisSystem(Management):
                 ports=dict(configuration.PORTS),
                 announced=("cluster",),
                 store=store.plan(spec, pair, f"{pair}{number}") if spec.policy == SHARED_STORE else None,
+                # Two that begin an empty store at once give it two node IDs.
+                after=f"{pair}1" if (spec.policy, role) == (SHARED_STORE, SLAVE) else None,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate((*_CONFIGURED[spec.policy], *[SLAVE] * (backups - 1)), 1)
