@@ -271,10 +271,19 @@ def home():
 @pytest.mark.cluster
 @pytest.mark.spark
 @pytest.mark.skipif(not home(), reason=f"no distribution of Artemis: {distribution.HOME} names none")
-@pytest.mark.parametrize("policy", ["replication", "shared-store"])
-def test_a_killed_live_is_followed_by_its_backup(tmp_path, policy, capsys):
+@pytest.mark.parametrize(
+    ("policy", "environment"),
+    [
+        ("replication", "local"),
+        ("shared-store", "local"),
+        pytest.param("replication", "docker", marks=pytest.mark.docker),
+        pytest.param("shared-store", "docker", marks=pytest.mark.docker),
+    ],
+)
+def test_a_killed_live_is_followed_by_its_backup(tmp_path, policy, environment, capsys):
     words = ["--policy", policy, "--pairs", "1", "--nemesis", "kill", "--target", "live", "--rate", "50"]
-    status = cli.run(["--system", "artemis", *words, "--time-limit", "20", "--store", str(tmp_path)])
+    words += ["--environment", environment, "--time-limit", "20", "--store", str(tmp_path)]
+    status = cli.run(["--system", "artemis", *words])
     out = capsys.readouterr().out
     assert status in (0, 1), out  # what a broker of others does is not for our tests to judge
     run = json.loads((tmp_path / "latest" / "run.json").read_text())
