@@ -23,7 +23,6 @@ from harness.interface.system import (
     Event,
     Installed,
     Layout,
-    Looked,
     Patience,
     PolicySummary,
     Portable,

@@ -9,7 +9,7 @@ import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
 from harness.commands import cli
-from harness.interface import Address, Layout, Status, TestSpec, UsageError
+from harness.interface import Address, Layout, TestSpec, UsageError
 from harness.systems import given, registry, runtime
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.management import Management
@@ -254,19 +254,6 @@ def test_a_stop_is_what_artemis_has(voting, failover, shared, follows, asked):  
         assert asyncio.run(stopping) is asked  # False: by SIGTERM
     assert any(one.get("operation") == "forceFailover()" for one in handler.asked) is bool(failover)
     assert any(one["type"] == "write" for one in handler.asked) is (failover is False)
-
-
-@pytest.mark.parametrize(("failback", "waits"), [(True, True), (False, False)])
-def test_a_pair_that_is_about_to_fail_back_is_not_as_planned(failback, waits):
-    a_spec = spec(properties={"*": {"ha-policy.replication.slave.allow-failback": failback}})
-    system = registry.of(a_spec)
-    nodes = [node for node in system.plan(a_spec) if node.pair == "a"]
-    live = Status(name="", node_id="n", role="live", epoch=1, replicating=True)
-    backup = Status(name="", node_id="n", role="backup", epoch=1, replicating=True)
-    said = {"a1": "pair a is about to fail back to a1"} if waits else {}
-    assert system.lacking(nodes, {"a1": backup, "a2": live}) == said
-    assert system.lacking(nodes, {"a1": live, "a2": backup}) == {}
-    assert list(system.lacking(nodes, {"a1": backup})) == ["a1"]
 
 
 def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):  # noqa: F811

@@ -20,6 +20,7 @@ from harness.claims.systems import page, registry, results
 from harness.claims.systems.ledger import Ledger
 from harness.claims.systems.row import Departure
 from harness.commands import cli
+from harness.history import spec as specs
 from harness.interface import UsageError
 from harness.systems import registry as systems
 
@@ -89,6 +90,26 @@ def test_a_probe_and_a_policy_that_is_not_there_say_so():
     assert claims.why_not(named("RP1"), tested) == "no run of it is laid out for artemis"
     (probe,) = (each for each in chosen(["HA8"]) if each.id == "HA8")
     assert claims.why_not(probe, tested) == "its steps are taken on brokers of own only"
+
+
+FINDINGS = [path for path in sorted((DOCS / "findings").iterdir()) if path.is_dir()]
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda path: path.name)
+def test_a_finding_has_the_load_and_the_faults_that_its_page_repeats_it_with(finding):
+    spec = specs.load(finding)
+    tested = systems.of(spec)
+    supports = environments.registry.create(spec.environment).supports()
+    faults = nemesis.schedule.load(finding / "schedule.json")
+    nemesis.schedule.validate(faults, supports, tested.plan(spec), tuple(tested.events))
+    line = f"jepsen-run --spec docs/findings/{finding.name} --schedule docs/findings/{finding.name} "
+    assert line in (DOCS / "findings" / f"{finding.name}.md").read_text()
+
+
+def test_each_page_of_a_finding_stands_in_the_list_of_them():
+    listed = (DOCS / "findings" / "README.md").read_text()
+    pages = [path.name for path in (DOCS / "findings").glob("*.md") if path.name != "README.md"]
+    assert [name for name in pages if f"]({name})" not in listed] == []
 
 
 # ---- what is written down
@@ -185,7 +206,8 @@ def test_a_row_is_green_only_by_what_ran():
     assert said(paged, GOOD) == "departs: they forget ([echo-1](findings/echo-1.md))"
 
 
-def test_the_section_counts_runs_and_what_they_found(tmp_path):
+def test_the_section_counts_runs_and_what_they_found(tmp_path, monkeypatch):
+    monkeypatch.setitem(systems.SYSTEMS, "echo", "second_system:SecondSystem")
     for number in range(3):
         ledger(tmp_path).write(
             ROW.scenario, UNKNOWN if number == 2 else AS_EXPECTED, number, "local", "2026-11-23"
@@ -193,10 +215,12 @@ def test_the_section_counts_runs_and_what_they_found(tmp_path):
     lines = page.section(second_claims.CLAIMS, results.load(tmp_path / "claims-echo.json"), "r.json")
     (row,) = (line for line in lines if line.startswith("| RP11 "))
     assert "| lost 2, duplicate 2 | 2/3 | departs: their queues are in memory | 1.2, 2026-11-23 |" in row
-    assert "- RP4: they have no pairs" in lines
+    assert "- they have no pairs: RP4" in lines
+    assert any(line.startswith("- brokers of echo have no policy ha-database: HA1, ") for line in lines)
 
 
-def test_a_bar_ends_no_cell():
+def test_a_bar_ends_no_cell(monkeypatch):
+    monkeypatch.setitem(systems.SYSTEMS, "echo", "second_system:SecondSystem")
     nothing = results.Results(system="echo").add(run("RP11", *NOTHING))
     (kept,) = nothing.runs
     kept = msgspec.structs.replace(kept, fingerprint=results.fingerprint(ROW.scenario))
@@ -206,6 +230,7 @@ def test_a_bar_ends_no_cell():
 
 def test_what_stands_before_the_sections_stays_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setitem(registry.CLAIMS, "echo", "second_claims:CLAIMS")
+    monkeypatch.setitem(systems.SYSTEMS, "echo", "second_system:SecondSystem")
     (tmp_path / "results").mkdir()
     Ledger(tmp_path / "results/claims-echo.json", "echo", "1.2").write(ROW.scenario, AS_EXPECTED, 0, "local")
     file = tmp_path / "claims.md"

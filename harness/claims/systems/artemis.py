@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.claims.scenarios.cases import AND_BACK, BY_A2, fault, faults
+from harness.claims.scenarios.cases import AND_BACK, BY_A2, at_stake, fault, faults
 from harness.claims.scenarios.expectations import (
+    Reported,
     Says,
     SlowestSend,
     Takeovers,
@@ -69,11 +70,17 @@ def _cut(shape: str, start_s: float, duration_s: float | None = None, **options:
 
 
 _TEN_BROKERS: Final = "five pairs are ten JVMs: more than a machine of two cores starts in time"
-_OTHER_WORDS: Final = "brokers of artemis have large messages and pages, but no run of them is laid out"
+_ROOM: Final = {"address-settings.max-size-bytes": 100_000, "address-settings.page-size-bytes": 20_000}
+_PAGED: Final[dict[str, Any]] = {"properties": {"*": _ROOM}}
+"""About fifty messages are in memory, the others on pages."""
+_ON_PAGES: Final = (*at_stake("kill-1"), Says("a1", "AMQ222038: "))
+
 
 CLAIMS: Final = SystemClaims(
     rows=(
         _row("RP1", 30.0, fault("kill", 6.0)),
+        _row("RP1-large", 30.0, fault("kill", 6.0)),
+        _row("RP1-paging", 30.0, fault("kill", 6.0), spec=_PAGED, guards=_ON_PAGES),
         # The kill waits until the backup has all that was there.
         _row("RP2", 75.0, fault("late-start", 0.0, 8.0, "a2"), fault("kill", 4.0, after="sync/finished")),
         _row("RP4", 45.0, _cut("pair-link", 6.0, 20.0)),
@@ -152,11 +159,21 @@ CLAIMS: Final = SystemClaims(
             departure=_ANSWERS_WHILE_IT_VOTES,
         ),
         _row("SS1", 30.0, fault("kill", 6.0)),
+        _row("SS1-large", 30.0, fault("kill", 6.0)),
+        _row("SS1-paging", 30.0, fault("kill", 6.0), spec=_PAGED, guards=_ON_PAGES),
         _row(
             "SS2",
             45.0,
             _cut("halves", 6.0, 20.0),
             besides=(Takeovers(), Says("a2", "AMQ2(?:12037|22095): ")),
+        ),
+        _row("SS4-true", 40.0, fault("stop", 6.0)),
+        _row(
+            "SS4-false",
+            60.0,
+            fault("stop", 6.0, 10.0),
+            besides=(Takeovers(), Reported("unavailable")),
+            spec={"unavailable_bound_s": 5.0},
         ),
         _row("SS5-true", 80.0, fault("kill", 6.0, 6.0), fault("kill", 55.0)),
         _row("SS5-false", 50.0, fault("kill", 6.0, 8.0), besides=(BY_A2, _WAITS_AGAIN)),
@@ -178,16 +195,9 @@ CLAIMS: Final = SystemClaims(
     ),
     anyway=_ANYWAY,
     left_out={
-        "RP1-large": _OTHER_WORDS,
-        "RP1-paging": _OTHER_WORDS,
         "RP3": "no event tells that a copy is half-way, and a kill by the clock shows nothing",
         "RP6-reachability": "voters of artemis answer whether the live is gone (RP6-link), nothing else",
         "RP8": _TEN_BROKERS,
-        "SS1-large": _OTHER_WORDS,
-        "SS1-paging": _OTHER_WORDS,
         "SS3": "brokers of artemis share a directory in these tests, no database",
-        "SS4": "a stop from outside (forceFailover) fails over whatever failover-on-shutdown says",
-        "SS7": "brokers of artemis are not mounted on NFS here",
-        "SS9": "brokers of artemis are not mounted on NFS here",
     },
 )

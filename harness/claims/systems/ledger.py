@@ -74,8 +74,11 @@ class Ledger:
 
     def _stored(self, scenario: Scenario, root: Path) -> Iterator[tuple[Path, TestSpec, Verdict]]:
         """The runs of this row as it is, with this release, that have a verdict."""
-        directory = root / stores.directory_name(scenario.spec.name)
-        for store in stores.find(directory) if directory.is_dir() and any(directory.iterdir()) else ():
+        try:
+            there = stores.find(root / stores.directory_name(scenario.spec.name))
+        except UsageError:  # no run of it
+            return
+        for store in there:
             with contextlib.suppress(UsageError, OSError, msgspec.MsgspecError):
                 spec = stores.load_spec(store)
                 verdict = Verdict.from_json((store / stores.FINDINGS).read_bytes())

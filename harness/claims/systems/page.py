@@ -9,9 +9,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.claims.scenarios.registry import chosen
 from harness.claims.systems import registry, results
 from harness.claims.systems.results import AS_EXPECTED, UNKNOWN, Results, RowRun
 from harness.claims.systems.row import Departure, SystemClaims, SystemRow
+from harness.systems import registry as systems
 
 HEADING: Final = "## With the brokers of others"
 
@@ -64,9 +66,13 @@ def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
             _when(runs),
         )
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    if claims.left_out:
-        lines += ["", "Not run:", ""]
-        lines += [f"- {name}: {why}" for name, why in claims.left_out.items()]
+    tested = systems.get(recorded.system)
+    why_not: dict[str, list[str]] = {}
+    for each in chosen([]):
+        if claims.row(each.id) is None:
+            why_not.setdefault(claims.why_not(each, tested), []).append(each.id)
+    lines += ["", "Not run:", ""]
+    lines += [f"- {why}: {', '.join(names)}" for why, names in why_not.items()]
     return lines
 
 

@@ -24,7 +24,6 @@ REPLICATION: Final = "replication"
 SHARED_STORE: Final = "shared-store"
 
 HA: Final = "ha-policy."
-FAILBACK: Final = "allow-failback"
 SECONDS: Final = ("quorum-vote-wait",)
 """Milliseconds in AMQ's documents and here; seconds in Artemis."""
 
@@ -37,7 +36,7 @@ _VOTES: Final = {
     "quorum-size": int,
 }
 _BOTH: Final = {**_TIMES, **_VOTES, "group-name": str, "max-saved-replicated-journals-size": int}
-_BACKUP: Final = {FAILBACK: bool, "restart-backup": bool, "failback-delay": int}
+_BACKUP: Final = {"allow-failback": bool, "restart-backup": bool, "failback-delay": int}
 
 ROLE: Final[Mapping[str, Mapping[str, Mapping[str, type]]]] = {
     REPLICATION: {MASTER: {**_BOTH, "check-for-live-server": bool}, SLAVE: {**_BOTH, **_BACKUP}},
