@@ -137,6 +137,9 @@ def test_a_run_is_written_down_with_what_it_was_of(tmp_path):
     (before,) = ledger(tmp_path).before(ROW.scenario)
     assert (before.problem, before.found) == ("", AS_EXPECTED.found)
     assert ledger(tmp_path, "1.3").before(ROW.scenario) == []
+    ledger(tmp_path).write(ROW.scenario, UNKNOWN, 4, "local")
+    assert len(ledger(tmp_path).before(ROW.scenario)) == 1  # what was unknown is made again
+    assert len(runs(tmp_path)) == 2
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,14 @@ class Ledger:
         self._results = results.load(path, system)
 
     def before(self, scenario: Scenario) -> list[Ran]:
-        """The runs of a row, as it is and with this release, that were written down."""
+        """The runs of a row, as it is and with this release, that were written down.
+
+        Without those that were unknown: they are made again.
+        """
         return [
-            Ran(
-                problem="" if run.came == AS_EXPECTED else run.words,
-                undecided=run.came == UNKNOWN,
-                found=frozenset(run.found),
-            )
+            Ran(problem="" if run.came == AS_EXPECTED else run.words, found=frozenset(run.found))
             for run in self._results.of(scenario, self._version)
+            if run.came != UNKNOWN
         ]
 
     def write(self, scenario: Scenario, ran: Ran, seed: int, environment: str, day: str = "") -> None:
