@@ -91,7 +91,9 @@ def decide(
         windows: of what was found and may be explained by faults, by name, when it was so.
         unknown: why rules failed, one sentence each.
     """
-    undecided = known.undecided()
+    found = set(names)
+    missing = bool(found & AT_END) or "stores" not in options.broker.untold
+    undecided = known.undecided(missing=missing)
     spans = known.spans()
     explained = {
         name
@@ -99,7 +101,6 @@ def decide(
         if some and all(excused(one, spans, options) for one in some)
     }
     hidden = AT_END if undecided is not None else frozenset()
-    found = set(names)
     return Decision(
         severities={
             name: severity(name, options, excused=name in explained)

@@ -57,14 +57,17 @@ class Facts:
     census: dict[str, dict[str, int]] = field(default_factory=dict)
     last_ns: int = 0
 
-    def undecided(self) -> str | None:
-        """Why ``lost`` and ``stuck`` cannot be decided; None if they can."""
+    def undecided(self, *, missing: bool = True) -> str | None:
+        """Why ``lost`` and ``stuck`` cannot be decided; None if they can.
+
+        Where no message is ``missing``, none can be in a store that was not read.
+        """
         reached = {row["value"] for row in self.phases}
         if "browse" not in reached:
             return "the drain was not reached"
         if "end" not in reached:
             return "the stores were not looked into to the end"
-        if self.closed:
+        if self.closed and missing:
             names = ", ".join(sorted({row["broker"] or "a broker" for row in self.closed}))
             return f"the stores of {names} could not be read"
         return None

@@ -31,6 +31,15 @@ NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
 }
 """What takes the control rows of a subject to be told: as a finding, or as its excuse."""
 
+UNTOLD: Final[Mapping[str, frozenset[str]]] = {
+    "roles": NOT_JUDGED["roles"],
+    "stores": frozenset({"resurrected"}),
+}
+"""What is left out where brokers cannot be asked.
+
+What is missing in the end is seen without their stores; whether one has it, is not.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Confined:

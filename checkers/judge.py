@@ -43,7 +43,7 @@ from checkers.cause import in_a_line
 from checkers.decide import TimeSpan, decide
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose, told
-from checkers.inspection import NOT_JUDGED, Confined, Inspection, looks_of
+from checkers.inspection import NOT_JUDGED, UNTOLD, Confined, Inspection, looks_of
 from checkers.instance import Found, Instance, merged
 from checkers.part import PartAnswer, Question
 from checkers.rows import READ, Place, PlaceTable, Rows, from_table, joined
@@ -215,14 +215,16 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
     first = decision.trouble is not None  # told before what was found
-    untold = _untold(source)
-    left = (
-        f"{', '.join(sorted(untold, key=rank))}{LEFT_OUT}the history has no "
-        f"{', '.join(sorted(source.lacking))}"
-    )
+    left = [
+        f"{', '.join(sorted(UNTOLD[subject], key=rank))}{LEFT_OUT}no broker can be asked for {subject}"
+        for subject in options.broker.untold
+    ]
+    if untold := _untold(source):
+        names = ", ".join(sorted(untold, key=rank))
+        left.append(f"{names}{LEFT_OUT}the history has no {', '.join(sorted(source.lacking))}")
     return Verdict(
         valid=decision.valid,
-        reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *([left] if untold else ())),
+        reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *left),
         findings=tuple(findings),
         statistics=msgspec.structs.replace(figures, seconds=dict(check_run.seconds)),
         guarantee=options.guarantee,
@@ -333,9 +335,13 @@ def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:
     if known is None:
         known = {run: Facts(last_ns=last) for run, last in source.last_ns.items()}
         untold.update(*NOT_JUDGED.values())
+    for subject in check_run.options.broker.untold:
+        untold.update(UNTOLD[subject])
+        for one in known.values():
+            one.forget(subject)
     for run, confined in check_run.confined.items():
-        for one in confined:
-            known[run].forget(one.of)
+        for row in confined:
+            known[run].forget(row.of)
     case = attempt("roles", lambda: _reigns(known), Examination(known, {}, {}, []))
     case.divergences = attempt("views", lambda: _divergences(known), {})
     spoilt = {run: [NOT_JUDGED[one.of] for one in some] for run, some in check_run.confined.items()}

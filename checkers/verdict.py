@@ -39,7 +39,9 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     and deliveries arrive in the order in which the broker made them, so that what is read after an
     answer was sent after the question. ``marks_redeliveries``: whether a delivery that is not the
     first of its message says so: "always"; only where the "same-process" of a broker has delivered
-    it before, as a broker does that keeps count in memory alone; or "never".
+    it before, as a broker does that keeps count in memory alone; or "never". ``untold`` is
+    what nobody can ask these brokers for: their roles, their stores; rules that need it are left
+    out.
     """
 
     nack: Literal["requeue", "dead-letter", "consume"] = "requeue"
@@ -49,6 +51,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     refuses_stale_acks: bool = True
     answers_in_order: bool = True
     marks_redeliveries: Literal["always", "same-process", "never"] = "always"
+    untold: tuple[Literal["roles", "stores"], ...] = ()
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +185,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     statistics: Statistics = Statistics()
     guarantee: str = "at-least-once"
     ordered: bool = True
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Rules that were not judged, each with the reason."""
+        told = (reason.partition(NOT_JUDGED) for reason in self.reasons if NOT_JUDGED in reason)
+        return {name: why for names, _, why in told for name in names.split(", ")}
 
     def to_json(self) -> bytes:
         """Indented JSON; ``from_json`` gives an equal verdict back."""

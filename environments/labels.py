@@ -43,6 +43,7 @@ _ASKED: Final = {
     "local": "environments.local.clean",
     "docker": "environments.docker.clean",
     "ssh": "environments.ssh.clean",
+    "attached": "environments.attached.records",
     "scratch": "environments.scratch",
 }
 """Modules with ``leftovers(force=)`` and ``remove(force=)``, by the name that a note gives them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from harness.interface import Environment, UsageError
 
@@ -17,6 +17,7 @@ ENVIRONMENTS: Final[Mapping[str, str]] = {
     "local": "processes of this machine, links through a userspace proxy; needs no root and no containers",
     "docker": "containers with networks of their own; partitions by packet filters inside the nodes",
     "ssh": "machines of your own, one for each broker; needs root or sudo there, and --hosts hosts.toml",
+    "attached": "a cluster that runs already, whoever deployed it; needs --attach FILE",
     "simulation": "everything in one process on virtual time: one seed gives one history, a minute "
     "takes a second; never chosen by auto",
 }
@@ -26,6 +27,7 @@ _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
     "local": ("environments.local.environment", "LocalEnvironment"),
     "docker": ("environments.docker.environment", "DockerEnvironment"),
     "ssh": ("environments.ssh.environment", "SshEnvironment"),
+    "attached": ("environments.attached.environment", "AttachedEnvironment"),
     "simulation": ("environments.simulation.environment", "SimulationEnvironment"),
 }
 
@@ -42,6 +44,14 @@ def create(name: str, hosts: Sequence[str] = ()) -> Environment:
     module, attribute = _CLASSES[name]
     make = getattr(importlib.import_module(module), attribute)
     environment: Environment = make(hosts) if hosts and name == "ssh" else make()
+    return environment
+
+
+def attach(cluster: Mapping[str, Any]) -> Environment:
+    """The environment of a cluster that runs already. Raises UsageError for one that is none."""
+    of = importlib.import_module("environments.attached.cluster")
+    make = importlib.import_module("environments.attached.environment").AttachedEnvironment
+    environment: Environment = make(of.checked("the attached cluster", cluster))
     return environment
 
 

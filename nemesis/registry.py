@@ -10,6 +10,7 @@ from nemesis.admin import AdminTakeover, Quiesce
 from nemesis.clock import ClockRate, ClockSkew, ClockStep, ClockStrobe
 from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
 from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
+from nemesis.hook import Hook
 from nemesis.kind import Kind
 from nemesis.link import Partition, SlowLink, StallLink
 from nemesis.near import near
@@ -48,6 +49,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         AdminTakeover(),
         Quiesce(),
         SwitchOver(),
+        Hook(),
     )
 }
 

@@ -45,6 +45,9 @@ TARGETS: Final = {
 
 _ROLES: Final = {"live": "live", "lives": "live", "backup": "backup", "backups": "backup"}
 
+ROLE_TARGETS: Final = frozenset({*_ROLES, RIVALS})
+"""Targets that take knowing who has which role."""
+
 
 def count_of(target: str, nodes: int) -> int:
     """How many of ``nodes`` nodes "one", "minority", "majority" and "all" are."""

@@ -23,6 +23,12 @@ from harness.history import spec as specs
     "--environment", help="Where the brokers run; auto takes docker where an engine answers [auto]."
 )
 @options.hosts()
+@click.option(
+    "--attach",
+    "attach_file",
+    type=click.Path(path_type=Path),
+    help="A cluster that runs already (TOML): it is loaded and judged, and broken by your hooks only.",
+)
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
 @click.option("--time-limit", "time_limit_s", type=float, help="Seconds of load and faults [40].")
 @click.option(
@@ -74,11 +80,14 @@ def test_command(
     spark_master: str | None,
     as_json: bool,
     known_file: Path | None,
+    attach_file: Path | None,
     **given: Any,
 ) -> int:
     """Deploy a cluster, load it, break it, and judge what happened."""
-    from harness.run import session  # noqa: PLC0415 - imports every part; "list" and errors of usage need none
+    from harness.run import attaching, session  # noqa: PLC0415 - import every part; "list" and errors of usage need none
 
+    if attach_file is not None:
+        given = attaching.attached(attach_file, given, settings)
     base = specs.load(spec_file) if spec_file is not None else None
     if given["seed"] is None and base is None:
         given["seed"] = random.SystemRandom().randrange(2**31)

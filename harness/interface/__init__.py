@@ -23,6 +23,7 @@ from harness.interface.system import (
     Event,
     Installed,
     Layout,
+    Looked,
     Patience,
     PolicySummary,
     Portable,

@@ -113,6 +113,8 @@ class TestSpec(
     unavailable_bound_s: float = 20.0
     recovery_bound_s: float = 30.0
     quiet_period_s: float = 0.5  # the drain ends when no queue has delivered for so long
+    attached: dict[str, Any] | None = None
+    """The cluster of "attached", as its file says it, without secrets."""
     properties: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Broker properties by their documented names.
 

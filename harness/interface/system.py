@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -246,6 +246,18 @@ class Prepared(Protocol):
         """Make the queues once the cluster is as planned; ``admins`` are the nodes that run.
 
         Raises InfrastructureError saying what could not be made.
+        """
+        ...
+
+
+@runtime_checkable
+class Looked(Protocol):
+    """A system that must look at what is there before the first client is let in."""
+
+    async def look_first(self, spec: TestSpec, reach: Callable[[str], Address]) -> Sequence[str]:
+        """Lines to tell; ``reach`` says where a node's STOMP port is.
+
+        Raises UsageError where the test would touch what is not its own.
         """
         ...
 

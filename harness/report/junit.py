@@ -2,7 +2,8 @@
 
 Why one case per kind of finding: a CI page then lists what was checked and what failed by name,
 with the sentence and witness in the failure's text. A known finding is ``skipped``, with the reason
-and its last day. An unknown verdict is an ``error`` of its own case, never a pass.
+and its last day, and so is a rule that was not judged. An unknown verdict is an ``error`` of its
+own case, never a pass.
 
 Format: the schema of Apache Ant's JUnit task as CI servers read it.
 """
@@ -30,8 +31,9 @@ def write(directory: Path) -> Path:
     names = [*checked, *(name for name in found if name not in checked)]
     reviewed = known.kept(directory)
     said = {one.kind: one for one in (reviewed.findings if reviewed is not None else ())}
-    skipped = sum(one.state == "known" for one in said.values())
-    failures = sum(finding.severity == "grave" for finding in verdict.findings) - skipped
+    accepted = sum(one.state == "known" for one in said.values())
+    failures = sum(finding.severity == "grave" for finding in verdict.findings) - accepted
+    skipped = accepted + sum(name in verdict.left_out and name not in found for name in names)
     doubtful = known.exit_status(verdict, reviewed) == judge.UNKNOWN
     errors = int(doubtful)
     suite = ET.Element(
@@ -48,6 +50,8 @@ def write(directory: Path) -> Path:
         ET.SubElement(whole, "error", message=_clean("; ".join(verdict.reasons) or "unknown"), type="unknown")
     for name in names:
         case = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name=name)
+        if name in verdict.left_out and name not in found:
+            ET.SubElement(case, "skipped", message=_clean(f"not judged: {verdict.left_out[name]}"))
         if name in found:
             _describe(case, found[name], said.get(name))
     path = directory / NAME

@@ -11,9 +11,9 @@ lacks.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -38,6 +38,7 @@ from harness.interface import (
 from harness.report.summary import size
 from harness.systems import equipment
 from harness.systems import registry as systems
+from nemesis.target import ROLE_TARGETS
 
 _OF_THIS_MACHINE: Final = ("local", "docker")
 """Environments whose brokers have their memory of this machine."""
@@ -89,11 +90,16 @@ def randomness(spec: TestSpec, purpose: str) -> random.Random:
     return random.Random(f"{spec.seed}:{purpose}")
 
 
-def place(system: System, name: str, hosts: Sequence[str] = ()) -> tuple[Environment, str]:
+def place(
+    system: System, name: str, hosts: Sequence[str] = (), attached: Mapping[str, Any] | None = None
+) -> tuple[Environment, str]:
     """The environment of that name, or one chosen for "auto", and which it is and why.
 
-    Raises UsageError where the system's brokers cannot run there.
+    ``attached`` is the cluster that runs already, if the test is of one. Raises UsageError where
+    the system's brokers cannot run there.
     """
+    if attached is not None:
+        return environments.registry.attach(attached), "environment attached: --attach"
     environment, reason = environments.registry.choose(name, hosts)
     if environment.virtual and not isinstance(system, InProcess):
         raise UsageError(
@@ -119,6 +125,17 @@ def _room(brokers: int, memory_mb: int) -> None:
         )
 
 
+def _check_targets(untold: Collection[str], schedule: Schedule) -> None:
+    """Raises UsageError for a fault of whoever has a role, where nobody tells roles."""
+    for fault in schedule.faults:
+        target = fault.target or nemesis.registry.get(fault.kind).default_target
+        if "roles" in untold and target in ROLE_TARGETS:
+            raise UsageError(
+                f"{fault.kind}: target {target}, but nobody can be asked for the brokers' roles: --target "
+                "one, or names"
+            )
+
+
 def compose(
     spec: TestSpec, schedule: Schedule | None = None, given_schedule: str | None = None
 ) -> Composition:
@@ -138,8 +155,10 @@ def compose(
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
-    environment, reason = place(system, spec.environment, spec.hosts)
-    if isinstance(system, Installed) and (missing := system.missing()):
+    if spec.environment == "attached" and spec.attached is None:
+        raise UsageError("--environment attached: name the cluster by --attach FILE")
+    environment, reason = place(system, spec.environment, spec.hosts, spec.attached)
+    if spec.attached is None and isinstance(system, Installed) and (missing := system.missing()):
         raise UsageError(f"system {system.name}: {missing}")
     if isinstance(system, Portable) and environment.name in _OF_THIS_MACHINE:
         _room(len(nodes), system.provision(spec).memory_mb)
@@ -155,6 +174,7 @@ def compose(
         nodes = equipment.equip(spec, nodes, schedule)
         if isinstance(environment, Selective) and (refusal := environment.refuses(nodes)):
             raise UsageError(f"--environment {environment.name}: {refusal}")
+    _check_targets(system.promises(spec).untold, schedule)
     for kind in dict.fromkeys(fault.kind for fault in schedule.faults):
         lack = nemesis.registry.get(kind).lacks(nodes)
         if lack:

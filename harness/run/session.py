@@ -39,6 +39,7 @@ from harness.interface import (
     Environment,
     InfrastructureError,
     Installed,
+    Looked,
     System,
     Telling,
     TestSpec,
@@ -117,6 +118,10 @@ def execute(
     from checkers import api  # noqa: PLC0415 - imports Spark
 
     spec = test.spec
+    if isinstance(test.system, Looked):
+        reach = partial(test.environment.resolve, "admin", port="stomp")
+        for line in asyncio.run(test.system.look_first(spec, reach)):
+            print(line, file=talk, flush=True)
     store = stores.create(root, spec.name)
     stores.save(store, stores.SPEC, spec)
     stores.save(store, stores.SCHEDULE, test.schedule)

@@ -54,6 +54,10 @@ def get(name: str) -> System:
 
 def of(spec: TestSpec) -> System:
     """The system that a spec is for. Raises UsageError for a policy that it does not have."""
+    if spec.attached is not None:
+        from harness.systems import attached  # noqa: PLC0415 - most tests have no use for it
+
+        return attached.of(spec.attached, get)
     system = get(spec.system)
     if spec.policy not in system.policies:
         raise UsageError(

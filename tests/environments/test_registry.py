@@ -23,14 +23,14 @@ def test_a_name_makes_its_environment(docker_module):
     assert isinstance(registry.create("local"), LocalEnvironment)
     assert isinstance(registry.create("docker"), FakeDocker)
     assert registry.create("simulation").name == "simulation"
-    assert set(registry.ENVIRONMENTS) == {"local", "docker", "ssh", "simulation"}
+    assert set(registry.ENVIRONMENTS) == {"local", "docker", "ssh", "attached", "simulation"}
 
 
 @pytest.mark.parametrize(("name", "near"), [("lokal", "local"), ("dokcer", "docker"), ("Auto", "auto")])
 def test_an_unknown_name_comes_with_the_near_one(name, near):
     with pytest.raises(UsageError) as raised:
         registry.choose(name)
-    there = "there are auto, local, docker, ssh, simulation"
+    there = "there are auto, local, docker, ssh, attached, simulation"
     assert str(raised.value) == f"unknown environment {name!r}: did you mean {near!r}? {there}"
 
 

@@ -25,8 +25,8 @@ from harness.claims.scenarios.ha_database_probes import (
 )
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.stomp_client import StompClient, send
 from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench, on_bench
+from harness.systems.stomp_client import StompClient, send
 
 _NEVER_MS: Final = 600_000
 _STEERING: Final = "broker/policies/ha_database/steering.py"

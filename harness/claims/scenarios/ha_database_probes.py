@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.stomp_client import StompClient
 from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
+from harness.systems.stomp_client import StompClient
 from stomp_protocol.frames import Frame
 
 CLUSTER: Final = "probe"

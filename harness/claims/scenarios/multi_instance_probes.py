@@ -12,8 +12,8 @@ from typing import Final
 
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.stomp_client import send
 from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench, on_bench
+from harness.systems.stomp_client import send
 
 _SOURCE: Final = "WMQ"
 _MESSAGES: Final = 3

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.stomp_client import StompClient
 from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
+from harness.systems.stomp_client import StompClient
 
 _STORED: Final = (1_000, 40_000, 160_000)
 """Messages stored at each takeover in turn; each pair of brokers has a store of its own.

@@ -1,4 +1,4 @@
-"""A STOMP client for probes: one connection, one question after the other.
+"""A STOMP client for looking: one connection, one question after the other.
 
 Why not the workloads' client: that is made for load and for histories, where every outcome is a
 row. A probe asks little, and wants to read frames as they came.
@@ -7,8 +7,10 @@ row. A probe asks little, and wants to read frames as they came.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final, Self
 
+from harness.interface import Address, Dialect
 from stomp_protocol.codec import Parser, encode
 from stomp_protocol.frames import Frame
 
@@ -18,7 +20,13 @@ PATIENCE_S: Final = 180.0
 class StompClient:
     """Made by ``connect``; use it with ``async with``."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience_s: float = PATIENCE_S
+    ) -> None:
+        self.patience_s = patience_s
+        """How long a frame may be waited for."""
+        self.heard = 0
+        """Heart-beats."""
         self.connected = Frame("", {})
         """The broker's answer to CONNECT; an ERROR where it refused."""
         self._reader = reader
@@ -29,15 +37,37 @@ class StompClient:
         self._receipts = 0
 
     @classmethod
+    async def open(
+        cls, at: Address, dialect: Dialect, patience_s: float, heart_beat_ms: int = 0, host: str = ""
+    ) -> Self:
+        """Log in as a system's clients do.
+
+        ``host`` is the virtual host where the dialect has none. Raises OSError, TimeoutError; a
+        refusal is for the caller to see.
+        """
+        async with asyncio.timeout(patience_s):
+            client = cls(*await asyncio.open_connection(at.host, at.port), patience_s)
+        login = {"login": dialect.login, "passcode": dialect.passcode} if dialect.login else {}
+        client.tell(
+            "CONNECT",
+            accept_version="1.2",
+            host=dialect.virtual_host or host or at.host,
+            more=login,
+            heart_beat=f"{heart_beat_ms},{heart_beat_ms}",
+        )
+        client.connected = await client._read()
+        return client
+
+    @classmethod
     async def connect(cls, port: int, store_session: str | None = None) -> Self:
         """Log in at a broker of this machine.
 
         Raises OSError, TimeoutError; a refusal is for the caller to see.
         """
         client = cls(*await asyncio.open_connection("127.0.0.1", port))
-        more = {} if store_session is None else {"store_session": store_session}
+        more = {} if store_session is None else {"store-session": store_session}
         login = {"login": "tester", "passcode": "tester-secret"}
-        client.tell("CONNECT", accept_version="1.2", host="probe", **login, **more)
+        client.tell("CONNECT", more={**login, **more}, accept_version="1.2", host="probe")
         client.connected = await client._read()
         return client
 
@@ -47,14 +77,16 @@ class StompClient:
     async def __aexit__(self, *error: object) -> None:
         self._writer.close()
 
-    async def ask(self, command: str, body: str = "", **headers: str) -> Frame:
+    async def ask(
+        self, command: str, body: str = "", more: Mapping[str, str] | None = None, **headers: str
+    ) -> Frame:
         """Send a frame, and wait until the broker confirms it: its RECEIPT, or its ERROR.
 
-        Underscores in names of headers are hyphens.
+        Underscores in names of headers are hyphens; those of ``more`` are as they are.
         """
         self._receipts += 1
         receipt = f"receipt-{self._receipts}"
-        self.tell(command, body, **headers, receipt=receipt)
+        self.tell(command, body, more, **headers, receipt=receipt)
         while True:
             frame = await self._read()
             if frame.command == "MESSAGE":
@@ -62,14 +94,30 @@ class StompClient:
             elif frame.command == "ERROR" or frame.headers.get("receipt-id") == receipt:
                 return frame
 
-    def tell(self, command: str, body: str = "", **headers: str) -> None:
+    def tell(
+        self, command: str, body: str = "", more: Mapping[str, str] | None = None, **headers: str
+    ) -> None:
         """Send a frame and go on.
 
         What is asked next answers for it too, for a broker takes frames in order. Underscores as in
         `ask`.
         """
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {**(more or {}), **{name.replace("_", "-"): value for name, value in headers.items()}}
         self._writer.write(encode(command, named, body.encode()))
+
+    async def message(self, patience_s: float) -> Frame | None:
+        """The next message; None where none comes in time. Raises OSError for an ERROR."""
+        try:
+            async with asyncio.timeout(patience_s):
+                while not self._messages:
+                    frame = await self._read()
+                    if frame.command == "ERROR":
+                        raise OSError(frame.headers.get("message", "ERROR"))
+                    if frame.command == "MESSAGE":
+                        self._messages.append(frame)
+        except TimeoutError:
+            return None
+        return self._messages.pop(0)
 
     async def messages(self, count: int) -> list[Frame]:
         """The next so many messages. Raises TimeoutError."""
@@ -79,11 +127,12 @@ class StompClient:
         return found
 
     async def _read(self) -> Frame:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(self.patience_s):
             while not self._frames:
                 data = await self._reader.read(65536)
                 if not data:
                     raise EOFError("the broker closed the connection")
+                self.heard += data.count(b"\n") if not data.strip(b"\n") else 0
                 self._frames += self._parser.feed(data)
         return self._frames.pop(0)
 

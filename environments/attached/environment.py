@@ -1,0 +1,211 @@
+"""A cluster that runs already: clients reach it, hooks break it, and nothing else touches it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from environments.agent_process import AgentProcess
+from environments.attached import records
+from environments.attached.cluster import PROCESS_HOOKS, AttachedCluster
+from environments.labels import new_run_id
+from environments.real_environment import SIMULATED_ONLY, RealEnvironment
+from harness.interface import (
+    Address,
+    Effect,
+    InfrastructureError,
+    Link,
+    NodePlan,
+    System,
+    TestSpec,
+    UsageError,
+)
+
+LEASE_S: Final = 60.0
+"""Beyond the patience of a hook.
+
+A harness that is gone is noticed at once, by its pipe; this is for one that hangs.
+"""
+
+_RENEW_S: Final = 5.0
+_OURS: Final = "an attached cluster is somebody else's: it is never stopped or wiped by us"
+_NO_LINKS: Final = 'the links of an attached cluster are not ours: give a hook, and --nemesis "hook"'
+
+
+class AttachedEnvironment(RealEnvironment):
+    """The environment "attached"; ``cluster`` None is what the list asks: one with all hooks."""
+
+    name = "attached"
+
+    def __init__(self, cluster: AttachedCluster | None = None) -> None:
+        self._cluster = cluster
+        self._agent: AgentProcess | None = None
+        self._killed: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        self._gone: set[str] = set()
+
+    def supports(self) -> Mapping[str, str]:
+        """What there are hooks for."""
+        hooks = None if self._cluster is None else {hook.name for hook in self._cluster.hook}
+        others = hooks is None or hooks - set(PROCESS_HOOKS)
+        answers = dict.fromkeys(("cut", "reset", "slow", "stall"), _NO_LINKS)
+        answers |= dict.fromkeys(("stop", "destroy-data", "power-loss"), _OURS)
+        answers |= {
+            name: _lack(name) if hooks is not None and name not in hooks else "" for name in PROCESS_HOOKS
+        }
+        return {**SIMULATED_ONLY, **answers, "hook": "" if others else _lack("of another name")}
+
+    async def deploy(
+        self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
+    ) -> None:
+        """Only the agent is started, and only where there are hooks."""
+        del directory
+        assert self._cluster is not None, "a test has a cluster"
+        self._check_names(nodes)
+        self._system = system
+        self._deployed = spec, nodes
+        if self._cluster.hook:
+            record = records.create(new_run_id(), msgspec.to_builtins(self._cluster))
+            self._agent = await AgentProcess.start("environments.attached.agent", str(record))
+
+    def resolve(self, source: str, node: str, port: str) -> Address:
+        """Where clients reach the broker; of "admin" its name: ``AttachedSystem`` knows more."""
+        del source
+        assert self._cluster is not None, "a test has a cluster"
+        found = self._cluster.named(node)
+        return Address(found.name, 0) if port == "admin" else found.address
+
+    async def start(self, node: str) -> None:
+        """Undo the kill of ours that is in force; nothing else is ever started."""
+        lease, renewing = self._killed.pop(node, ("", None))
+        self._gone.discard(node)
+        if renewing is not None:
+            renewing.cancel()
+            await self._heal(lease)
+
+    async def wait_exit(self, node: str) -> int | None:
+        """Never: nobody tells."""
+        del node
+        await asyncio.get_running_loop().create_future()
+        return None
+
+    async def running(self, node: str) -> bool:
+        """Whether no kill of ours has been seen to take it down."""
+        return node not in self._gone
+
+    async def kill(self, node: str) -> None:
+        """By its hook, under a lease that is renewed until the node is started."""
+        if node in self._killed:
+            return
+        lease = await self.inject("kill", nodes=[node])
+        renewing = asyncio.get_running_loop().create_task(self._renewing(lease))
+        self._killed[node] = lease, renewing
+
+    async def destroy_data(self, node: str) -> None:
+        """Refused."""
+        raise UsageError(f"{node}: {_OURS}")
+
+    async def reconfigure(self, node: str, configured: str) -> None:
+        """Refused."""
+        raise UsageError(f"{node} as {configured}: {_OURS}")
+
+    async def inject(
+        self,
+        primitive: str,
+        *,
+        links: Sequence[Link] = (),
+        nodes: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """As Environment's."""
+        if links:
+            raise InfrastructureError(f"{primitive}: {_NO_LINKS}")
+        lease: str = await self._asked.ask(
+            "inject",
+            timeout_s=self._patience_s,
+            primitive=primitive,
+            links=[],
+            nodes=nodes,
+            options=dict(options or {}),
+            lease_s=LEASE_S + self._patience_s,
+        )
+        return lease
+
+    async def renew(self, lease: str) -> None:
+        """As Environment's."""
+        await self._asked.renew(lease)
+
+    async def heal(self, lease: str) -> None:
+        """As Environment's."""
+        await self._heal(lease)
+
+    async def heal_all(self) -> None:
+        """As Environment's."""
+        for _, renewing in self._killed.values():
+            renewing.cancel()
+        self._killed.clear()
+        self._gone.clear()
+        if self._agent is not None:
+            await self._agent.ask("heal_all", timeout_s=self._patience_s)
+
+    async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
+        """What the hooks' own probes say."""
+        if links:
+            raise InfrastructureError(_NO_LINKS)
+        if self._agent is None:
+            return Effect(bit=False, observed=dict.fromkeys(nodes, "running"))
+        observed = await self._agent.ask("probe", timeout_s=self._patience_s, links=[], nodes=nodes)
+        for node, phrase in observed.items():
+            if node in self._killed and phrase == "gone":
+                self._gone.add(node)
+        return Effect(bit=False, observed=observed)
+
+    async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
+        """None: its logs are where its owner keeps them."""
+        del node
+        if position is not None:
+            await asyncio.get_running_loop().create_future()
+        return [], 0
+
+    async def collect(self, destination: Path) -> None:
+        """Nothing: see `log_lines`."""
+
+    async def teardown(self) -> None:
+        """Undo what is in force, and end the agent. The cluster stays."""
+        with contextlib.suppress(InfrastructureError):
+            await self.heal_all()
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            await agent.end(self._patience_s * 3)
+
+    def _configure(self, plan: NodePlan) -> None:
+        raise UsageError(f"{plan.name}: {_OURS}")
+
+    async def _heal(self, lease: str) -> None:
+        await self._asked.ask("heal", timeout_s=self._patience_s, lease=lease)
+
+    async def _renewing(self, lease: str) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_S)
+            with contextlib.suppress(InfrastructureError):  # told by what is seen of the node
+                await self._asked.renew(lease)
+
+    @property
+    def _patience_s(self) -> float:
+        """For a request that begins one hook and, where that fails, ends it."""
+        assert self._cluster is not None, "a test has a cluster"
+        return 10.0 + 2 * max((hook.patience_s for hook in self._cluster.hook), default=0.0)
+
+    @property
+    def _asked(self) -> AgentProcess:
+        if self._agent is None:
+            raise InfrastructureError("no hooks are given: nothing of an attached cluster can be broken")
+        return self._agent
+
+
+def _lack(name: str) -> str:
+    return f"an attached cluster is broken by hooks, and the file has no [[hook]] {name}"

@@ -1,0 +1,328 @@
+"""A system whose brokers run already: its dialect, and how they are asked, from what a file says.
+
+Whatever cannot be known of such a cluster is left out of the verdict by name, never taken for fine:
+roles that nobody tells, stores that nobody shows, logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+import msgspec
+
+from checkers.verdict import Promises
+from environments.attached import hooks
+from environments.attached.cluster import PLAIN, AttachedCluster, address_of, checked, passcode
+from harness.interface import (
+    Address,
+    Dialect,
+    Event,
+    InfrastructureError,
+    Layout,
+    NodePlan,
+    Patience,
+    PolicySummary,
+    Status,
+    StoredMessage,
+    System,
+    TestSpec,
+    UsageError,
+)
+from harness.interface.errors import converted
+from harness.systems.stomp_client import StompClient
+from workloads import payload
+from workloads.layout import queues_of
+
+POLICY: Final = "attached"
+LOOK_S: Final = 1.0
+"""How long an empty queue must deliver nothing, to be called empty."""
+
+CONNECT_S: Final = 10.0
+
+UNCLEAR: Final = "unclear"
+"""The role of a broker whose answer is no word, and has none of the file's patterns."""
+
+_WORD: Final = re.compile(r"[a-z-]{1,40}")
+
+_CAUTIOUS: Final = Promises(
+    nack="consume",
+    keeps_dead_letters=False,
+    refuses_stale_acks=False,
+    answers_in_order=False,
+    marks_redeliveries="never",
+)
+"""Of brokers that no module knows nobody is accused of what they never promised."""
+
+
+class _RoleLine(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a command may answer instead of a word."""
+
+    role: str
+    node_id: str | None = None
+    epoch: int = 0
+    replicating: bool = False
+
+
+def _fields(of: type[msgspec.Struct], without: Sequence[str]) -> type[msgspec.Struct]:
+    """What a file may say of a dialect or of promises: any field, none needed."""
+    return msgspec.defstruct(
+        of.__name__,
+        [
+            (field.name, field.type | msgspec.UnsetType, msgspec.UNSET)
+            for field in msgspec.structs.fields(of)
+            if field.name not in without
+        ],
+        rename="kebab",
+        frozen=True,
+        kw_only=True,
+    )
+
+
+_DIALECT: Final = _fields(Dialect, ("feed", "refused", "login", "passcode", "queue"))
+_PROMISES: Final = _fields(Promises, ("untold",))
+
+
+class AttachedSystem:
+    """``harness.interface.System`` of a cluster that somebody else deployed.
+
+    ``inner`` is the system that its brokers are, None where no module knows them.
+    """
+
+    def __init__(self, cluster: AttachedCluster, inner: System | None) -> None:
+        self._cluster = cluster
+        self._inner = inner
+        self._queue = (inner.dialect if inner is not None else Dialect()).queue
+        self.name = PLAIN if inner is None else inner.name
+        self.summary = "a cluster that runs already"
+        self.policies: Mapping[str, PolicySummary] = {POLICY: PolicySummary(description=self.summary)}
+        self.dialect = self._dialect()
+        self.patience = inner.patience if inner is not None else Patience(silence_s=2.0)
+        if cluster.roles is not None:
+            self.patience = msgspec.structs.replace(self.patience, silence_s=cluster.roles.patience_s)
+        self.events: Mapping[str, Event] = {}
+
+    def promises(self, spec: TestSpec) -> Promises:
+        """Those of the system with what the file changes, and what nobody can be asked for."""
+        promised = _CAUTIOUS
+        if self._inner is not None:
+            policy = self._cluster.policy or next(iter(self._inner.policies))
+            promised = self._inner.promises(msgspec.structs.replace(spec, policy=policy))
+        untold: list[Literal["roles", "stores"]] = []
+        if self._cluster.roles is None and not self._managed:
+            untold.append("roles")
+        if not self._managed:
+            untold.append("stores")
+        changes = _given("promises", self._cluster.promises, _PROMISES)
+        return msgspec.structs.replace(promised, untold=tuple(untold), **changes)
+
+    def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
+        """The brokers of the file; the first of a pair is called its master."""
+        if spec.properties:
+            raise UsageError("--set: the brokers of an attached cluster are configured by their owner")
+        groups = [node.group for node in self._cluster.node]
+        seen: set[str] = set()
+        nodes = []
+        for node in self._cluster.node:
+            configured = "slave" if node.group in seen else "master"
+            seen.add(node.group)
+            nodes.append(
+                NodePlan(
+                    name=node.name,
+                    pair=node.group,
+                    configured="standalone" if groups.count(node.group) == 1 else configured,
+                    ports={"stomp": node.address.port, "admin": 0},
+                )
+            )
+        return tuple(nodes)
+
+    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """A live broker of each pair, where roles are told."""
+        if self._cluster.roles is None and not self._managed:
+            return {}
+        served = {node.pair for node in nodes if node.name in statuses and statuses[node.name].serves}
+        return {node.name: f"{node.pair} has no live broker" for node in nodes if node.pair not in served}
+
+    def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Nothing: it is configured by its owner."""
+        del spec, nodes
+        return {}
+
+    def files(
+        self,
+        spec: TestSpec,
+        node: NodePlan,
+        nodes: Sequence[NodePlan],
+        layout: Layout,
+        listen: Mapping[str, Address],
+        hosts: Mapping[str, Address],
+    ) -> dict[str, bytes]:
+        """None."""
+        del spec, node, nodes, layout, listen, hosts
+        return {}
+
+    def command(self, layout: Layout) -> list[str]:
+        """None: nothing is started."""
+        del layout
+        return []
+
+    async def status(self, admin: Address) -> Status:
+        """By the file's own way, else by the system's; "untold" where there is neither."""
+        node = self._cluster.named(admin.host)
+        roles = self._cluster.roles
+        if roles is not None:
+            ask = self._by_command if roles.command else self._by_url
+            return self._read(node.name, await ask(node.name))
+        if self._inner is not None and node.admin:
+            return await self._inner.status(address_of(node.admin))
+        return Status(name=node.name, node_id=None, role="untold", epoch=0)
+
+    async def browse(self, admin: Address) -> list[StoredMessage]:
+        """By the system's own way; what is in queues of others is none of the test's business."""
+        node = self._cluster.named(admin.host)
+        if self._inner is None or not node.admin:
+            raise OSError("nobody can be asked for the stores of this attached broker")
+        prefix = self._cluster.queue_prefix
+        return [
+            msgspec.structs.replace(stored, queue=stored.queue.removeprefix(prefix))
+            for stored in await self._inner.browse(address_of(node.admin))
+            if stored.queue.startswith(prefix) or payload.decode(stored.body) is not None
+        ]
+
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
+        """Refused."""
+        del failover
+        raise OSError(f"{admin.host} is never stopped by us")
+
+    async def look_first(self, spec: TestSpec, reach: Callable[[str], Address]) -> Sequence[str]:
+        """Whether the test's queues are empty, asked of each broker that lets clients in.
+
+        Messages are looked at without being acknowledged. Raises UsageError for what is there,
+        InfrastructureError where no broker lets anybody in.
+        """
+        passcode(self._cluster)  # raises where there is none
+        told, refusals = [], []
+        for node in self._cluster.node:
+            try:
+                told += await self._looked(spec, node.name, reach(node.name))
+            except (OSError, EOFError) as error:
+                refusals.append(f"{node.name}: {str(error) or 'no answer'}")
+        if len(refusals) == len(self._cluster.node):
+            raise InfrastructureError(f"no broker lets clients in: {'; '.join(refusals)}")
+        return told
+
+    # ---------------------------------------------------------------------------------------- parts
+
+    @property
+    def _managed(self) -> bool:
+        """Whether the system's own module can ask every broker."""
+        return self._inner is not None and all(node.admin for node in self._cluster.node)
+
+    def _dialect(self) -> Dialect:
+        """Where brokers name each other to clients, they do it by names that are not the file's."""
+        base = Dialect() if self._inner is None else self._inner.dialect
+        secret = None
+        with suppress(UsageError):  # a report needs none, and years later there may be none
+            secret = passcode(self._cluster)
+        return msgspec.structs.replace(
+            base,
+            login=base.login if self._cluster.login is None else self._cluster.login,
+            passcode=base.passcode if secret is None else secret,
+            queue=self._queue.replace("{}", self._cluster.queue_prefix + "{}"),
+            feed=None,
+            redirect_header=None,
+            store_header=None,
+            **_given("dialect", self._cluster.dialect, _DIALECT),
+        )
+
+    async def _by_command(self, node: str) -> str:
+        roles = self._cluster.roles
+        assert roles is not None, "roles are asked for"
+        status, words = await hooks.run(self._cluster.filled(roles.command, node), roles.patience_s)
+        if status is None:
+            raise TimeoutError
+        if status != 0:
+            raise OSError(f"the command for its role failed ({status}): {words}")
+        return words
+
+    async def _by_url(self, node: str) -> str:
+        roles = self._cluster.roles
+        assert roles is not None, "roles are asked for"
+        url, patience_s = self._cluster.filled(roles.url, node), roles.patience_s
+
+        def fetch() -> str:
+            with urllib.request.urlopen(url, timeout=patience_s) as answer:  # noqa: S310 - of the person's own file
+                return str(answer.read().decode(errors="replace"))
+
+        return await asyncio.to_thread(fetch)
+
+    def _read(self, node: str, words: str) -> Status:
+        """A line of JSON, a word, or what the file's patterns find.
+
+        The brokers of a pair are those that have one node ID: that is what a pair is.
+        """
+        roles = self._cluster.roles
+        assert roles is not None, "roles are asked for"
+        said = _RoleLine(role=words if _WORD.fullmatch(words) else UNCLEAR)
+        with suppress(msgspec.MsgspecError):
+            said = msgspec.json.decode(words, type=_RoleLine)
+        role = next((to for pattern, to in roles.words.items() if re.search(pattern, words)), said.role)
+        return Status(
+            name=node,
+            node_id=said.node_id or self._cluster.named(node).group,
+            role=role,
+            epoch=said.epoch,
+            replicating=said.replicating,
+        )
+
+    async def _looked(self, spec: TestSpec, node: str, at: Address) -> list[str]:
+        told = []
+        async with await StompClient.open(at, self.dialect, CONNECT_S, host=node) as client:
+            if client.connected.command != "CONNECTED":
+                raise OSError(client.connected.headers.get("message", client.connected.command))
+            for number, queue in enumerate(queues_of(spec)):
+                removed = await self._emptied(client, str(number), queue, node)
+                if removed:
+                    told.append(f"{removed} messages of an earlier test were removed from {queue} of {node}")
+        return told
+
+    async def _emptied(self, client: StompClient, number: str, queue: str, node: str) -> int:
+        """How many messages of ours were taken from a queue. Raises UsageError for what stays."""
+        destination = self.dialect.destination(queue)
+        window = self.dialect.subscribe_headers(1)
+        answer = await client.ask(
+            "SUBSCRIBE", "", window, id=number, destination=destination, ack="client-individual"
+        )
+        if answer.command != "RECEIPT":
+            words = answer.headers.get("message", answer.command)
+            raise UsageError(f"{node} refuses {destination}: {words}")
+        removed = 0
+        while (found := await client.message(LOOK_S)) is not None:
+            ours = payload.decode(found.body) is not None
+            if not ours or self._cluster.leftovers != "remove":
+                whose = "an earlier test, or one that goes on" if ours else "somebody else"
+                way = ' and leftovers = "remove" takes such messages away' if ours else ""
+                raise UsageError(
+                    f"{destination} of {node} is not empty: it has a message of {whose}, and a test takes "
+                    f"only what it has sent; empty it, or give another queue-prefix{way}"
+                )
+            await client.ask("ACK", id=found.headers.get("ack", ""))
+            removed += 1
+        await client.ask("UNSUBSCRIBE", id=number)
+        return removed
+
+
+def of(described: Mapping[str, Any], get: Callable[[str], System]) -> AttachedSystem:
+    """The system of a spec's attached cluster. Raises UsageError."""
+    cluster = checked("the attached cluster", described)
+    return AttachedSystem(cluster, None if cluster.system == PLAIN else get(cluster.system))
+
+
+def _given(where: str, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    said = msgspec.structs.asdict(converted(f"[{where}]", table, kind))
+    return {name: value for name, value in said.items() if value is not msgspec.UNSET}

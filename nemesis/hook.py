@@ -1,0 +1,29 @@
+"""A fault of the person's own: a command of an attached cluster, undone by another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from nemesis.kind import PAIR, Option, some_text
+from nemesis.node import NodeKind
+
+
+class Hook(NodeKind):
+    """A hook of the file of ``--attach`` that has another name than a nemesis."""
+
+    name = "hook"
+    description = "a command of your own, undone by another (--attach)"
+    primitives: ClassVar[tuple[str, ...]] = ("hook",)
+    default_target = "one"
+    part = "hook"
+    seen_as = "in force"
+    unpromised = "nobody knows what it does"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "name": Option("which hook of the file; each in turn by default", some_text),
+    }
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """Its own probe says that it is over, everywhere."""
+        return bool(observed) and super().healed(observed)

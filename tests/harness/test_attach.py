@@ -1,0 +1,248 @@
+"""A test of a cluster that runs already: what is known of it is judged, what is not is named."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from checkers import api
+from checkers.starting import Starting
+from environments.attached import cluster
+from harness.commands import cli
+from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.run import attaching
+from harness.systems import attached, registry
+from stomp_protocol.codec import encode
+from workloads import payload
+
+BROKER = Path(__file__).with_name("second_broker.py")
+
+
+@pytest.fixture(autouse=True)
+def quiet(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(api, "start_in_background", lambda master, wanted: Starting(master, wanted=False))
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A broker that somebody has started: (its process, its STOMP port)."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        ports = {"stomp": one.getsockname(), "admin": other.getsockname()}
+    (tmp_path / "second.json").write_text(json.dumps({"name": "a1", "listen": ports}))
+    with subprocess.Popen([sys.executable, str(BROKER), str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"listening a1\n"
+        yield process, ports["stomp"][1]
+        process.kill()
+
+
+FILE = """
+{top}
+[dialect]
+name-header = "broker"
+
+[promises]
+nack = "consume"
+{roles}
+[[node]]
+name = "a1"
+stomp = "127.0.0.1:{port}"
+"""
+
+
+def write(path, port, *, top="", roles="", hook=""):
+    path.write_text(FILE.format(top=top, port=port, roles=roles) + hook)
+    return str(path)
+
+
+def run(capsys, *words):
+    status = cli.run(words)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+SHORT = ("--rate", "40", "--producers", "2", "--consumers", "3", "--groups", "4", "--seed", "1")
+
+
+@pytest.mark.cluster
+def test_a_run_names_what_it_does_not_know_and_leaves_the_cluster_alone(tmp_path, broker, capsys):
+    process, port = broker
+    pid = process.pid
+    hook = (
+        f'[[hook]]\nname = "freeze"\nbegin = "kill -STOP {pid}"\nend = "kill -CONT {pid}"\n'
+        f"probe = \"grep -q 'State:.*T' /proc/{pid}/status\"\n"
+    )
+    file = write(tmp_path / "cluster.toml", port, hook=hook)
+    store = tmp_path / "store"
+    status, out, err = run(
+        capsys, "--attach", file, "--nemesis", "hook", "--time-limit", "6", "--interval", "2",
+        "--duration", "1", "--store", str(store), *SHORT,
+    )  # fmt: skip
+    assert status == 0, out + err
+    assert re.search("split-brain, .*zombie.*: not judged, no broker can be asked for roles", out)
+    assert "resurrected: not judged, no broker can be asked for stores" in out
+    assert ", of which 0 took effect" not in out
+    assert process.poll() is None, "it is still there"
+    latest = store / "latest"
+    suite = ET.parse(latest / "junit.xml").getroot()
+    assert suite.find("testcase[@name='split-brain']/skipped").get("message").startswith("not judged")
+    assert suite.find("testcase[@name='lost']/skipped") is None
+    assert "not judged, no broker can be asked for roles" in (latest / "report.html").read_text()
+    Path(file).unlink()
+    assert run(capsys, "check", str(latest))[0] == 0, "what is stored says it all"
+
+
+def test_a_queue_that_is_not_empty_is_refused_and_keeps_its_message(tmp_path, broker, capsys):
+    _, port = broker
+    file = write(tmp_path / "cluster.toml", port, top='queue-prefix = "their."')
+    system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
+    words = ("--attach", file, "--store", str(tmp_path / "store"))
+
+    async def send(body):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(encode("CONNECT", {"accept-version": "1.2", "host": "a"}, b""))
+        await reader.readuntil(b"\0")
+        writer.write(encode("SEND", {"destination": "/queue/their.q0", "receipt": "1"}, body))
+        await reader.readuntil(b"\0")
+        writer.close()
+
+    asyncio.run(send(b"an order of a customer"))
+    for _ in range(2):
+        status, out, err = run(capsys, *words)
+        assert (status, out, err.count("\n")) == (254, "", 1)
+        assert "/queue/their.q0 of a1 is not empty: it has a message of somebody else" in err
+    assert not (tmp_path / "store").exists()
+    assert system.dialect.queue == "/queue/their.{}"
+
+
+def test_what_an_earlier_test_left_is_taken_away_only_where_the_file_says_so(tmp_path, broker, capsys):
+    _, port = broker
+    body = payload.encode(payload.Payload(1, "q0", "g", 0, 0), 64)
+
+    async def looked(leftovers):
+        file = write(tmp_path / "cluster.toml", port, top=f'leftovers = "{leftovers}"')
+        system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
+        reach = cluster.load(Path(file)).named("a1").address
+        return await system.look_first(TestSpec(name="t"), lambda node: reach)
+
+    async def steps():
+        from harness.systems.stomp_client import StompClient
+
+        file = write(tmp_path / "cluster.toml", port)
+        system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
+        at = cluster.load(Path(file)).named("a1").address
+        async with await StompClient.open(at, system.dialect, 5.0) as client:
+            await client.ask("SEND", body.decode(), destination=system.dialect.destination("q0"))
+        with pytest.raises(UsageError, match='an earlier test, or one that goes on.*leftovers = "remove"'):
+            await looked("refuse")
+        assert await looked("remove") == ["1 messages of an earlier test were removed from q0 of a1"]
+        assert await looked("refuse") == []
+
+    asyncio.run(steps())
+
+
+def test_where_nobody_lets_clients_in_it_is_unknown(tmp_path, capsys):
+    file = write(tmp_path / "cluster.toml", 1)
+    status, _, err = run(capsys, "--attach", file, "--store", str(tmp_path / "store"))
+    assert status == 2
+    assert "no broker lets clients in: a1: " in err
+
+
+ROLES = """[roles]
+command = '''{}'''
+words = {{ "ACTIVE" = "live", "PASSIVE" = "backup" }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "role", "node_id", "epoch"),
+    [
+        ("echo it is ACTIVE", "live", "a1", 0),
+        ("echo live", "live", "a1", 0),
+        ("echo Something else", "unclear", "a1", 0),
+        ("""echo '{"role": "live", "node-id": "n", "epoch": 3}'""", "live", "n", 3),
+    ],
+)
+def test_roles_are_asked_for_by_a_command(tmp_path, command, role, node_id, epoch):
+    file = write(tmp_path / "cluster.toml", 1, roles=ROLES.format(command))
+    system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
+    status = asyncio.run(system.status(cluster.Address("a1", 0)))
+    assert (status.role, status.node_id, status.epoch) == (role, node_id, epoch)
+    assert system.promises(TestSpec(name="t")).untold == ("stores",)
+
+
+def test_a_command_that_fails_says_no_role(tmp_path):
+    file = write(tmp_path / "cluster.toml", 1, roles=ROLES.format("echo ACTIVE; false"))
+    system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
+    with pytest.raises(OSError, match="failed"):
+        asyncio.run(system.status(cluster.Address("a1", 0)))
+
+
+def test_roles_are_asked_for_by_a_url(tmp_path):
+    page = tmp_path / "page"
+    page.write_text("state: PASSIVE")
+    roles = ROLES.replace("command", "url").format(f"file://{page}")
+    system = attached.of(
+        attaching.attached(Path(write(tmp_path / "cluster.toml", 1, roles=roles)), {}, ())["attached"],
+        registry.get,
+    )
+    assert asyncio.run(system.status(cluster.Address("a1", 0))).role == "backup"
+    page.unlink()
+    with contextlib.suppress(InfrastructureError), pytest.raises(OSError):
+        asyncio.run(system.status(cluster.Address("a1", 0)))
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--policy", "replication"], "--policy and --attach: the file says which cluster it is"),
+        (["--set", "*:a=1"], "--set and --attach"),
+        (["--nemesis", "kill"], "fault 1 (kill): this environment cannot do it: an attached cluster"),
+        (["--nemesis", "partition"], "fault 1 (partition): this environment cannot do it"),
+        (["--nemesis", "hook", "--target", "live"], "hook: target live, but nobody can be asked for"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(tmp_path, capsys, words, complaint):
+    hook = '[[hook]]\nname = "x"\nbegin = "a"\nend = "b"\nprobe = "c"\n'
+    node = '[[node]]\nname = "b1"\nstomp = "127.0.0.1:1"\n'
+    file = write(tmp_path / "cluster.toml", 1, hook=hook + node)
+    status, out, err = run(capsys, "--attach", file, *words, "--store", str(tmp_path / "store"))
+    assert (status, out, err.count("\n")) == (254, "", 1)
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("top", "complaint"),
+    [
+        ('system = "owm"', 'unknown system "owm": did you mean "own"?'),
+        ('passcode-env = "NOT_THERE"', "there is no variable NOT_THERE"),
+    ],
+)
+def test_a_system_or_a_secret_that_is_not_there_is_one_line(tmp_path, capsys, top, complaint):
+    file = write(tmp_path / "cluster.toml", 1, top=top)
+    status, out, err = run(capsys, "--attach", file, "--store", str(tmp_path / "store"))
+    assert (status, out, err.count("\n")) == (254, "", 1)
+    assert complaint in err
+
+
+def test_an_unknown_field_of_the_dialect_is_one_line(tmp_path, capsys):
+    path = tmp_path / "cluster.toml"
+    write(path, 1)
+    path.write_text(path.read_text().replace("name-header", "nmae-header"))
+    status, _, err = run(capsys, "--attach", str(path))
+    assert status == 254
+    assert '[dialect]: unknown key "nmae-header": did you mean "name-header"?' in err
+
+
+def test_the_environment_needs_a_cluster(capsys):
+    status, _, err = run(capsys, "--environment", "attached", "--policy", "standalone")
+    assert (status, "name the cluster by --attach FILE" in err) == (254, True)
