@@ -105,6 +105,10 @@ class AttachedEnvironment(RealEnvironment):
         renewing = asyncio.get_running_loop().create_task(self._renewing(lease))
         self._killed[node] = lease, renewing
 
+    async def terminate(self, node: str) -> None:
+        """Refused."""
+        raise UsageError(f"{node}: {_OURS}")
+
     async def destroy_data(self, node: str) -> None:
         """Refused."""
         raise UsageError(f"{node}: {_OURS}")

@@ -282,7 +282,9 @@ class AttachedSystem:
 
     async def _looked(self, spec: TestSpec, node: str, at: Address) -> list[str]:
         told = []
-        async with await StompClient.open(at, self.dialect, CONNECT_S, host=node) as client:
+        async with await StompClient.open(
+            at, self.dialect, CONNECT_S, round(self.dialect.heart_beat_s * 1000), node
+        ) as client:
             if client.connected.command != "CONNECTED":
                 raise OSError(client.connected.headers.get("message", client.connected.command))
             for number, queue in enumerate(queues_of(spec)):

@@ -35,12 +35,13 @@ class StompClient:
         self._frames: list[Frame] = []
         self._messages: list[Frame] = []
         self._receipts = 0
+        self._beating: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
         cls, at: Address, dialect: Dialect, patience_s: float, heart_beat_ms: int = 0, host: str = ""
     ) -> Self:
-        """Log in as a system's clients do.
+        """Log in as a system's clients do, and send heart-beats if any are asked for.
 
         ``host`` is the virtual host where the dialect has none. Raises OSError, TimeoutError; a
         refusal is for the caller to see.
@@ -56,6 +57,8 @@ class StompClient:
             heart_beat=f"{heart_beat_ms},{heart_beat_ms}",
         )
         client.connected = await client._read()
+        if heart_beat_ms:
+            client._beating = asyncio.get_running_loop().create_task(client._beat(heart_beat_ms / 1000))
         return client
 
     @classmethod
@@ -75,6 +78,8 @@ class StompClient:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
         self._writer.close()
 
     async def ask(
@@ -104,6 +109,17 @@ class StompClient:
         """
         named = {**(more or {}), **{name.replace("_", "-"): value for name, value in headers.items()}}
         self._writer.write(encode(command, named, body.encode()))
+
+    def abort(self) -> None:
+        """Be gone without a word, as a client whose machine has died."""
+        if self._beating is not None:
+            self._beating.cancel()
+        self._writer.transport.abort()
+
+    async def _beat(self, every_s: float) -> None:
+        while not self._writer.is_closing():
+            self._writer.write(b"\n")
+            await asyncio.sleep(every_s)
 
     async def message(self, patience_s: float) -> Frame | None:
         """The next message; None where none comes in time. Raises OSError for an ERROR."""

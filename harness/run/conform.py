@@ -1,0 +1,72 @@
+"""``jepsen-run conformance``: deploy a small cluster of a system, try it, print the table."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from harness.history import judge as judging
+from harness.history import store as stores
+from harness.interface import OWN, InfrastructureError, TestSpec
+from harness.report.summary import size
+from harness.run.compose import Composition, compose
+from harness.run.conformance import STEPS, Conformance, Row
+from harness.systems import registry
+from workloads.layout import queues_of
+
+_WIDTH: Final = 24
+
+
+def run(
+    system: str | None, policy: str | None, environment: str, pairs: int, root: Path, *, as_json: bool
+) -> int:
+    """The exit status: 1 where a statement is wrong, 2 where none is but some is not known."""
+    name = system or OWN
+    chosen = policy or next(iter(registry.get(name).policies))
+    spec = TestSpec(
+        name=f"conformance-{name}-{chosen}",
+        system=name,
+        policy=chosen,
+        environment=environment,
+        pairs=pairs,
+        queues=STEPS,
+    )
+    test = compose(spec)
+    talk = sys.stderr if as_json else sys.stdout
+    store = stores.create(root, spec.name)
+    stores.save(store, stores.SPEC, spec)
+
+    def tell(text: str) -> None:
+        print(text, file=talk, flush=True)
+
+    tell(f"{spec.name}: {size(test.nodes)}, {test.environment_reason}")
+    rows = asyncio.run(_tried(test, store, lambda row: tell(line(row))))
+    departs = sum(row.state == "DEPARTS" for row in rows)
+    unknown = sum(row.state == "unknown" for row in rows)
+    tell(f"{len(rows) - departs - unknown} as said, {departs} depart, {unknown} unknown")
+    tell(f"Logs     {store / stores.LOGS}")
+    if as_json:
+        print(stores.as_json([row._asdict() for row in rows]))
+    return judging.INVALID if departs else judging.UNKNOWN if unknown else judging.VALID
+
+
+def line(row: Row) -> str:
+    """A row as people read it."""
+    said = f"says: {row.said}; " if row.said else ""
+    return f"  {row.state:<8} {row.what:<{_WIDTH}} {said}seen: {row.seen}"
+
+
+async def _tried(test: Composition, store: Path, tell: object) -> list[Row]:
+    assert callable(tell)
+    environment = test.environment
+    try:
+        await environment.deploy(test.system, test.spec, test.nodes, store)
+        return await Conformance(test, tell).run(queues_of(test.spec))
+    finally:
+        try:
+            await environment.collect(store / stores.LOGS)
+        except (OSError, InfrastructureError) as error:
+            print(f"the logs could not be read: {error}", file=sys.stderr)
+        await environment.teardown()
