@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.claims.scenarios.cases import AND_BACK, BY_A2, at_stake, fault, faults
+from harness.claims.scenarios.cases import AND_BACK, BY_A2, TAKEN, at_stake, fault, faults
 from harness.claims.scenarios.expectations import (
+    Becomes,
     Reported,
     Says,
     SlowestSend,
     Takeovers,
 )
 from harness.claims.scenarios.registry import named
+from harness.claims.scenarios.shared_store import NO_FAILBACK
 from harness.claims.systems.row import Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
 
@@ -67,6 +69,12 @@ def _row(
 
 def _cut(shape: str, start_s: float, duration_s: float | None = None, **options: Any) -> Fault:
     return fault("partition", start_s, duration_s, None, shape=shape, **options)
+
+
+def _on_nfs(mount_options: str, lease_s: float) -> dict[str, Any]:
+    """A store on a file server of the run's own; who has ended gets nothing back."""
+    store = {"type": "nfs", "mount-options": mount_options, "lease-ms": round(lease_s * 1000)}
+    return {"properties": {"*": dict(NO_FAILBACK), "store": store}}
 
 
 _TEN_BROKERS: Final = "five pairs are ten JVMs: more than a machine of two cores starts in time"
@@ -191,6 +199,35 @@ CLAIMS: Final = SystemClaims(
             fault("late-start", 0.0, 6.0, "a3"),
             fault("kill", 40.0),
             fault("kill", 52.0, target="a2"),
+        ),
+        # As long as the mount waits, and then until whoever lost it has ended.
+        _row(
+            "SS7-soft",
+            70.0,
+            fault("nfs-stall", 6.0, 15.0),
+            spec=_on_nfs("soft,timeo=5,retrans=2", 30.0),
+            besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=40.0)),
+        ),
+        _row(
+            "SS7-hard",
+            45.0,
+            fault("nfs-stall", 6.0, 6.0),
+            spec={**_on_nfs("hard", 30.0), "operation_timeout_s": 30.0},
+            besides=(Takeovers(), SlowestSend(least_s=4.0, most_s=20.0)),
+        ),
+        _row(
+            "SS9",
+            80.0,
+            fault("nfs-disconnect", 6.0, 20.0),
+            fault("pause", 6.0, 20.0),
+            spec={**_on_nfs("hard", 8.0), "operation_timeout_s": 40.0},
+        ),
+        _row(
+            "SS9-server",
+            80.0,
+            fault("nfs-stall", 6.0, 20.0),
+            spec=_on_nfs("hard", 8.0),
+            besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=40.0)),
         ),
     ),
     anyway=_ANYWAY,
