@@ -55,7 +55,8 @@ async def drain(
         stays = [group.create_task(consumer.run()) for consumer in consumers]
         patience_end = loop.time() + context.spec.recovery_bound_s
         quiet_since = loop.time()
-        while loop.time() - quiet_since < context.spec.quiet_period_s:
+        quiet_s = context.dialect.quiet_s(context.spec.quiet_period_s)
+        while loop.time() - quiet_since < quiet_s:
             await asyncio.sleep(_POLL_S)
             now = loop.time()
             attached = {

@@ -60,6 +60,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """
     connect_s: float = 1.0  # from the first packet to CONNECTED
     unnoticed_s: float = 3.0  # longer than a broker takes to give up a silent client
+    on_the_way_s: float = 0.0
+    """How long a message may be on its way between brokers: for less, silence means nothing."""
+
+    def quiet_s(self, asked_s: float) -> float:
+        """How long nothing must arrive until a drain is over, where ``asked_s`` are asked for."""
+        return max(asked_s, self.on_the_way_s)
 
     def destination(self, queue: str) -> str:
         """The destination header for a queue."""

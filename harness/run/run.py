@@ -177,7 +177,8 @@ class Run:
             await monitor.until(self._settled, self.test.system.patience.settle_s)
         self._enter(recorder, "drain")
         await self._drain(workload)
-        self.ended_s = asyncio.get_running_loop().time() - spec.quiet_period_s
+        quiet_s = self.test.system.dialect.quiet_s(spec.quiet_period_s)
+        self.ended_s = asyncio.get_running_loop().time() - quiet_s
         self._enter(recorder, "browse")
         await browse(self.test, monitor.roles, recorder)
         if recovered:

@@ -213,9 +213,26 @@ BROKER = "org.apache.activemq:brokerName=a1,type=Broker"
 )
 def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):  # noqa: F811
     address, say = jolokia
-    say([said, {"status": 200, "value": 12}])
+    say([said, {"status": 200, "value": 12}, {"status": 200, "value": []}])
     status = asyncio.run(Management().status(address))
     assert (status.role, status.node_id, status.epoch) == (role, node_id, 12)
+
+
+def test_a_network_is_as_planned_when_every_broker_forwards_to_all_others(jolokia):  # noqa: F811
+    address, say = jolokia
+    system = registry.get("classic")
+    nodes = system.plan(spec("network"))
+    lives = {}
+    for node, peer in (("a1", "b1"), ("b1", "a1")):
+        bean = f"org.apache.activemq:brokerName={node},type=Broker"
+        bridge = f"{bean},connector=networkConnectors,networkConnectorName={peer},networkBridge=tcp_//1"
+        say([{"status": 200, "value": {bean: {"Slave": False}}}, {"status": 200, "value": 1},
+             {"status": 200, "value": [bridge] if node == "a1" else []}])  # fmt: skip
+        lives[node] = asyncio.run(system.status(address))
+    assert system.lacking(nodes, lives) == {"b1": "b1 has no bridge to a1"}
+    assert system.lacking(nodes, {}) == {"a1": "pair a has no live broker", "b1": "pair b has no live broker"}
+    shared = registry.get("classic")
+    assert shared.lacking(shared.plan(spec())[:1], {"a1": lives["a1"]}) == {}
 
 
 def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811

@@ -16,6 +16,10 @@ from harness.systems.jolokia import Jolokia
 
 _BROKER: Final = "org.apache.activemq:type=Broker,brokerName=*"
 _QUEUES: Final = f"{_BROKER},destinationType=Queue,destinationName=*"
+_BRIDGES: Final = f"{_BROKER},connector=networkConnectors,networkConnectorName=*,networkBridge=*"
+BRIDGES: Final = "bridges"
+"""In a status' details: to whom it forwards."""
+
 DEAD_LETTERS: Final = "ActiveMQ.DLQ"
 STARTING: Final = "starting"
 
@@ -34,10 +38,11 @@ class Management:
         Its node ID is its pair: Classic has none, and a broker's name is its pair and a number. The
         time at which its JVM began is its epoch.
         """
-        beans, began = await self._jolokia.ask(
+        beans, began, bridges = await self._jolokia.ask(
             admin,
             {"type": "read", "mbean": _BROKER, "attribute": ["Slave"]},
             {"type": "read", "mbean": "java.lang:type=Runtime", "attribute": "StartTime"},
+            {"type": "search", "mbean": _BRIDGES},
         )
         for bean, value in (beans or {}).items():
             name = _key(bean, "brokerName")
@@ -47,7 +52,7 @@ class Management:
                 role=BACKUP if value["Slave"] else LIVE,
                 epoch=began,
                 replicating=self.shares,
-                details=dict(value),
+                details={**value, BRIDGES: _peers(bridges)},
             )
         return Status(name="", node_id=None, role=STARTING, epoch=began)
 
@@ -76,6 +81,11 @@ class Management:
         for bean in beans or ():
             with contextlib.suppress(ConnectionError):  # its JVM was gone before it could answer
                 await self._jolokia.ask(admin, {"type": "exec", "mbean": bean, "operation": "stop()"})
+
+
+def _peers(beans: Sequence[str] | None) -> list[str]:
+    """To whom a broker forwards: names of its connectors that have a bridge."""
+    return sorted(_key(bean, "networkConnectorName") for bean in beans or ())
 
 
 def _key(bean: str, name: str) -> str:

@@ -17,6 +17,7 @@ from harness.interface import (
     Patience,
     PolicySummary,
     Provision,
+    Status,
     TestSpec,
     UsageError,
 )
@@ -24,7 +25,7 @@ from harness.interface.errors import near
 from harness.systems import readiness, runtime, store
 from harness.systems.classic import configuration, distribution, properties
 from harness.systems.classic.events import EVENTS
-from harness.systems.classic.management import Management
+from harness.systems.classic.management import BRIDGES, Management
 from harness.systems.classic.properties import JDBC, MASTER, NETWORK, SHARED_STORE, SLAVE, STANDALONE
 from workloads.layout import queues_of
 
@@ -55,19 +56,35 @@ class ClassicSystem(Management):
         durable={"persistent": "true"},
         window_header="activemq.prefetchSize",
         heart_beat_s=0.5,
+        on_the_way_s=2.0,
     )
     patience = Patience(start_s=150.0, settle_s=30.0, silence_s=2.0, vacancy_s=30.0)
     events = EVENTS
-    lacking = staticmethod(readiness.lacking)
     _on_database = False
+    _bridged = False
 
     def promises(self, spec: TestSpec) -> Promises:
         """A refused message is a dead letter at once, and deliveries are counted in memory.
 
-        An answer may overtake deliveries: those wait for a thread of their own.
+        An answer may overtake deliveries: those wait for a thread of their own. In a network an
+        acknowledgement says nothing of the broker that has forwarded the message.
         """
-        del spec
-        return Promises(nack="dead-letter", answers_in_order=False, marks_redeliveries="same-process")
+        return Promises(
+            nack="dead-letter",
+            answers_in_order=False,
+            marks_redeliveries="same-process",
+            durable_acks=spec.policy != NETWORK,
+        )
+
+    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """As ``System.lacking``; in a network every broker forwards to all others."""
+        missing = dict(readiness.lacking(nodes, statuses))
+        for node in nodes if self._bridged else ():
+            status = statuses.get(node.name)
+            peers = [] if status is None else status.details.get(BRIDGES, [])
+            if far := [each.name for each in nodes if each.name not in (node.name, *peers)]:
+                missing.setdefault(node.name, f"{node.name} has no bridge to {', '.join(far)}")
+        return missing
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 and a2, or a1 alone. Raises UsageError.
@@ -75,6 +92,7 @@ class ClassicSystem(Management):
         Who of a pair serves is decided by who comes first; a2 is started once a1 does.
         """
         self.shares = spec.policy in (SHARED_STORE, JDBC)
+        self._bridged = spec.policy == NETWORK
         self._on_database = spec.policy == JDBC
         nodes = tuple(
             NodePlan(
