@@ -57,6 +57,7 @@ class ClassicSystem(Management):
         window_header="activemq.prefetchSize",
         heart_beat_s=0.5,
         on_the_way_s=2.0,
+        connect_s=2.5,
     )
     patience = Patience(start_s=150.0, settle_s=30.0, silence_s=2.0, vacancy_s=30.0)
     events = EVENTS
