@@ -265,10 +265,10 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     """The deliveries of the involved messages, with what was known of each message before.
 
     ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this
-    session. ``settled``: since when an ack of it was certain. ``taken``: an ack of it in this
-    session was answered ``ok`` later, which a broker that refuses stale ones would not have done.
-    ``underway``: it may have been sent before it was settled, to a session that the client found
-    dead later or had asked to leave.
+    session. ``settled``: since when an ack of it was certain, for ever where acks
+    last. ``taken``: an ack of it in this session was answered ``ok`` later, which a broker that
+    refuses stale ones would not have done. ``underway``: it may have been sent before it was
+    settled, to a session that the client found dead later or had asked to leave.
     """
     ends = asking.ends
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE)
@@ -297,7 +297,8 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     whole = segments(ids[by_message])
     earlier, settled, since = (np.empty(len(order), dtype=np.int64) for _ in range(3))
     earlier[by_message] = count_before(whole, delivering[by_message])
-    settled[by_message] = lowest_before(whole, settling[by_message])
+    certain = settling if asking.promises.durable_acks else np.full(len(order), NONE, dtype=np.int64)
+    settled[by_message] = lowest_before(whole, certain[by_message])
     since[by_message] = lowest_before(whole, index[by_message])
 
     ended = ends.sessions.find("ended", run, session)

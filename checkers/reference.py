@@ -401,7 +401,7 @@ def _may_have_been_under_way(
 def _is_duplicate(
     history: History, rows: list[Row], earlier: list[Row], d: Row, options: CheckOptions
 ) -> bool:
-    for r in rows:
+    for r in rows if options.broker.durable_acks else ():
         if _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]:
             transaction = r.get("transaction")
             settled = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")

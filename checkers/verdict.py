@@ -34,7 +34,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``nack`` says what becomes of a message that a client refused; ``delivery_attempts`` after how
     many refusals (nacks, and acks that were rolled back) it is a dead letter (-1: never), and
     ``keeps_dead_letters`` whether a store keeps those. ``durable_acks``: an ack that was answered
-    ``ok`` outlives every failure that a send outlives. ``refuses_stale_acks``: an ack of what that
+    ``ok`` outlives every failure that a send outlives; where not, what was acknowledged may come
+    again. ``refuses_stale_acks``: an ack of what that
     session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
     and deliveries arrive in the order in which the broker made them, so that what is read after an
     answer was sent after the question. ``marks_redeliveries``: whether a delivery that is not the

@@ -141,7 +141,10 @@ def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
 def promised(spec: TestSpec) -> str:
     """By what a history is judged: what the test promises, and what its brokers do not."""
     words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
-    marks = systems.of(spec).promises(spec).marks_redeliveries
+    broker = systems.of(spec).promises(spec)
+    marks = broker.marks_redeliveries
+    if not broker.durable_acks:
+        words.append(f"{spec.system} may deliver again what was acknowledged")
     if marks == "never":
         words.append(f"{spec.system} marks no redeliveries")
     elif marks == "same-process":

@@ -219,6 +219,12 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "a broker that does not answer in order refutes nothing with an answer": (
         [*numbered(LOST), *on(2, joined(10, 3), [o(11, 13, "ok", "subscribe", session=3, broker="a1")])],
         Promises(answers_in_order=False), set()),
+    "a broker whose acks do not last may deliver what was acknowledged": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1), *deliver(20, 1, session=2, redelivered=True)],
+        Promises(durable_acks=False), set()),
+    "but not twice to one session": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1), *deliver(20, 1, redelivered=True)],
+        Promises(durable_acks=False), {"duplicate"}),
     "a broker that promises no marks lacks none": (
         [*MARKED, *ANSWERED], Promises(marks_redeliveries="never"), set()),
     "a broker that marks what one process of it delivers again lacks a mark within one reign": (

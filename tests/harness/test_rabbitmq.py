@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import psutil
 import pytest
 
+from environments.homes import Homes
 from environments.labels import STATE_DIR
 from harness.commands import cli
 from harness.interface import Address, InfrastructureError, Layout, Status, TestSpec, UsageError
@@ -18,11 +19,13 @@ from harness.systems.rabbitmq import configuration, distribution, erlang, manage
 from harness.systems.rabbitmq.events import EVENTS
 
 WORDS = ("--system", "rabbitmq", "--policy", "quorum-queues")
-LAYOUT = Layout(etc="/n x/etc", data="/n x/data", logs="/n x/logs")
-LISTEN = {port: Address("127.9.9.9", number) for port, number in configuration.PORTS.items()}
-PLACE = distribution.Distribution(
-    server="/opt/rabbitmq", erlang="/opt/erlang", runtime="/opt/erlang/erts-13/bin", version="3.10.8"
+LAYOUT = Layout(
+    etc="/n x/etc",
+    data="/n x/data",
+    logs="/n x/logs",
+    homes={distribution.SERVER: "/opt/rabbitmq", distribution.ERLANG: "/opt/erlang"},
 )
+LISTEN = {port: Address("127.9.9.9", number) for port, number in configuration.PORTS.items()}
 
 
 def spec(**more):
@@ -38,8 +41,8 @@ def files(node="a1", **properties):
     nodes = planned(a_spec)
     plan = next(each for each in nodes if each.name == node)
     return configuration.files(
-        a_spec.properties, plan, nodes, LAYOUT, LISTEN, {"b1:25672": Address("127.3.2.1", 25672)}, PLACE,
-        cookie="SECRET", password="hidden",
+        a_spec.properties, plan, nodes, LAYOUT, LISTEN, {"b1:25672": Address("127.3.2.1", 25672)},
+        "erts-13/bin", cookie="SECRET", password="hidden",
     )  # fmt: skip
 
 
@@ -165,9 +168,16 @@ def test_one_that_is_installed_needs_no_home(tmp_path, monkeypatch):
     assert distribution.missing() == ""
 
 
-def test_it_runs_on_this_machine_alone(capsys):
-    assert cli.run([*WORDS, "--environment", "docker"]) == 254
-    assert "run on this machine alone so far" in capsys.readouterr().err
+def test_what_is_found_here_is_brought_to_other_machines(tmp_path, monkeypatch):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    distribute(tmp_path)
+    provision = registry.get("rabbitmq").provision(spec())
+    assert provision.directories == {
+        "rabbitmq": str(tmp_path / "usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8"),
+        "erlang": str(tmp_path / "usr/lib/erlang"),
+    }
+    assert set(Homes(provision).executable) >= {"erlang/bin/erl_call", "erlang/erts-13.1.5/bin/erlexec"}
 
 
 class Answers(BaseHTTPRequestHandler):

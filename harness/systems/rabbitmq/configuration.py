@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from harness.interface import Address, Layout, NodePlan
 from harness.systems.rabbitmq import properties
-from harness.systems.rabbitmq.distribution import Distribution
+from harness.systems.rabbitmq.distribution import ERLANG, SERVER
 
 PORTS: Final = {"stomp": 61613, "cluster": 25672, "admin": 15672}
 USER: Final = "tester"
@@ -41,6 +41,8 @@ _FIXED: Final[Mapping[str, Any]] = {
     "cluster_formation.peer_discovery_backend": "classic_config",
 }
 _PLUGINS: Final = b"[rabbitmq_management,rabbitmq_stomp].\n"
+_ANY, _HERE = "0.0.0.0", "127.0.0.1"
+
 _NO_EPMD: Final = 1
 """A port where nobody listens: nodes are to find no epmd of the machine."""
 
@@ -57,15 +59,16 @@ def files(
     layout: Layout,
     listen: Mapping[str, Address],
     hosts: Mapping[str, Address],
-    place: Distribution,
+    runtime: str,
     *,
     cookie: str,
     password: str,
 ) -> dict[str, bytes]:
-    """Name -> content."""
+    """Name -> content. ``runtime`` is the directory of Erlang's programs within its tree."""
     settings = {**_DEFAULTS, **properties.chosen(given, node)}
     machine = {name: settings.pop(name) for name in (properties.SCHEDULERS, properties.TICK)}
-    names = {"localhost": "127.0.0.1", node.name: listen["cluster"].host}
+    own = listen["cluster"].host
+    names = {"localhost": _HERE, node.name: _HERE if own == _ANY else own}
     names |= {
         logical.partition(":")[0]: address.host
         for logical, address in hosts.items()
@@ -78,7 +81,7 @@ def files(
         "inetrc": f'{{hosts_file, "{layout.etc}/hosts"}}.\n{{lookup, [file]}}.\n'.encode(),
         COOKIE: f"{cookie}\n".encode(),
         "erl": b'#!/bin/sh\nexec "$BINDIR/erlexec" "$@"\n',
-        "start": _start(node, layout, listen["cluster"], place, machine),
+        "start": _start(node, layout, listen["cluster"], runtime, machine),
     }
 
 
@@ -102,10 +105,11 @@ def _settings(
 
 
 def _start(
-    node: NodePlan, layout: Layout, cluster: Address, place: Distribution, machine: Mapping[str, Any]
+    node: NodePlan, layout: Layout, cluster: Address, runtime: str, machine: Mapping[str, Any]
 ) -> bytes:
     """A script that becomes the distribution's own, and that the virtual machine: one process."""
     name = node_name(node.name)
+    server, erlang = (layout.homes[which] for which in (SERVER, ERLANG))
     flags = {
         "-sname": name,
         "-start_epmd": "false",
@@ -118,8 +122,8 @@ def _start(
     }
     variables = {
         "HOME": layout.etc,  # where the cookie is
-        "ROOTDIR": place.erlang,
-        "BINDIR": place.runtime,
+        "ROOTDIR": erlang,
+        "BINDIR": f"{erlang}/{runtime}",
         "EMU": "beam",
         "PROGNAME": "erl",
         "ERL_INETRC": f"{layout.etc}/inetrc",
@@ -139,9 +143,10 @@ def _start(
         "RUNNING_UNDER_SYSTEMD": "true",  # the script keeps no shell beside the virtual machine
     }
     lines = [
+        f"chmod 400 {shlex.quote(layout.etc)}/{COOKIE}",
         f"chmod 700 {shlex.quote(layout.etc)}/erl",
         *(f"export {key}={shlex.quote(str(value))}" for key, value in variables.items()),
-        f"export PATH={shlex.quote(layout.etc)}:{shlex.quote(str(place.erlang))}/bin:$PATH",
-        f"exec {shlex.quote(str(place.server))}/sbin/rabbitmq-server",
+        f"export PATH={shlex.quote(layout.etc)}:{shlex.quote(erlang)}/bin:$PATH",
+        f"exec sh {shlex.quote(server)}/sbin/rabbitmq-server",
     ]
     return ("set -e\n" + "".join(f"{line}\n" for line in lines)).encode()

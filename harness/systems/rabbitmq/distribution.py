@@ -18,6 +18,9 @@ from harness.systems.given import given_home
 HOME: Final = "JEPSEN_RUN_RABBITMQ_HOME"
 """Environment variable: where it is installed or unpacked."""
 
+SERVER, ERLANG = "rabbitmq", "erlang"
+"""Its directories by name, see ``Layout.homes``."""
+
 INSTALLED: Final = "/"
 """Where it is looked for when nothing is given: where packages put it."""
 

@@ -15,6 +15,7 @@ from harness.interface import (
     NodePlan,
     Patience,
     PolicySummary,
+    Provision,
     Status,
     TestSpec,
     UsageError,
@@ -25,7 +26,10 @@ from harness.systems.rabbitmq.events import EVENTS
 from harness.systems.rabbitmq.management import GROUP, Management
 
 QUORUM_QUEUES: Final = "quorum-queues"
-_PLACES: Final = ("local",)
+_LIBRARIES: Final = ("libssl3", "libstdc++6", "libtinfo6", "zlib1g")
+"""What Debian's Erlang is linked with."""
+
+_NODE_MB: Final = 250
 
 
 class RabbitmqSystem(Management):
@@ -120,10 +124,20 @@ class RabbitmqSystem(Management):
         return distribution.found().version
 
     def unplaced(self, environment: str) -> str:
-        """As ``Installed``'s."""
-        if environment in _PLACES:
-            return ""
-        return f"brokers of {self.name} run on this machine alone so far (--environment local)"
+        """As ``Installed``'s: what is found here is brought there."""
+        del environment
+        return ""
+
+    def provision(self, spec: TestSpec) -> Provision:
+        """As ``Portable``'s."""
+        del spec
+        found = distribution.found()
+        return Provision(
+            packages=_LIBRARIES,
+            directories={distribution.SERVER: str(found.server), distribution.ERLANG: str(found.erlang)},
+            leave_out=("*/src/*", "*/include/*", "*/examples/*"),
+            memory_mb=_NODE_MB,
+        )
 
     def files(
         self,
@@ -141,6 +155,7 @@ class RabbitmqSystem(Management):
                 raise InfrastructureError(
                     f"{node.name} reaches {logical} at {address}, another port than is announced"
                 )
+        found = distribution.found()
         return configuration.files(
             spec.properties,
             node,
@@ -148,7 +163,7 @@ class RabbitmqSystem(Management):
             layout,
             listen,
             hosts,
-            distribution.found(),
+            str(found.runtime.relative_to(found.erlang)),
             cookie=self.cookie,
             password=self.password,
         )
