@@ -58,6 +58,7 @@ def test_a_node_is_told_all_nodes_its_ports_and_what_a_test_sets():
     assert conf["stomp.listeners.tcp.1"] == "127.9.9.9:61613"
     assert conf["management.tcp.port"] == "15672"
     assert conf["listeners.tcp"] == "none"
+    assert conf["log.console.use_colors"] == "off"  # events are lines without escapes
     start = made["start"].decode()
     assert "+S 1:1" in start
     assert "-kernel inet_dist_use_interface {127,9,9,9}" in start

@@ -37,6 +37,7 @@ _FIXED: Final[Mapping[str, Any]] = {
     "loopback_users": "none",
     "log.console": "true",
     "log.console.level": "info",
+    "log.console.use_colors": "off",
     "log.file": "false",
     "cluster_formation.peer_discovery_backend": "classic_config",
 }
