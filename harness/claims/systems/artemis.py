@@ -14,12 +14,15 @@ from typing import Any, Final
 from harness.claims.scenarios.cases import AND_BACK, BY_A2, TAKEN, at_stake, fault, faults
 from harness.claims.scenarios.expectations import (
     Becomes,
+    ExpectedTakeover,
+    Moved,
     Reported,
     Says,
     SlowestSend,
     Takeovers,
 )
 from harness.claims.scenarios.registry import named
+from harness.claims.scenarios.scenario import Roles
 from harness.claims.scenarios.shared_store import NO_FAILBACK
 from harness.claims.systems.row import Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
@@ -53,6 +56,10 @@ _ANSWERS_WHILE_IT_VOTES: Final = Departure(
 _TWICE: Final = ("duplicate", "group-split", "zombie")
 """What follows from acknowledgements that are lost, and from a live that answers beside another."""
 
+_STOPPED: Final = "AMQ221002: "
+_STAYS_BEHIND: Final = Departure(
+    reason="the broker stops (AMQ221002), and its process stays and serves nobody"
+)
 _VOTE_LOST: Final = Says("a1", "AMQ22106[89]: ")
 _NOT_BY_VOTES: Final = Says("a2", "AMQ221070: ")
 _WAITS_AGAIN: Final = Says("a1", "AMQ221034: ", times=2)
@@ -162,8 +169,8 @@ CLAIMS: Final = SystemClaims(
             _cut("isolate-live", 6.0, 25.0, pair="a"),
             spec={"producers": 12, "consumers": 12, "hold_s": 0.5},
             required=("lost",),
-            allowed=("split-brain", *_TWICE),
-            besides=(BY_A2, _VOTE_LOST),
+            allowed=("split-brain", "double-delivery", *_TWICE),
+            besides=(_VOTE_LOST,),
             departure=_ANSWERS_WHILE_IT_VOTES,
         ),
         _row("SS1", 30.0, fault("kill", 6.0)),
@@ -185,13 +192,25 @@ CLAIMS: Final = SystemClaims(
         ),
         _row("SS5-true", 80.0, fault("kill", 6.0, 6.0), fault("kill", 55.0)),
         _row("SS5-false", 50.0, fault("kill", 6.0, 8.0), besides=(BY_A2, _WAITS_AGAIN)),
-        _row("SS5-stop", 60.0, fault("kill", 6.0, 8.0), besides=(AND_BACK,)),
+        _row(
+            "SS5-stop",
+            60.0,
+            fault("kill", 6.0, 8.0),
+            roles=Roles(live=("a1", "a2")),
+            besides=(AND_BACK, Says("a2", _STOPPED)),
+            departure=_STAYS_BEHIND,
+        ),
         _row(
             "SS6",
             90.0,
             fault("late-start", 0.0, 6.0, "a3"),
             fault("kill", 40.0, 6.0),
-            besides=(BY_A2, Says("a3", "AMQ221034: ")),
+            roles=Roles(live=("a1",)),
+            besides=(AND_BACK, Says("a3", "AMQ221032: "), Says("a3", "AMQ221033: ")),
+            departure=Departure(
+                reason='the old live gets its place back, whoever else waits; the documents: "If the live '
+                'broker is configured with multiple backups, then failback will not occur"'
+            ),
         ),
         _row(
             "SS6-next",
@@ -199,6 +218,11 @@ CLAIMS: Final = SystemClaims(
             fault("late-start", 0.0, 6.0, "a3"),
             fault("kill", 40.0),
             fault("kill", 52.0, target="a2"),
+            # What a1 took waits before what a2 took.
+            besides=(
+                Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a3"))),
+                Moved(least=20, by="a3"),
+            ),
         ),
         # As long as the mount waits, and then until whoever lost it has ended.
         _row(
@@ -221,13 +245,24 @@ CLAIMS: Final = SystemClaims(
             fault("nfs-disconnect", 6.0, 20.0),
             fault("pause", 6.0, 20.0),
             spec={**_on_nfs("hard", 8.0), "operation_timeout_s": 40.0},
+            roles=Roles(live=("a2",)),
+            besides=(
+                Moved(least=20, of="a1", by="a2"),
+                Says("a1", "AMQ222010: .*Lost NodeManager lock"),
+                Says("a1", _STOPPED),
+            ),
+            departure=_STAYS_BEHIND,
         ),
         _row(
             "SS9-server",
             80.0,
             fault("nfs-stall", 6.0, 20.0),
             spec=_on_nfs("hard", 8.0),
-            besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=40.0)),
+            besides=(
+                BY_A2,
+                Moved(of="a1", by="a2"),
+                Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=40.0),
+            ),
         ),
     ),
     anyway=_ANYWAY,
