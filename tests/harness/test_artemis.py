@@ -9,7 +9,7 @@ import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
 from harness.commands import cli
-from harness.interface import Address, Layout, TestSpec, UsageError
+from harness.interface import Address, Layout, Status, TestSpec, UsageError
 from harness.systems import given, registry, runtime
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.management import Management
@@ -233,27 +233,39 @@ def test_a_live_that_votes_is_live_all_the_same(voting):  # noqa: F811
     asyncio.run(test())
 
 
-@pytest.mark.parametrize(
-    ("failover", "shared", "follows", "asked"),
-    [
-        (None, True, True, False),
-        (True, True, True, True),
-        (False, True, False, False),
-        (False, True, True, "as it is configured: --set"),
-        (False, False, True, "follows its live however that ends"),
-    ],
-)
-def test_a_stop_is_what_artemis_has(voting, failover, shared, follows, asked):  # noqa: F811
+@pytest.mark.parametrize(("failover", "asked"), [(None, False), (True, True), (False, False)])
+def test_a_stop_is_what_artemis_has(voting, failover, asked):  # noqa: F811
     address, handler = voting
-    handler.said = [{"status": 200, "value": each} for each in (["bean"], follows, shared)]
-    stopping = Management().stop(address, failover=failover)
-    if isinstance(asked, str):
-        with pytest.raises(OSError, match=asked):
-            asyncio.run(stopping)
-    else:
-        assert asyncio.run(stopping) is asked  # False: by SIGTERM
-    assert any(one.get("operation") == "forceFailover()" for one in handler.asked) is bool(failover)
-    assert any(one["type"] == "write" for one in handler.asked) is (failover is False)
+    handler.said = [{"status": 200, "value": ['org.apache.activemq.artemis:broker="a1"']}]
+    a_spec = spec("shared-store", properties={"a1": {"ha-policy.shared-store.failover-on-shutdown": False}})
+    system = registry.of(a_spec)
+    system.plan(a_spec)
+    assert asyncio.run(system.stop(address, failover=failover)) is asked  # False: by SIGTERM
+    assert any(one.get("operation") == "forceFailover()" for one in handler.asked) is asked
+
+
+@pytest.mark.parametrize("policy", ["replication", "shared-store"])
+def test_a_stop_without_a_successor_is_refused_where_artemis_has_one(voting, policy):  # noqa: F811
+    address, handler = voting
+    handler.said = [{"status": 200, "value": ['org.apache.activemq.artemis:broker="a1"']}]
+    a_spec = spec(policy)
+    system = registry.of(a_spec)
+    system.plan(a_spec)
+    with pytest.raises(OSError, match="the backup of a1 follows it however it ends, but with a shared store"):
+        asyncio.run(system.stop(address, failover=False))
+
+
+@pytest.mark.parametrize(("failback", "waits"), [(True, True), (False, False)])
+def test_a_pair_that_is_about_to_fail_back_is_not_as_planned(failback, waits):
+    a_spec = spec(properties={"*": {"ha-policy.replication.slave.allow-failback": failback}})
+    system = registry.of(a_spec)
+    nodes = [node for node in system.plan(a_spec) if node.pair == "a"]
+    live = Status(name="", node_id="n", role="live", epoch=1, replicating=True)
+    backup = Status(name="", node_id="n", role="backup", epoch=1, replicating=True)
+    said = {"a1": "pair a is about to fail back to a1"} if waits else {}
+    assert system.lacking(nodes, {"a1": backup, "a2": live}) == said
+    assert system.lacking(nodes, {"a1": live, "a2": backup}) == {}
+    assert list(system.lacking(nodes, {"a1": backup})) == ["a1"]
 
 
 def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):  # noqa: F811

@@ -54,6 +54,7 @@ class Management:
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
         self._synced: dict[Address, _Synced] = {}
+        self._alone: frozenset[str] = frozenset()  # whose backup stays passive when they are stopped
 
     async def status(self, admin: Address) -> Status:
         """As ``System.status``. The time at which its JVM began is its epoch."""
@@ -113,11 +114,7 @@ class Management:
         return stored
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> bool | None:
-        """As ``System.stop``: by SIGTERM, unless a backup is to follow whatever is configured.
-
-        Artemis follows a replicated broker however it ends, and one with a shared store unless
-        ``failover-on-shutdown`` is false, which is then set for this once.
-        """
+        """As ``System.stop``: by SIGTERM, unless a backup is to follow whatever is configured."""
         if failover is None:
             return False
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _BROKER})
@@ -126,25 +123,12 @@ class Management:
                 await self._jolokia.ask(
                     admin, {"type": "exec", "mbean": bean, "operation": "forceFailover()"}
                 )
-            else:
-                await self._keep_backup_passive(admin, bean)
+            elif (name := bean.partition('broker="')[2].rstrip('"')) not in self._alone:
+                raise OSError(
+                    f"the backup of {name} follows it however it ends, but with a shared store and "
+                    "--set '*:ha-policy.shared-store.failover-on-shutdown=false'"
+                )
         return failover and bool(beans)
-
-    async def _keep_backup_passive(self, admin: Address, bean: str) -> None:
-        about = {"mbean": bean, "attribute": "FailoverOnServerShutdown"}
-        _, fails_over, shared = await self._jolokia.ask(
-            admin,
-            {"type": "write", "value": False, **about},
-            {"type": "read", **about},
-            {"type": "read", "mbean": bean, "attribute": "SharedStore"},
-        )
-        if not shared:
-            raise OSError("a backup of Artemis that has a copy follows its live however that ends")
-        if fails_over:
-            raise OSError(
-                "a backup that has become live is followed as it is configured: "
-                "--set '*:ha-policy.shared-store.failover-on-shutdown=false'"
-            )
 
 
 def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:

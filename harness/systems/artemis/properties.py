@@ -24,6 +24,8 @@ REPLICATION: Final = "replication"
 SHARED_STORE: Final = "shared-store"
 
 HA: Final = "ha-policy."
+FAILBACK: Final = "allow-failback"
+ON_SHUTDOWN: Final = "failover-on-shutdown"
 SECONDS: Final = ("quorum-vote-wait",)
 """Milliseconds in AMQ's documents and here; seconds in Artemis."""
 
@@ -36,13 +38,13 @@ _VOTES: Final = {
     "quorum-size": int,
 }
 _BOTH: Final = {**_TIMES, **_VOTES, "group-name": str, "max-saved-replicated-journals-size": int}
-_BACKUP: Final = {"allow-failback": bool, "restart-backup": bool, "failback-delay": int}
+_BACKUP: Final = {FAILBACK: bool, "restart-backup": bool, "failback-delay": int}
 
 ROLE: Final[Mapping[str, Mapping[str, Mapping[str, type]]]] = {
     REPLICATION: {MASTER: {**_BOTH, "check-for-live-server": bool}, SLAVE: {**_BOTH, **_BACKUP}},
     SHARED_STORE: {
-        MASTER: {"failover-on-shutdown": bool, "wait-for-activation": bool, "failback-delay": int},
-        SLAVE: {"failover-on-shutdown": bool, **_BACKUP},
+        MASTER: {ON_SHUTDOWN: bool, "wait-for-activation": bool, "failback-delay": int},
+        SLAVE: {ON_SHUTDOWN: bool, **_BACKUP},
     },
 }
 """Policy -> role -> property of the role's own section -> type."""

@@ -16,6 +16,7 @@ from harness.interface import (
     Patience,
     PolicySummary,
     Provision,
+    Status,
     TestSpec,
     UsageError,
 )
@@ -24,7 +25,16 @@ from harness.systems import readiness, runtime, store
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.events import EVENTS
 from harness.systems.artemis.management import Management
-from harness.systems.artemis.properties import MASTER, REPLICATION, SHARED_STORE, SLAVE, STANDALONE
+from harness.systems.artemis.properties import (
+    FAILBACK,
+    HA,
+    MASTER,
+    ON_SHUTDOWN,
+    REPLICATION,
+    SHARED_STORE,
+    SLAVE,
+    STANDALONE,
+)
 from workloads.layout import queues_of
 
 _CONFIGURED: Final = {
@@ -59,7 +69,10 @@ class ArtemisSystem(Management):
     )
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0)
     events = EVENTS
-    lacking = staticmethod(readiness.lacking)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._returning: frozenset[str] = frozenset()
 
     def promises(self, spec: TestSpec) -> Promises:
         """A NACK takes a message away; redeliveries are mostly without a mark."""
@@ -91,9 +104,28 @@ class ArtemisSystem(Management):
         for name in spec.properties:
             if name not in (*known, machine):
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
-        for node in nodes:
-            properties.chosen(spec.properties, node, spec.policy)
+        chosen = [(node, properties.chosen(spec.properties, node, spec.policy)) for node in nodes]
+        staying = {node.pair for node, own in chosen if not own.get(HA, {}).get(FAILBACK, True)}
+        self._alone = frozenset(
+            node.name for node, own in chosen if own.get(HA, {}).get(ON_SHUTDOWN) is False
+        )
+        self._returning = frozenset({node.pair for node in nodes} - staying)
         return nodes
+
+    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """As for all pairs; and no master is about to take over from its backup again.
+
+        A replicated one does as soon as it has a copy, and ends what its clients had under way.
+        """
+        about = {
+            node.name: f"pair {node.pair} is about to fail back to {node.name}"
+            for node in nodes
+            if node.configured == MASTER
+            and node.pair in self._returning
+            and node.name in statuses
+            and statuses[node.name].could_take_over
+        }
+        return readiness.lacking(nodes, statuses) or about
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
         """Nothing: a search needs brokers in Python."""
