@@ -351,19 +351,19 @@ def in_groups(slices: Sequence[GroupOperations], places: PlaceTable, bound_ns: i
 
 
 class Late(NamedTuple):
-    """Whether anything was ``ok`` after heal, and what first ended otherwise after the bound."""
+    """After heal and bound: whether anything was ``ok``, and what first ended otherwise (-1)."""
 
     ok: bool
     ended: int
 
 
-def late(rows: Rows, since_ns: Mapping[int, tuple[int, int]]) -> dict[int, Late]:
+def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
     """By run, of those that ``waiting`` names."""
     found = {}
     operation = _operations(rows) >= 0
-    for run, (heal, since) in since_ns.items():
-        here = operation & (rows.run == run) & (rows.time > heal)
-        ended = np.flatnonzero(here & rows.type.are("fail", "info") & (rows.time > since))
+    for run, since in since_ns.items():
+        here = operation & (rows.run == run) & (rows.time > since)
+        ended = np.flatnonzero(here & rows.type.are("fail", "info"))
         ok = bool(np.any(here & rows.type.are("ok")))
         found[run] = Late(ok, int(rows.index[ended[0]]) if len(ended) else -1)
     return found
@@ -371,8 +371,8 @@ def late(rows: Rows, since_ns: Mapping[int, tuple[int, int]]) -> dict[int, Late]
 
 def waiting(
     phases: Mapping[int, Sequence[Mapping[str, Any]]], last_ns: Mapping[int, int], bound_s: float
-) -> dict[int, tuple[int, int]]:
-    """When all was healed, and since when operations must succeed again (ns), by run.
+) -> dict[int, int]:
+    """Since when operations must succeed again (ns), by run.
 
     Of the runs that went on so long and did not say how it ended.
     """
@@ -382,14 +382,14 @@ def waiting(
         heal = [row["time"] for row in rows if row["value"] == "heal"]
         said = any(row["value"] == "not-recovered" for row in rows)
         if heal and not said and last_ns.get(run, 0) > heal[0] + bound_ns:
-            result[run] = heal[0], heal[0] + bound_ns
+            result[run] = heal[0] + bound_ns
     return result
 
 
 def not_recovered(
     phases: Mapping[int, Sequence[Mapping[str, Any]]], parts: Iterable[Mapping[int, Late]]
 ) -> list[Instance]:
-    """The harness said so; or some end after the bound, and none was ``ok`` since the heal."""
+    """The harness said so; or after heal and bound operations still end, none of them ``ok``."""
     found = [
         Instance("not-recovered", None, None, None, row["index"], None, run)
         for run, rows in phases.items()

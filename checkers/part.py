@@ -51,7 +51,7 @@ class Question:
     examples: int
     bound_ns: int
     windows: Sequence[roles.Window] = ()
-    since_ns: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    since_ns: Mapping[int, int] = field(default_factory=dict)
     limit_s: float = 300.0
     owners: Owners = field(default_factory=Owners)
     promises: Promises = field(default_factory=Promises)

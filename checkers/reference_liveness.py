@@ -192,7 +192,7 @@ def _is_anothers(history: History, m: PlainMessage, session: int, after: Row, be
 
 
 def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
-    """The harness said so; or some end after the bound, and none was ``ok`` since the heal."""
+    """The harness said so; or after heal and bound operations still end, none of them ``ok``."""
     heals = [r for r in rows if r["f"] == "phase" and r.get("value") == "heal"]
     said = [r for r in rows if r["f"] == "phase" and r.get("value") == "not-recovered"]
     if said:
@@ -200,8 +200,11 @@ def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
         return
     if not heals:
         return
-    after = [r for r in rows if r["f"] in _OPERATIONS and r["process"] >= 0 and r["time"] > heals[0]["time"]]
-    late = [r for r in after if r["time"] > heals[0]["time"] + bound_ns]
-    ended = [r for r in late if r["type"] in ("fail", "info")]
+    after = [
+        r
+        for r in rows
+        if r["f"] in _OPERATIONS and r["process"] >= 0 and r["time"] > heals[0]["time"] + bound_ns
+    ]
+    ended = [r for r in after if r["type"] in ("fail", "info")]
     if ended and not any(r["type"] == "ok" for r in after):
         yield Instance("not-recovered", None, None, None, ended[0]["index"])
