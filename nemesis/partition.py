@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-import networkx as nx
-
 from harness.interface import Link, NodePlan
 from nemesis.kind import CannotBeginError, Situation
 
@@ -94,6 +92,8 @@ def _majorities_ring(situation: Situation, _: dict[str, Any]) -> Cut:
 
     Neighbours are just so many that with the node itself they are a majority.
     """
+    import networkx as nx  # noqa: PLC0415 - as long to import as all else of a simulated run
+
     ring = situation.random.sample(situation.names, len(situation.names))
     count = len(ring)
     neighbours = count // 2

