@@ -335,7 +335,9 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         mine = [Hold(history, d) for d in deliveries]
         holds[queue, group] += mine
         found: dict[str, int] = {}
-        twice = settled_twice(history, PlainMessage(history, (queue, group, message), rows))
+        twice: set[int] = set()
+        if len(deliveries) > 1:  # two sessions settle what two got
+            twice = settled_twice(history, PlainMessage(history, (queue, group, message), rows))
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d, options):
                 found.setdefault("duplicate", d["index"])

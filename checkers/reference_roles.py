@@ -158,6 +158,7 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     last = max((r["time"] for r in rows), default=0)
     latest: dict[tuple[Any, ...], Row] = {}
     sent: dict[Any, Row] = {}
+    successors: dict[str, list[tuple[PlainReign, int | None]]] = {}
     for r in rows:
         if r["type"] == "invoke":
             latest[r["process"], r["f"], r.get("message")] = r
@@ -169,15 +170,10 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
         asked = sent.get(_what(r)) if r["f"] == "deliver" else question
         if asked is None:
             continue
-        own = [reign for reign in all_reigns if reign.broker == r["broker"]]
-        for successor in all_reigns:
-            before = [x for x in own if x.index < successor.index][-1:]
-            back = [x.since for x in own if x.index > successor.index]
-            succeeded = successor.broker != r["broker"] and any(
-                x.node_id == successor.node_id and x.begin <= successor.since for x in before
-            )
-            fallen = succeeded and asked["time"] > successor.begin
-            if not fallen or (back and r["time"] >= back[0]):
+        if r["broker"] not in successors:
+            successors[r["broker"]] = list(_successors(all_reigns, r["broker"]))
+        for successor, back in successors[r["broker"]]:
+            if asked["time"] <= successor.begin or (back is not None and r["time"] >= back):
                 continue
             doubts = [doubt for doubt in unseen[r["broker"]] if doubt[1] > successor.begin]
             doubtful = any(low <= r["time"] and asked["time"] <= high for low, high in doubts)
@@ -193,6 +189,18 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
+
+
+def _successors(all_reigns: Sequence[PlainReign], broker: str) -> Iterator[tuple[PlainReign, int | None]]:
+    """Who was live after that broker under its last node ID; the earliest it can have been back."""
+    own = [reign for reign in all_reigns if reign.broker == broker]
+    for successor in all_reigns:
+        before = [x for x in own if x.index < successor.index][-1:]
+        back = [x.since for x in own if x.index > successor.index]
+        if successor.broker != broker and any(
+            x.node_id == successor.node_id and x.begin <= successor.since for x in before
+        ):
+            yield successor, back[0] if back else None
 
 
 def _beside(all_reigns: Sequence[PlainReign], last: int, node_id: str, asked: Row, r: Row) -> bool:
