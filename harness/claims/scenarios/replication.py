@@ -54,7 +54,7 @@ _FORGETS: Final = _lacking(
 
 
 def _spec(name: str, pairs: int = 1, seconds: float = 12.0, **fields: Any) -> TestSpec:
-    return load(name, "replication", seconds, pairs=pairs, clients=2 * pairs + 2, rate=150.0, **fields)
+    return load(name, "replication", seconds, pairs=pairs, clients=2 * pairs + 2, **fields)
 
 
 def _both(**values: object) -> dict[str, object]:
