@@ -107,6 +107,8 @@ async def until_refused(address, *, refused):
         except ConnectionRefusedError:
             if refused:
                 return
+        except ConnectionResetError:  # it closed while this was under way
+            pass
         else:
             writer.close()
             if not refused:
