@@ -194,12 +194,13 @@ class _Fields:
         return str(self._example.get("position", "part"))
 
     def alone(self) -> str:
-        """The window in which nobody but the broker had what it acknowledged, if there was one."""
-        of = "send" if self._i.name == "lost" else "ack"
-        broker = self._row(of, "ok").get("broker")
+        """The window in which it acknowledged that and nobody else had it; "" if none."""
+        answer = self._row("send" if self._i.name == "lost" else "ack", "ok")
+        broker, at = answer.get("broker"), answer.get("time", 0)
         spans = [
             f"from {seconds(begin)} to {'the end' if end is None else seconds(end)}"
             for begin, end in (self._details.get("unprotected_ns") or {}).get(broker, ())
+            if begin <= at and (end is None or at <= end)
         ]
         return f"; {broker} had no up-to-date backup {' and '.join(spans)}" if spans else ""
 

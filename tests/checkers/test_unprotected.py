@@ -52,6 +52,13 @@ def test_a_second_delivery_names_when_nobody_else_knew_of_the_acknowledgement():
     }
     first = {**again, "index": 2, "broker": "a2", "session": 1, "time": 4 * S}
     instance = Instance("duplicate", "q0", None, 7, 4)
-    for windows, told in (({"a2": [(4 * S, 6 * S)]}, True), ({"a1": [(4 * S, 6 * S)]}, False), ({}, False)):
+    window, later = (4 * S, 6 * S), (7 * S, None)
+    for windows, told in (
+        ({"a2": [window, later]}, True),
+        ({"a2": [later]}, False),
+        ({"a1": [window]}, False),
+        ({}, False),
+    ):
         said = sentence(instance, 1, [first, ack, again], {"unprotected_ns": windows})
-        assert ("; a2 had no up-to-date backup from 4.000 s to 6.000 s" in said) is told, said
+        assert ("; a2 had no up-to-date backup from 4.000 s to 6.000 s." in f"{said}.") is told, said
+        assert ("no up-to-date backup" in said) is told, said
