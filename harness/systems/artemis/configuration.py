@@ -17,6 +17,7 @@ from harness.systems import runtime
 from harness.systems.artemis import properties
 from harness.systems.artemis.management import DEAD_LETTERS
 from harness.systems.artemis.properties import HA, MASTER, REPLICATION, SHARED_STORE, SLAVE, Chosen
+from harness.systems.hosts_file import hosts_file
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 8161}
 
@@ -77,8 +78,6 @@ _ROLES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     (SHARED_STORE, SLAVE): {"failover-on-shutdown": True, **_FAILBACK},
 }
 _HEAP: Final = "256m"
-_ANY: Final = "0.0.0.0"
-_LOOPBACK: Final = "127.0.0.1"
 _TEMPORARY: Final = "tmp"
 
 _BEATS: Final = 5.0
@@ -131,13 +130,6 @@ def files(
     web = _child(bootstrap, "web", path=layout.etc)
     binding = _child(web, "binding", name="admin", uri=f"http://{admin}")
     _child(binding, "app", name="jolokia", url="jolokia", war="jolokia.war")
-    own = listen["cluster"].host
-    names = {"localhost": _LOOPBACK, node.name: _LOOPBACK if own == _ANY else own}
-    names |= {
-        logical.partition(":")[0]: address.host
-        for logical, address in hosts.items()
-        if logical.endswith(f":{PORTS['cluster']}")
-    }
     return {
         "broker.xml": _document(_broker(chosen, policy, node, nodes, queues, layout, listen)),
         "bootstrap.xml": _document(bootstrap),
@@ -145,7 +137,7 @@ def files(
         "login.config": _LOGIN,
         "log4j2.properties": _LOG.format(name=node.name).encode(),
         "jolokia.war": _war(),
-        "hosts": "".join(f"{address} {name}\n" for name, address in names.items()).encode(),
+        "hosts": hosts_file(node, listen, hosts),
         "lock/about": b"Artemis looks here for a request to stop.\n",
         f"{_TEMPORARY}/about": b"Of the JVM.\n",
         "java.args": _arguments(chosen, layout, place, class_path),

@@ -10,7 +10,6 @@ from checkers.verdict import Promises
 from harness.interface import (
     Address,
     Dialect,
-    InfrastructureError,
     Layout,
     NodePlan,
     Patience,
@@ -167,13 +166,6 @@ class ArtemisSystem(Management):
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
         """An instance, as ``artemis create`` makes one, but smaller."""
-        for logical, address in hosts.items():
-            if logical.endswith(f":{configuration.PORTS['cluster']}") and not logical.endswith(
-                f":{address.port}"
-            ):
-                raise InfrastructureError(
-                    f"{node.name} reaches {logical} at {address}, another port than is announced"
-                )
         place = layout.homes[self.name]
         return configuration.files(
             properties.chosen(spec.properties, node, spec.policy),

@@ -15,6 +15,7 @@ from harness.interface import DATABASE, Address, Layout, NodePlan
 from harness.systems import runtime
 from harness.systems.classic import distribution, properties
 from harness.systems.classic.properties import JDBC, LEASE, NETWORK, SHARED_STORE, Chosen
+from harness.systems.hosts_file import hosts_file
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 8161}
 
@@ -91,13 +92,6 @@ def files(
 ) -> dict[str, bytes]:
     """Name -> content. ``place`` is where the distribution is unpacked."""
     jars = distribution.jars()
-    own = listen["cluster"].host
-    names = {"localhost": "127.0.0.1", node.name: "127.0.0.1" if own == "0.0.0.0" else own}
-    names |= {
-        logical.partition(":")[0]: address.host
-        for logical, address in hosts.items()
-        if logical.endswith(f":{PORTS['cluster']}")
-    }
     uri = f"xbean:file:{layout.etc}/activemq.xml"
     admin = listen["admin"]
     if distribution.web(jars):
@@ -114,7 +108,7 @@ def files(
         "jetty.xml": _JETTY.format(host=admin.host, port=admin.port, uri=uri).encode(),
         "log4j2.properties": _LOG4J2.format(name=node.name).encode(),
         "log4j.properties": _LOG4J.format(name=node.name).encode(),
-        "hosts": "".join(f"{address} {name}\n" for name, address in names.items()).encode(),
+        "hosts": hosts_file(node, listen, hosts),
         f"{_TEMPORARY}/about": b"Of the JVM and of what Classic does not keep.\n",
         "java.args": _arguments(heap, layout, distribution.class_path(jars, place), [*agent], words),
     }

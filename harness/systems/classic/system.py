@@ -11,7 +11,6 @@ from harness.interface import (
     Address,
     DatabasePlan,
     Dialect,
-    InfrastructureError,
     Layout,
     NodePlan,
     Patience,
@@ -161,12 +160,6 @@ class ClassicSystem(Management):
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
         """An instance: ``activemq.xml`` and what its JVM is given."""
-        for logical, address in hosts.items():
-            announced = spec.policy == NETWORK and logical.endswith(f":{configuration.PORTS['cluster']}")
-            if announced and not logical.endswith(f":{address.port}"):
-                raise InfrastructureError(
-                    f"{node.name} reaches {logical} at {address}, another port than is announced"
-                )
         return configuration.files(
             properties.chosen(spec.properties, node, spec.policy),
             spec.policy,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.interface import Address, Layout, NodePlan
+from harness.systems.hosts_file import hosts_file
 from harness.systems.rabbitmq import properties
 from harness.systems.rabbitmq.distribution import ERLANG, SERVER
 
@@ -42,7 +43,6 @@ _FIXED: Final[Mapping[str, Any]] = {
     "cluster_formation.peer_discovery_backend": "classic_config",
 }
 _PLUGINS: Final = b"[rabbitmq_management,rabbitmq_stomp].\n"
-_ANY, _HERE = "0.0.0.0", "127.0.0.1"
 
 _NO_EPMD: Final = 1
 """A port where nobody listens: nodes are to find no epmd of the machine."""
@@ -68,17 +68,10 @@ def files(
     """Name -> content. ``runtime`` is the directory of Erlang's programs within its tree."""
     settings = {**_DEFAULTS, **properties.chosen(given, node)}
     machine = {name: settings.pop(name) for name in (properties.SCHEDULERS, properties.TICK)}
-    own = listen["cluster"].host
-    names = {"localhost": _HERE, node.name: _HERE if own == _ANY else own}
-    names |= {
-        logical.partition(":")[0]: address.host
-        for logical, address in hosts.items()
-        if logical.endswith(f":{PORTS['cluster']}")
-    }
     return {
         "rabbitmq.conf": _settings(settings, nodes, listen, password),
         "enabled_plugins": _PLUGINS,
-        "hosts": "".join(f"{address} {name}\n" for name, address in names.items()).encode(),
+        "hosts": hosts_file(node, listen, hosts),
         "inetrc": f'{{hosts_file, "{layout.etc}/hosts"}}.\n{{lookup, [file]}}.\n'.encode(),
         COOKIE: f"{cookie}\n".encode(),
         "erl": b'#!/bin/sh\nexec "$BINDIR/erlexec" "$@"\n',

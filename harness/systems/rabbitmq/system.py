@@ -10,7 +10,6 @@ from checkers.verdict import Promises
 from harness.interface import (
     Address,
     Dialect,
-    InfrastructureError,
     Layout,
     NodePlan,
     Patience,
@@ -149,12 +148,6 @@ class RabbitmqSystem(Management):
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
         """As ``System.files``. All nodes must have the distribution port that is announced."""
-        number = configuration.PORTS["cluster"]
-        for logical, address in hosts.items():
-            if logical.endswith(f":{number}") and address.port != number:
-                raise InfrastructureError(
-                    f"{node.name} reaches {logical} at {address}, another port than is announced"
-                )
         found = distribution.found()
         return configuration.files(
             spec.properties,

@@ -1,0 +1,30 @@
+"""Names that resolve for one broker alone: each peer's to the address of its own link to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from harness.interface import Address, InfrastructureError, NodePlan
+
+PORT: Final = "cluster"
+"""The port by which brokers reach each other."""
+
+_ANY: Final = "0.0.0.0"
+_HERE: Final = "127.0.0.1"
+
+
+def hosts_file(node: NodePlan, listen: Mapping[str, Address], hosts: Mapping[str, Address]) -> bytes:
+    """The lines of hosts(5). Raises InfrastructureError where a peer has not the announced port."""
+    own = listen[PORT].host
+    names = {"localhost": _HERE, node.name: _HERE if own == _ANY else own}
+    for logical, address in hosts.items():
+        peer, _, number = logical.partition(":")
+        if int(number) != node.ports[PORT]:
+            continue
+        if PORT in node.announced and address.port != node.ports[PORT]:
+            raise InfrastructureError(
+                f"{node.name} reaches {logical} at {address}, another port than is announced"
+            )
+        names[peer] = address.host
+    return "".join(f"{address} {name}\n" for name, address in names.items()).encode()
