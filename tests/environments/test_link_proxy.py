@@ -421,6 +421,8 @@ def test_a_faithful_route_keeps_the_port_and_refuses_while_its_target_does_not_l
             _, writer = await connect(address)
         except ConnectionRefusedError:
             return True
+        except ConnectionResetError:  # it closed while this was under way
+            return None
         writer.transport.abort()
         return False
 
@@ -441,7 +443,7 @@ def test_a_faithful_route_keeps_the_port_and_refuses_while_its_target_does_not_l
                 await becomes(address, False)
                 proxy.set_condition(THERE, CUT)
             await asyncio.sleep(3 * LOOK_S)
-            assert not await refused(address), "of a link that is cut nobody knows who listens"
+            assert await refused(address) is False, "of a link that is cut nobody knows who listens"
             proxy.set_condition(THERE, CLEAR)
             await becomes(address, True)
         finally:
