@@ -292,7 +292,8 @@ def test_forwarding_that_is_not_allowed(own, machine, connect):
     )
     machine.sh("sed -i s/22/2200/ /run/sshd/sshd_config; sed -i s/ours.pid/second.pid/ /run/sshd/sshd_config")
     machine.do("/usr/sbin/sshd", "-f", "/run/sshd/sshd_config")
-    machine.sh("timeout 20 sh -c 'until test -s /run/sshd/second.pid; do sleep 0.05; done'")  # it listens then
+    # It listens once that is there.
+    machine.sh("timeout 20 sh -c 'until test -s /run/sshd/second.pid; do sleep 0.05; done'")
     own.known_hosts.write_text(f"[{machine.address}]:2200 {machine.public_key()}\n")
     try:
         said = refusal(connect(own, port=2200).reach, 22)
