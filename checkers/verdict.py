@@ -31,9 +31,10 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
 
     What its dialect promises, as far as a verdict depends on it.
 
-    ``nack`` says what becomes of a message that a client refused; ``delivery_attempts`` after how
-    many refusals (nacks, and acks that were rolled back) it is a dead letter (-1: never), and
-    ``keeps_dead_letters`` whether a store keeps those. ``durable_acks``: an ack that was answered
+    ``nack`` says what becomes of a message that a client refused ("none": nobody can);
+    ``delivery_attempts`` after how many refusals (nacks, and acks that were rolled back) it is a
+    dead letter (-1: never), and ``keeps_dead_letters`` whether a store keeps those.
+    ``durable_acks``: an ack that was answered
     ``ok`` outlives every failure that a send outlives; where not, what was acknowledged may come
     again. ``refuses_stale_acks``: an ack of what that
     session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
@@ -45,7 +46,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     out.
     """
 
-    nack: Literal["requeue", "dead-letter", "consume"] = "requeue"
+    nack: Literal["requeue", "dead-letter", "consume", "none"] = "requeue"
     delivery_attempts: int = -1
     keeps_dead_letters: bool = True
     durable_acks: bool = True

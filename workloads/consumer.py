@@ -36,7 +36,7 @@ _UNREADABLE: Final = (None, None, None, None, None)
 class Consumer:
     """Consumes ``queues`` of one pair, acknowledging each message after ``hold_s``.
 
-    In ack mode client-individual, with receipts.
+    In the dialect's ack mode, with receipts.
 
     ``run`` for as long as it is there; ``leave`` ends that; then it may ``run`` again, with new
     sessions.
@@ -310,7 +310,7 @@ class Consumer:
             {
                 "id": session.subscription,
                 "destination": dialect.destination(session.queue),
-                "ack": "client-individual",
+                "ack": dialect.ack_mode,
                 **dialect.subscribe_headers(self._prefetch),
             },
         )

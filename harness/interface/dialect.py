@@ -39,6 +39,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     group_header: str | None = "JMSXGroupID"
     window_header: str | None = "prefetch-count"  # of SUBSCRIBE: what may be unacknowledged
     window_unit: int = 1  # what a message counts in a window, where that is in bytes
+    ack_mode: str = "client-individual"
+    """Of SUBSCRIBE. With "client" an ACK stands for all before it, too, which are answered already:
+    consumers here acknowledge each subscription's messages in the order of their deliveries.
+    """
     redelivered_header: str = "redelivered"
     count_header: str | None = None  # of MESSAGE: how often it has been delivered
     first_count: int = 1  # what that header says at the first delivery
@@ -52,7 +56,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     refused: Callable[[Mapping[str, str]], bool] = _never
     """Whether the headers of an ERROR say that what was asked has certainly not happened."""
 
-    heart_beat_s: float = 0.5
+    heart_beat_s: float = 0.5  # 0: brokers have none
     silent_beats: float = 2.5
     """Heart-beats without a byte after which a client gives the broker up.
 

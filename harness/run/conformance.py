@@ -128,6 +128,8 @@ class Talk:
         beat_s = self.dialect.heart_beat_s
         async with await self._client() as client:
             told = client.connected.headers.get("heart-beat", "0,0")
+            if not beat_s:
+                return Seen("no heart-beats", told, right=told == "0,0")
             loop = asyncio.get_running_loop()
             until, longest, last = loop.time() + _BEATS * beat_s + 1.0, 0.0, loop.time()
             while loop.time() < until:
@@ -162,8 +164,6 @@ class Talk:
 
     async def window(self) -> Seen:
         """A consumer holds no more than its window."""
-        if self.dialect.window_header is None:
-            return Seen("no window can be asked for", "not tried", right=None)
         queue = next(self.queues)
         await self._send(queue, [f"w{n}" for n in range(_WINDOW * 4)])
         async with await self._client() as client:
@@ -171,6 +171,8 @@ class Talk:
             held = 0
             while await client.message(ANSWER_S if not held else QUIET_S) is not None:
                 held += 1
+        if self.dialect.window_header is None:
+            return Seen("no window", f"{held} of {_WINDOW * 4} held", right=held == _WINDOW * 4)
         said = f"{self.dialect.window_header} of {_WINDOW}"
         if self.dialect.window_unit != 1:
             less = held < _WINDOW * 4
@@ -275,7 +277,7 @@ class Talk:
             message = await self._expected(client)
             answer = await client.ask("NACK", id=message.headers.get("ack", ""))
             if answer.command != "RECEIPT":
-                return Seen(self.promises.nack, _told(answer), right=False)
+                return Seen(self.promises.nack, _told(answer), right=self.promises.nack == "none")
             again = await client.message(QUIET_S * 2)
             if again is not None:
                 await client.ask("ACK", id=again.headers.get("ack", ""))
@@ -336,7 +338,7 @@ class Talk:
             self.dialect.subscribe_headers(window),
             id="1",
             destination=self.dialect.destination(queue),
-            ack="client-individual",
+            ack=self.dialect.ack_mode,
         )
         _confirmed(answer, "SUBSCRIBE")
 

@@ -298,7 +298,7 @@ class AttachedSystem:
         destination = self.dialect.destination(queue)
         window = self.dialect.subscribe_headers(1)
         answer = await client.ask(
-            "SUBSCRIBE", "", window, id=number, destination=destination, ack="client-individual"
+            "SUBSCRIBE", "", window, id=number, destination=destination, ack=self.dialect.ack_mode
         )
         if answer.command != "RECEIPT":
             words = answer.headers.get("message", answer.command)

@@ -15,6 +15,9 @@ from harness.interface import Address
 PATIENCE_S: Final = 5.0
 """For bytes: a bean of a broker that votes does not answer at all."""
 
+IDLE_S: Final = 10.0
+"""For a kept connection: a JVM's own web server closes one that is idle for 30 s."""
+
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
@@ -27,7 +30,7 @@ class Jolokia:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._kept: dict[Address, http.client.HTTPConnection] = {}
+        self._kept: dict[Address, tuple[http.client.HTTPConnection, float]] = {}
         self._threads = ThreadPoolExecutor(32, "jolokia")
 
     async def ask(self, address: Address, *requests: dict[str, Any]) -> Sequence[Any]:
@@ -36,13 +39,16 @@ class Jolokia:
         Raises OSError where nobody answers, or something else than Jolokia does.
         """
         # Taken, not shared: whoever is cancelled in the middle leaves nothing half read behind.
-        connection = self._kept.pop(address, None) or http.client.HTTPConnection(
-            address.host, address.port, timeout=PATIENCE_S
-        )
-        body = msgspec.json.encode(requests)
         loop = asyncio.get_running_loop()
+        connection, used_s = self._kept.pop(address, (None, 0.0))
+        if connection is not None and loop.time() - used_s > IDLE_S:
+            connection.close()
+            connection = None
+        if connection is None:
+            connection = http.client.HTTPConnection(address.host, address.port, timeout=PATIENCE_S)
+        body = msgspec.json.encode(requests)
         content = await loop.run_in_executor(self._threads, self._exchange, connection, body)
-        self._kept[address] = connection
+        self._kept[address] = connection, loop.time()
         try:
             answers = msgspec.json.decode(content, type=list[dict[str, Any]])
         except msgspec.DecodeError:

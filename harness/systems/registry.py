@@ -20,6 +20,7 @@ SYSTEMS: Final[dict[str, str]] = {
     OWN: "harness.systems.own.system:OwnSystem",
     "artemis": "harness.systems.artemis.system:ArtemisSystem",
     "classic": "harness.systems.classic.system:ClassicSystem",
+    "openmq": "harness.systems.openmq.system:OpenmqSystem",
     "rabbitmq": "harness.systems.rabbitmq.system:RabbitmqSystem",
 }
 """Name -> the module and class of it, which takes no argument. Here a system is added."""

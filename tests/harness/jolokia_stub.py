@@ -10,11 +10,15 @@ from harness.interface import Address
 
 
 class Answers(BaseHTTPRequestHandler):
-    """What is said: bytes as they are; a list in order; or by the type of what is asked."""
+    """What is said: bytes as they are; a list in order; or by the type of what is asked.
+
+    ``respond`` says it by all that is asked, if there is one.
+    """
 
     protocol_version = "HTTP/1.1"
     said = ()
     asked = ()
+    respond = None
     votes = threading.Event()  # until it is set, "ReplicaSync" alone is not answered
 
     def do_POST(self):
@@ -23,7 +27,9 @@ class Answers(BaseHTTPRequestHandler):
         if asked[0].get("attribute") == ["ReplicaSync"]:
             self.votes.wait(20)
         body = self.said
-        if isinstance(self.said, list):
+        if self.respond is not None:
+            body = json.dumps(self.respond(asked)).encode()
+        elif isinstance(self.said, list):
             body = json.dumps(self.said[: len(asked)]).encode()
         elif isinstance(self.said, dict):
             body = json.dumps([self.said[one["type"]] for one in asked]).encode()

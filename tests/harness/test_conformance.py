@@ -133,8 +133,15 @@ def test_what_cannot_be_tried_is_unknown_with_its_reason(broker):
 
     row = broker("browses", browse=broken)
     assert (row.state, row.seen) == ("unknown", "could not be tried: no way to look")
+
+
+def test_what_a_broker_does_not_have_is_tried_too(broker):
     row = broker("window", window_header=None)
-    assert row.state == "unknown"
+    assert (row.state, row.seen) == ("as said", "8 of 8 held")
+    row = broker("heart_beats", heart_beat_s=0.0)
+    assert (row.state, row.said) == ("DEPARTS", "no heart-beats")
+    row = broker("refuses", nack="none")
+    assert (row.state, row.seen) == ("DEPARTS", "requeue")
 
 
 def test_a_command_says_it_as_a_table_and_a_status(tmp_path, capsys, monkeypatch):

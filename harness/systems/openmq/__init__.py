@@ -1,0 +1,1 @@
+"""Open MQ (Sun's Message Queue) as a system under test."""

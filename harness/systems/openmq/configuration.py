@@ -1,0 +1,175 @@
+"""The files of one broker of Open MQ in a test: its properties, and how its JVM is run.
+
+Properties reach the broker by its standard input, as its manual has it for who manages it: so no
+file, command line or log has the password of its database. Times of a cluster are short here, in
+the proportions of the manual; every one gives way to ``--set``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from environments.postgresql import program
+from harness.interface import DATABASE, Address, Layout, NodePlan
+from harness.systems import runtime
+from harness.systems.openmq import distribution, properties
+from harness.systems.openmq.properties import CONVENTIONAL, HA_DATABASE, MASTER_BROKER
+
+PORTS: Final = {"stomp": 7672, "cluster": 7676, "admin": 7680}
+USER: Final = "guest"
+PASSWORD: Final = "guest"  # noqa: S105 - what every new broker has
+_ADMINISTRATOR: Final = "admin"
+
+_ANY: Final = "0.0.0.0"
+_CLUSTER_ID: Final = "test"
+HEAP: Final = "192m"
+_TO_RESTART: Final = 255
+"""The exit status by which a broker asks to be started again, as after it was taken over."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "imq.persist.file.sync.enabled": True,
+    "imq.cluster.heartbeat.interval": 1,
+    "imq.cluster.heartbeat.threshold": 3,
+    "imq.cluster.monitor.interval": 4,
+    "imq.cluster.monitor.threshold": 2,
+    # More than any load here: a queue that is full stops its producers.
+    "imq.autocreate.queue.maxNumMsgs": -1,
+}
+_ONE_CONSUMER: Final = {properties.ACTIVE_CONSUMERS: 1, properties.BACKUP_CONSUMERS: -1}
+_ANY_CONSUMER: Final = {properties.ACTIVE_CONSUMERS: -1}
+
+_FIXED: Final[Mapping[str, Any]] = {
+    "imq.bridge.enabled": True,
+    "imq.bridge.activelist": "stomp",
+    "imq.bridge.admin.user": _ADMINISTRATOR,
+    "imq.bridge.admin.password": _ADMINISTRATOR,
+    "imq.bridge.stomp.tcp.enabled": True,
+    "imq.jmx.connector.activelist": "",
+    "imq.jmx.mbeans.msg.enabled": True,
+    "imq.log.file.output": "NONE",
+    "java.util.logging.ConsoleHandler.formatter": "java.util.logging.SimpleFormatter",
+}
+
+
+def settings(chosen: Mapping[str, Any], policy: str, *, grouped: bool) -> dict[str, Any]:
+    """What is chosen, and for the rest the defaults of a test.
+
+    ``grouped``: one consumer of a queue at a time, as the manual has it "where message order is
+    important".
+    """
+    defaults = {**_DEFAULTS, **(_ONE_CONSUMER if grouped else _ANY_CONSUMER)}
+    known = properties.KNOWN[policy]
+    return {**{name: value for name, value in defaults.items() if name in known}, **chosen}
+
+
+def files(
+    every: Mapping[str, Any],
+    policy: str,
+    node: NodePlan,
+    nodes: Sequence[NodePlan],
+    layout: Layout,
+    listen: Mapping[str, Address],
+    hosts: Mapping[str, Address],
+    place: str,
+) -> dict[str, bytes]:
+    """Name -> content. ``place`` is where the distribution is unpacked."""
+    values = {**every}
+    heap = f"{runtime.heap_mb(values.pop(properties.HEAP, HEAP))}m"
+    master = values.pop(MASTER_BROKER, None)
+    values |= {
+        **_FIXED,
+        "imq.instancename": node.name,
+        "imq.portmapper.port": listen["cluster"].port,
+        "imq.bridge.stomp.hostname": listen["stomp"].host,
+        "imq.bridge.stomp.tcp.port": listen["stomp"].port,
+    }
+    if policy in (CONVENTIONAL, HA_DATABASE):
+        values["imq.hostname"] = node.name
+    elif listen["cluster"].host != _ANY:
+        values["imq.hostname"] = listen["cluster"].host
+    if policy == CONVENTIONAL:
+        values["imq.cluster.brokerlist"] = ",".join(f"{each.name}:{each.ports['cluster']}" for each in nodes)
+        if master is not None:
+            values[MASTER_BROKER] = f"{master}:{PORTS['cluster']}"
+    if policy == HA_DATABASE:
+        values |= {
+            "imq.cluster.ha": True,
+            "imq.cluster.clusterid": _CLUSTER_ID,
+            "imq.brokerid": node.name,
+            "imq.persist.store": "jdbc",
+            "imq.persist.jdbc.dbVendor": "postgresql",
+            "imq.persist.jdbc.postgresql.needpassword": True,
+            "imq.persist.jdbc.postgresql.opendburl": (
+                f"jdbc:postgresql://{hosts[DATABASE]}/{program.DATABASE}"
+            ),
+        }
+    peers = {logical.partition(":")[0]: address.host for logical, address in hosts.items()}
+    lines = "".join(f"{peers[each.name]} {each.name}\n" for each in nodes if each.name in peers)
+    return {
+        "broker.properties": "".join(f"{name}={_word(value)}\n" for name, value in values.items()).encode(),
+        "java.args": _arguments(heap, node, layout, listen["admin"], place),
+        "peers": lines.encode(),
+        "start": _start(layout, database=policy == HA_DATABASE),
+    }
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _arguments(heap: str, node: NodePlan, layout: Layout, admin: Address, place: str) -> bytes:
+    every = (
+        f"-Xms{heap}",
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        f"-javaagent:{distribution.agent(place)}=host={admin.host},port={admin.port},discoveryEnabled=false",
+        f"-Djdk.net.hosts.file={layout.etc}/hosts",
+        "-Dnetworkaddress.cache.ttl=0",
+        "-Djava.awt.headless=true",
+        "-Duser.timezone=UTC",
+        f"-Djava.util.logging.SimpleFormatter.format=%1$tFT%1$tT.%1$tLZ %4$-7s {node.name} %5$s%6$s%n",
+        f"-Dimq.home={place}",
+        f"-Dimq.varhome={layout.data}",
+        f"-Dimq.etchome={place}/etc",
+        f"-Dimq.libhome={place}/lib",
+        "-cp",
+        distribution.class_path(place),
+        "com.sun.messaging.jmq.jmsserver.Broker",
+        "-varhome",
+        layout.data,
+        "-name",
+        node.name,
+        "-tty",
+        "-read-stdin",
+    )
+    return "".join(f'"{word}"\n' for word in every).encode()
+
+
+def _start(layout: Layout, *, database: bool) -> bytes:
+    """A shell that stays beside the JVM: a broker that asks for it is started again.
+
+    As the distribution's own script has it. A SIGTERM is the JVM's to obey.
+    """
+    etc = shlex.quote(layout.etc)
+    secrets = [
+        "  printf 'imq.persist.jdbc.postgresql.user=%s\\n' \"$PGUSER\"",
+        "  printf 'imq.persist.jdbc.postgresql.password=%s\\n' \"$PGPASSWORD\"",
+    ]
+    lines = [
+        "trap : TERM",
+        f"mkdir -p {shlex.quote(layout.data)}/instances",
+        f"cat /etc/hosts {etc}/peers > {etc}/hosts",
+        "while :; do",
+        f"  {{ cat {etc}/broker.properties",
+        *(secrets if database else []),
+        f"  }} | java @{etc}/java.args",
+        "  status=$?",
+        f'  if [ "$status" != {_TO_RESTART} ]; then exit "$status"; fi',
+        "  sleep 1",
+        "done",
+    ]
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,0 +1,111 @@
+"""The distribution of Open MQ that the person has unpacked on this machine, and the Java for it.
+
+Jars that the person adds are put where its manual puts them, in ``lib/ext``. Nothing is downloaded
+here: where something is missing, ``missing`` says what brings it.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from harness.interface import InfrastructureError
+from harness.systems import runtime
+from harness.systems.given import given_home
+
+HOME: Final = "JEPSEN_RUN_OPENMQ_HOME"
+"""Environment variable: where it is unpacked."""
+
+JAVA: Final = runtime.java(17)
+"""Of Open MQ 6.5."""
+
+_COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
+_TRIED: Final = "6.5.1"
+_FETCH: Final = (
+    f"{_COPY}org.glassfish.mq:mq-distribution:{_TRIED}:zip -DoutputDirectory=. && "
+    f"unzip mq-distribution-{_TRIED}.zip, then --system-home mq"
+)
+_BROKER: Final = "lib/imqbroker.jar"
+_EXTRA: Final = "lib/ext"
+_AGENT: Final = "jolokia-agent-jvm"
+_DRIVER: Final = "postgresql"
+_ARTIFACTS: Final = {
+    _AGENT: "org.jolokia:jolokia-agent-jvm:2.1.2:jar:javaagent",
+    _DRIVER: "org.postgresql:postgresql:42.7.4",
+}
+LEFT_OUT: Final = ("javadoc/*", "examples/*", "bin/*.exe", "lib/help/*", "lib/*.war", "lib/*.rar")
+"""Of what is put on other machines: what no broker here has."""
+
+
+def missing() -> str:
+    """What must be given and how it is got, in one line; "" where nothing is missing."""
+    given = given_home(HOME)
+    if not given:
+        return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
+    place = _place(given)
+    if not (place / _BROKER).is_file():
+        return f"{given}: no {_BROKER}, so no distribution; one is got by: {_FETCH}"
+    release = _release(place)
+    if not release.startswith("6."):
+        return f"{given} is Open MQ {release or 'of an unknown release'}: 6 is known here, got by: {_FETCH}"
+    return _without(_AGENT, "Jolokia's agent, by which brokers are asked")
+
+
+def missing_for_database() -> str:
+    """What brokers on a database lack beside that; "" where nothing is missing."""
+    return _without(_DRIVER, "the driver of their store in PostgreSQL")
+
+
+def home() -> Path:
+    """Where it is unpacked: the directory with ``lib``. Raises InfrastructureError."""
+    problem = missing()
+    if problem:
+        raise InfrastructureError(f"openmq: {problem}")
+    return _place(given_home(HOME))
+
+
+def version() -> str:
+    """As the broker's jar says."""
+    return _release(home())
+
+
+def agent(place: str) -> str:
+    """Jolokia's agent, where the distribution is at ``place``."""
+    return f"{place}/{_EXTRA}/{_extra(home(), _AGENT)[-1].name}"
+
+
+def class_path(place: str) -> str:
+    """What a broker needs; its jar names all of the distribution's that it does."""
+    extra = [jar.name for jar in sorted((home() / _EXTRA).glob("*.jar")) if _AGENT not in jar.name]
+    jars = [_BROKER, "lib/imqutil.jar", *(f"{_EXTRA}/{name}" for name in extra)]
+    return ":".join(f"{place}/{jar}" for jar in jars)
+
+
+def _place(given: str) -> Path:
+    inside = Path(given) / "mq"
+    return (inside if inside.is_dir() else Path(given)).resolve()
+
+
+def _release(place: Path) -> str:
+    try:
+        with zipfile.ZipFile(place / _BROKER) as jar:
+            manifest = jar.read("META-INF/MANIFEST.MF").decode(errors="replace")
+    except (OSError, KeyError, zipfile.BadZipFile):
+        return ""
+    found = re.search(r"^Specification-Version: *(\S+)", manifest, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _extra(place: Path, name: str) -> list[Path]:
+    return sorted((place / _EXTRA).glob(f"{name}-[0-9]*.jar"))
+
+
+def _without(name: str, what: str) -> str:
+    given = given_home(HOME)
+    place = _place(given)
+    if _extra(place, name):
+        return ""
+    into = place / _EXTRA
+    return f"{given}: no {name}-*.jar in {_EXTRA}, {what}: {_COPY}{_ARTIFACTS[name]} -DoutputDirectory={into}"

@@ -1,0 +1,187 @@
+"""What a broker of Open MQ is asked through its management beans: its role, its stores, a stop.
+
+What it says of the cluster comes from its database, which may stand still: it is asked apart from
+its role, seldom, and what it said last stands meanwhile. Stores are looked into by the bean
+``MessageManager``, which takes nothing and holds nothing back from consumers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from harness.interface import LIVE, Address, Status, StoredMessage, Takeover
+from harness.systems.jolokia import Jolokia
+
+_DOMAIN: Final = "com.sun.messaging.jms.server"
+_BROKER: Final = f"{_DOMAIN}:type=Broker,subtype=Monitor"
+_STEERED: Final = f"{_DOMAIN}:type=Broker,subtype=Config"
+_CLUSTER: Final = f"{_DOMAIN}:type=Cluster,subtype=Monitor"
+_SERVICE: Final = f"{_DOMAIN}:type=Service,subtype=Monitor,name=jms"
+_MESSAGES: Final = f"{_DOMAIN}:type=MessageManager,subtype=Monitor"
+_QUEUES: Final = f"{_DOMAIN}:type=Destination,subtype=Monitor,desttype=q,name=*"
+
+_RUNNING, _PAUSED, _QUIESCED = 0, 1, 2
+"""States of the service that clients use; the STOMP bridge is one of its clients."""
+
+STARTING: Final = "starting"
+SUSPENDED: Final = "suspended"
+"""Of a broker that waits for the master broker, or is being taken over."""
+
+_AGAIN_S: Final = 0.4
+"""How often the cluster is asked for."""
+_MEMBERS_S: Final = 0.2
+"""How long the answer is waited for."""
+
+MEMBERS: Final = "members"
+"""In a status' details: what it says of every broker of its cluster."""
+
+_TAKEN: Final = "TAKEOVER_COMPLETE"
+_WORDS: Final = {"QUIESCE_STARTED": "QUIESCING"}
+_DEAD_LETTERS: Final = "mq.sys.dmq"
+
+
+@dataclass(slots=True)
+class _Members:
+    """The question what there is of the cluster, and its last answer."""
+
+    answer: Sequence[Mapping[str, Any]] = ()
+    asked: asyncio.Task[Sequence[Any]] | None = None
+    since_s: float = 0.0
+
+
+class Management:
+    """The part of a system that asks brokers; ``clustered``: they are one cluster."""
+
+    clustered = False
+
+    def __init__(self) -> None:
+        self._jolokia = Jolokia("/jolokia/")
+        self._members: dict[Address, _Members] = {}
+
+    async def status(self, admin: Address) -> Status:
+        """As ``System.status``.
+
+        The time at which its JVM began is its epoch. It has taken over whom the database says.
+        """
+        broker, service, began = await self._jolokia.ask(
+            admin,
+            {"type": "read", "mbean": _BROKER, "attribute": ["InstanceName"]},
+            {"type": "read", "mbean": _SERVICE, "attribute": ["State"]},
+            {"type": "read", "mbean": "java.lang:type=Runtime", "attribute": "StartTime"},
+        )
+        if not broker or not service:
+            return Status(name="", node_id=None, role=STARTING, epoch=began)
+        name, state = broker["InstanceName"], service["State"]
+        members = await self._of_the_cluster(admin) if self.clustered else ()
+        serves = state in (_RUNNING, _QUIESCED)
+        return Status(
+            name=name,
+            node_id=name,
+            role=LIVE if serves else SUSPENDED if state == _PAUSED else STARTING,
+            epoch=began,
+            takeovers=_taken_by(name, members) if serves else (),
+            details={MEMBERS: members, "state": state},
+        )
+
+    async def _of_the_cluster(self, admin: Address) -> Sequence[Mapping[str, Any]]:
+        """What it says of each broker; at most one question waits, whoever has asked it."""
+        known = self._members.setdefault(admin, _Members())
+        now = asyncio.get_running_loop().time()
+        if (known.asked is None or known.asked.done()) and now - known.since_s > _AGAIN_S:
+            question = {"type": "exec", "mbean": _CLUSTER, "operation": "getBrokerInfo()"}
+            known.asked, known.since_s = asyncio.create_task(self._jolokia.ask(admin, question)), now
+            known.asked.add_done_callback(_heard)
+        if known.asked is not None:
+            await asyncio.wait((known.asked,), timeout=_MEMBERS_S)
+            if known.asked.done() and known.asked.exception() is None:
+                known.answer = known.asked.result()[0] or ()
+        return known.answer
+
+    async def browse(self, admin: Address) -> list[StoredMessage]:
+        """As ``System.browse``. Raises OSError where a queue did not show all that it has."""
+        (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
+        stored: list[StoredMessage] = []
+        for bean in sorted(beans or ()):
+            queue = bean.partition('name="')[2].partition('"')[0]
+            counted, messages = await self._jolokia.ask(
+                admin,
+                {"type": "read", "mbean": bean, "attribute": ["NumMsgs", "NumMsgsRemote"]},
+                {
+                    "type": "exec",
+                    "mbean": _MESSAGES,
+                    "operation": "getMessageInfo",
+                    "arguments": ["q", queue, None, None, None, True],
+                },
+            )
+            if counted is None or messages is None:
+                raise OSError(f"queue {queue} at {admin} is gone")
+            if len(messages) < counted["NumMsgs"]:
+                raise OSError(
+                    f"queue {queue} at {admin} showed {len(messages)} of its {counted['NumMsgs']} messages"
+                )
+            stored += [_stored(queue, message) for message in messages]
+        return stored
+
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
+        """As ``System.stop``: ``imqcmd shutdown bkr``, with -nofailover where it is not to be."""
+        arguments = [failover is False, 0]
+        with contextlib.suppress(ConnectionError):  # its JVM was gone before it could answer
+            await self._steer(admin, "shutdown(java.lang.Boolean,java.lang.Long)", *arguments)
+
+    async def administer(
+        self, admin: Address, command: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """As ``Steered``'s: "members", "status", "takeover", "quiesce", "unquiesce"."""
+        if command == "takeover":
+            await self._steer(admin, "takeover", arguments["broker-id"])
+        elif command in ("quiesce", "unquiesce"):
+            await self._steer(admin, command)
+        (members,) = await self._jolokia.ask(
+            admin, {"type": "exec", "mbean": _CLUSTER, "operation": "getBrokerInfo()"}
+        )
+        if command == "members":
+            return {
+                MEMBERS: [
+                    {"broker-id": one["ID"], "state": _WORDS.get(one["StateLabel"], one["StateLabel"])}
+                    for one in members or ()
+                ]
+            }
+        (broker,) = await self._jolokia.ask(
+            admin, {"type": "read", "mbean": _BROKER, "attribute": ["InstanceName"]}
+        )
+        taken = _taken_by(broker["InstanceName"], members or ())
+        return {"taken-over": [one.node_id for one in taken]}
+
+    async def _steer(self, admin: Address, operation: str, *arguments: Any) -> None:
+        question = {"type": "exec", "mbean": _STEERED, "operation": operation, "arguments": [*arguments]}
+        await self._jolokia.ask(admin, question)
+
+
+def _taken_by(name: str, members: Sequence[Mapping[str, Any]]) -> tuple[Takeover, ...]:
+    """Whose data a broker has, as the database says; a takeover's number is its time there."""
+    return tuple(
+        Takeover(node_id=one["ID"], life=int(one["StatusTimestamp"] or 0))
+        for one in members
+        if one["TakeoverBrokerID"] == name and one["StateLabel"] == _TAKEN
+    )
+
+
+def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
+    """An answer that nobody waits for any more, and its failure."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+def _stored(queue: str, message: Mapping[str, Any]) -> StoredMessage:
+    body = message["MessageBody"]
+    octets = body.encode() if isinstance(body, str) else bytes(octet % 256 for octet in body or ())
+    return StoredMessage(
+        store="dead-letter" if queue == _DEAD_LETTERS else "main",
+        queue=message["DestinationName"],
+        group=(message["MessageProperties"] or {}).get("JMSXGroupID"),
+        body=octets,
+    )

@@ -1,0 +1,84 @@
+"""The properties that a test may set: those of Open MQ's manual, by their names there.
+
+In its units: seconds for the times of a cluster. A word of our own is ``jvm.heap``; the value of
+``imq.cluster.masterbroker`` is a node's name, whose address the module puts in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from harness.interface import NodePlan, UsageError
+from harness.interface.errors import near
+from harness.systems.properties import checked
+
+STANDALONE: Final = "standalone"
+CONVENTIONAL: Final = "conventional"
+HA_DATABASE: Final = "ha-database"
+
+ACTIVE_CONSUMERS: Final = "imq.autocreate.queue.maxNumActiveConsumers"
+BACKUP_CONSUMERS: Final = "imq.autocreate.queue.maxNumBackupConsumers"
+FLOW_LIMIT: Final = "imq.autocreate.queue.consumerFlowLimit"
+MASTER_BROKER: Final = "imq.cluster.masterbroker"
+HEAP: Final = "jvm.heap"
+
+Kind = type | tuple[str, ...]
+
+_EVERY: Final[Mapping[str, Kind]] = {
+    HEAP: str,
+    ACTIVE_CONSUMERS: int,
+    BACKUP_CONSUMERS: int,
+    FLOW_LIMIT: int,
+    "imq.autocreate.queue.limitBehavior": (
+        "FLOW_CONTROL",
+        "REMOVE_OLDEST",
+        "REJECT_NEWEST",
+        "REMOVE_LOW_PRIORITY",
+    ),
+    "imq.autocreate.queue.localDeliveryPreferred": bool,
+    "imq.autocreate.queue.maxNumMsgs": int,
+    "imq.bridge.stomp.consumerFlowLimit": int,
+    "imq.message.expiration.interval": int,
+    "imq.system.max_count": int,
+}
+_FILES: Final[Mapping[str, Kind]] = {
+    "imq.persist.file.newTxnLog.enabled": bool,
+    "imq.persist.file.sync.enabled": bool,
+    "imq.persist.file.txnLog.nonTransactedMsgSend.enabled": bool,
+}
+KNOWN: Final[Mapping[str, Mapping[str, Kind]]] = {
+    STANDALONE: {**_EVERY, **_FILES},
+    CONVENTIONAL: {**_EVERY, **_FILES, MASTER_BROKER: str},
+    HA_DATABASE: {
+        **_EVERY,
+        "imq.cluster.ha.takeoverWaitTimeout": int,
+        "imq.cluster.heartbeat.interval": int,
+        "imq.cluster.heartbeat.threshold": int,
+        "imq.cluster.monitor.interval": int,
+        "imq.cluster.monitor.threshold": int,
+        "imq.persist.jdbc.connection.limit": int,
+        "imq.persist.jdbc.max_connections": int,
+        "imq.persist.jdbc.min_connections": int,
+    },
+}
+"""Policy -> property -> what it may be."""
+
+
+def chosen(
+    given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str, names: Sequence[str]
+) -> dict[str, Any]:
+    """What a spec says of one node. Raises UsageError naming what is wrong and near."""
+    known = KNOWN[policy]
+    found: dict[str, Any] = {}
+    for whose in ("*", node.name):
+        for name, value in given.get(whose, {}).items():
+            if name not in known:
+                raise UsageError(
+                    f"--set {name}: unknown property of openmq with policy {policy}: {near(name, [*known])}"
+                )
+            found[name] = checked(f"--set {whose}:{name}", value, known[name])
+    master = found.get(MASTER_BROKER)
+    if master is not None and master not in names:
+        raise UsageError(f'--set {MASTER_BROKER}={master}: no node "{master}": {near(master, [*names])}')
+    return found

@@ -1,0 +1,173 @@
+"""Open MQ as a system under test: its cluster, its dialect, and what it promises."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import workloads.registry
+from checkers.verdict import Promises
+from harness.interface import (
+    Address,
+    DatabasePlan,
+    Dialect,
+    Layout,
+    NodePlan,
+    Patience,
+    PolicySummary,
+    Provision,
+    Status,
+    TestSpec,
+    UsageError,
+)
+from harness.interface.errors import near
+from harness.systems import runtime
+from harness.systems.openmq import configuration, distribution, properties
+from harness.systems.openmq.events import EVENTS
+from harness.systems.openmq.management import MEMBERS, Management
+from harness.systems.openmq.properties import CONVENTIONAL, HA_DATABASE, STANDALONE
+
+_MEMBER: Final = "member"
+_COMMANDS: Final = ("members", "quiesce", "takeover", "unquiesce")
+_OPERATING: Final = "OPERATING"
+_JVM_MB: Final = 110
+"""What a JVM takes beside its heap."""
+
+
+class OpenmqSystem(Management):
+    """``harness.interface.System`` for the brokers of a distribution that the person has."""
+
+    name = "openmq"
+    summary = "Open MQ (Sun's and Oracle's Message Queue), 6"
+    policies: Mapping[str, PolicySummary] = {
+        STANDALONE: PolicySummary(description="brokers that know nothing of each other"),
+        CONVENTIONAL: PolicySummary(
+            description="brokers with stores of their own; each delivers to clients of all"
+        ),
+        HA_DATABASE: PolicySummary(description="brokers on PostgreSQL; each takes over from any other"),
+    }
+    dialect = Dialect(
+        login=configuration.USER,
+        passcode=configuration.PASSWORD,
+        window_header=None,
+        ack_mode="client",
+        count_header="JMSXDeliveryCount",
+        heart_beat_s=0.0,
+        connect_s=2.5,
+        on_the_way_s=2.0,
+    )
+    patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0, restart_s=30.0)
+    events = EVENTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._policy = STANDALONE
+
+    def promises(self, spec: TestSpec) -> Promises:
+        """A client cannot refuse a message: the STOMP bridge does not know NACK."""
+        del spec
+        return Promises(nack="none")
+
+    def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
+        """Brokers a1, b1, c1 ... Raises UsageError."""
+        self._policy = spec.policy
+        self.clustered = spec.policy != STANDALONE
+        on_database = spec.policy == HA_DATABASE
+        names = [f"{letter}1" for letter in string.ascii_lowercase[: spec.pairs]]
+        nodes = tuple(
+            NodePlan(
+                name=name,
+                pair=name[0],
+                configured=_MEMBER if on_database else STANDALONE,
+                ports=dict(configuration.PORTS),
+                announced=("cluster",) if self.clustered else (),
+                # Its tables are made by the first.
+                after=names[0] if on_database and name != names[0] else None,
+                database=DatabasePlan(type="postgresql") if on_database else None,
+                commands=_COMMANDS if on_database else (),
+            )
+            for name in names
+        )
+        known = ["*", *names]
+        for name in spec.properties:
+            if name not in known:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+        for node in nodes:
+            runtime.heap_mb(self._settings(spec, node, nodes).get(properties.HEAP, configuration.HEAP))
+        return nodes
+
+    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """Every broker serves, and takes all others of its cluster for running."""
+        missing = {}
+        for node in nodes:
+            status = statuses.get(node.name)
+            if status is None or not status.serves:
+                missing[node.name] = f"{node.name} does not serve"
+            elif self.clustered:
+                seen = sum(one["StateLabel"] == _OPERATING for one in status.details[MEMBERS])
+                if seen < len(nodes):
+                    missing[node.name] = f"{node.name} knows of {seen} of {len(nodes)} running brokers"
+        return missing
+
+    def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Nothing: a search needs brokers in Python."""
+        del spec, nodes
+        return {}
+
+    def missing(self) -> str:
+        """As ``Installed``'s, for what was planned last."""
+        lack = distribution.missing_for_database() if self._policy == HA_DATABASE else ""
+        return distribution.missing() or lack
+
+    def version(self) -> str:
+        """As ``Installed``'s."""
+        return distribution.version()
+
+    def unplaced(self, environment: str) -> str:
+        """As ``Installed``'s, for what was planned last."""
+        if self.clustered and environment != "docker":
+            return (
+                f"policy {self._policy} of openmq needs --environment docker: its brokers refuse loopback "
+                "addresses in a cluster (B3151)"
+            )
+        return runtime.lack_here(distribution.JAVA) if environment == "local" else ""
+
+    def provision(self, spec: TestSpec) -> Provision:
+        """As ``Portable``'s."""
+        nodes = self.plan(spec)
+        heaps = [
+            runtime.heap_mb(self._settings(spec, node, nodes).get(properties.HEAP, configuration.HEAP))
+            for node in nodes
+        ]
+        return Provision(
+            runtimes=(distribution.JAVA,),
+            directories={self.name: str(distribution.home())},
+            leave_out=distribution.LEFT_OUT,
+            memory_mb=max(heaps) + _JVM_MB,
+        )
+
+    def files(
+        self,
+        spec: TestSpec,
+        node: NodePlan,
+        nodes: Sequence[NodePlan],
+        layout: Layout,
+        listen: Mapping[str, Address],
+        hosts: Mapping[str, Address],
+    ) -> dict[str, bytes]:
+        """The properties of an instance, which the broker makes itself, and what runs it."""
+        every = self._settings(spec, node, nodes)
+        return configuration.files(
+            every, spec.policy, node, nodes, layout, listen, hosts, layout.homes[self.name]
+        )
+
+    def command(self, layout: Layout) -> list[str]:
+        """A shell beside the JVM: signals reach both."""
+        return ["sh", f"{layout.etc}/start"]
+
+    @staticmethod
+    def _settings(spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> dict[str, Any]:
+        chosen = properties.chosen(spec.properties, node, spec.policy, [each.name for each in nodes])
+        grouped = workloads.registry.create(spec.workload).grouped
+        return configuration.settings(chosen, spec.policy, grouped=grouped)

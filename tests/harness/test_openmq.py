@@ -1,0 +1,311 @@
+"""Open MQ as a system under test: its files, its answers; with a distribution, its runs."""
+
+import asyncio
+import json
+import os
+import zipfile
+
+import pytest
+from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
+
+from harness.commands import cli
+from harness.interface import DATABASE, Address, Layout, TestSpec, UsageError
+from harness.systems import given, registry
+from harness.systems import jolokia as client
+from harness.systems.openmq import configuration, distribution, properties
+from harness.systems.openmq.events import EVENTS
+from harness.systems.openmq.management import MEMBERS
+
+LAYOUT = Layout(etc="/n x/etc", data="/n x/data", logs="/n x/logs", homes={"openmq": "/opt/homes/openmq"})
+LISTEN = {port: Address("0.0.0.0", number) for port, number in configuration.PORTS.items()}
+HOSTS = {"b1:7676": Address("10.0.0.2", 7676), DATABASE: Address("10.0.0.9", 5432)}
+HERE = {port: Address("127.0.0.1", 20_000 + number) for port, number in configuration.PORTS.items()}
+"""Where brokers of one machine listen."""
+
+
+def spec(policy="conventional", **more):
+    more = {"pairs": 2, "environment": "docker", **more}
+    return TestSpec(name="t", system="openmq", policy=policy, **more)
+
+
+def unpacked(place, release="6.5.1", extra=("jolokia-agent-jvm-2.1.2-javaagent", "postgresql-42.7.4")):
+    """A distribution that has only names, and a release."""
+    (place / "lib" / "ext").mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(place / "lib" / "imqbroker.jar", "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", f"Specification-Version: {release}\n")
+    for name in extra:
+        (place / "lib" / "ext" / f"{name}.jar").touch()
+    return place
+
+
+@pytest.fixture
+def distributed(tmp_path, monkeypatch):
+    """A distribution of names is given."""
+    monkeypatch.delenv(given.HOME, raising=False)
+    place = unpacked(tmp_path / "openmq")
+    monkeypatch.setenv(distribution.HOME, str(place))
+    return place
+
+
+def files(node, a_spec, listen=LISTEN, hosts=HOSTS):
+    """The properties of a node by their names, and all its files as text."""
+    system = registry.of(a_spec)
+    nodes = system.plan(a_spec)
+    plan = next(each for each in nodes if each.name == node)
+    every = {k: v.decode() for k, v in system.files(a_spec, plan, nodes, LAYOUT, listen, hosts).items()}
+    lines = (line.partition("=") for line in every["broker.properties"].splitlines())
+    return {name: value for name, _, value in lines}, every
+
+
+@pytest.mark.usefixtures("distributed")
+def test_a_conventional_cluster_has_a_list_of_brokers_and_a_master_if_one_is_named():
+    values, every = files("a1", spec())
+    assert values["imq.cluster.brokerlist"] == "a1:7676,b1:7676"
+    assert "imq.cluster.masterbroker" not in values
+    assert (values["imq.hostname"], values["imq.persist.file.sync.enabled"]) == ("a1", "true")
+    assert every["peers"] == "10.0.0.2 b1\n"
+    values, _ = files("a1", spec(properties={"*": {"imq.cluster.masterbroker": "b1"}}))
+    assert values["imq.cluster.masterbroker"] == "b1:7676"
+
+
+@pytest.mark.usefixtures("distributed")
+def test_a_cluster_on_a_database_has_ids_and_no_file_has_its_password():
+    values, every = files("b1", spec("ha-database"))
+    assert (values["imq.cluster.ha"], values["imq.brokerid"], values["imq.persist.store"]) == (
+        "true", "b1", "jdbc",
+    )  # fmt: skip
+    assert values["imq.persist.jdbc.postgresql.opendburl"] == "jdbc:postgresql://10.0.0.9:5432/postgres"
+    assert "imq.cluster.brokerlist" not in values
+    assert not [name for name in values if name.startswith("imq.persist.jdbc") and "password=" in name]
+    assert 'postgresql.password=%s\\n\' "$PGPASSWORD"' in every["start"]
+    assert "PGPASSWORD" not in files("a1", spec())[1]["start"]
+    nodes = registry.of(spec("ha-database")).plan(spec("ha-database"))
+    assert [(node.after, node.configured) for node in nodes] == [(None, "member"), ("a1", "member")]
+
+
+@pytest.mark.usefixtures("distributed")
+def test_brokers_of_one_machine_listen_where_they_are_told():
+    values, every = files("a1", spec("standalone", environment="local"), HERE, {})
+    assert (values["imq.hostname"], values["imq.portmapper.port"]) == ("127.0.0.1", "27676")
+    assert values["imq.bridge.stomp.tcp.port"] == "27672"
+    assert "javaagent.jar=host=127.0.0.1,port=27680" in every["java.args"]
+    assert "/ext/jolokia" not in every["java.args"].partition('"-cp"')[2]
+    assert "imq.hostname" not in files("a1", spec("standalone"))[0]
+
+
+@pytest.mark.usefixtures("distributed")
+def test_where_order_is_judged_one_consumer_of_a_queue_is_active():
+    active, backup = properties.ACTIVE_CONSUMERS, properties.BACKUP_CONSUMERS
+    grouped, _ = files("a1", spec())
+    assert (grouped[active], grouped[backup]) == ("1", "-1")
+    plain, _ = files("a1", spec(workload="queue"))
+    assert (plain[active], backup in plain) == ("-1", False)
+    several, _ = files("a1", spec(properties={"*": {active: 3}}))
+    assert several[active] == "3"
+
+
+@pytest.mark.parametrize(
+    ("policy", "setting", "complaint"),
+    [
+        ("conventional", {"*": {"imq.cluster.masterbrok": "a1"}}, 'did you mean "imq.cluster.masterbroker"'),
+        ("conventional", {"*": {"imq.cluster.masterbroker": "z1"}}, 'no node "z1"'),
+        ("standalone", {"*": {"imq.cluster.masterbroker": "a1"}}, "unknown property of openmq with policy"),
+        ("ha-database", {"a1": {"imq.cluster.monitor.interval": "soon"}}, "soon: it must be a whole number"),
+        ("ha-database", {"z1": {"jvm.heap": "1g"}}, 'no node "z1"'),
+        ("ha-database", {"*": {"jvm.heap": "much"}}, "it must be a number and m or g"),
+    ],
+)
+def test_a_property_that_is_none_is_one_line(policy, setting, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        registry.of(spec(policy)).plan(spec(policy, properties=setting))
+
+
+def refused(capsys, *words):
+    """The one line with which a command is refused as wrong usage."""
+    assert cli.run(["--system", "openmq", *words]) == 254
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypatch, capsys):
+    words = ("--policy", "standalone", "--environment", "local")
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.delenv(distribution.HOME, raising=False)
+    assert "no distribution: give --system-home PATH" in refused(capsys, *words)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    assert f"{tmp_path}: no lib/imqbroker.jar, so no distribution" in refused(capsys, *words)
+    unpacked(tmp_path / "mq", "5.1", ())
+    assert "is Open MQ 5.1: 6 is known here" in refused(capsys, *words)
+    unpacked(tmp_path / "mq", extra=())
+    assert "no jolokia-agent-jvm-*.jar in lib/ext" in refused(capsys, *words)
+    (tmp_path / "mq" / "lib" / "ext" / "jolokia-agent-jvm-2.1.2-javaagent.jar").touch()
+    assert (distribution.missing(), distribution.version()) == ("", "6.5.1")
+    system = registry.of(spec("ha-database"))
+    system.plan(spec("ha-database"))
+    assert "no postgresql-*.jar in lib/ext" in system.missing()
+    (tmp_path / "mq" / "lib" / "imqbroker.jar").write_bytes(b"no archive")
+    assert "of an unknown release" in distribution.missing()
+
+
+@pytest.mark.usefixtures("distributed")
+def test_a_cluster_is_refused_where_addresses_are_loopback(capsys):
+    line = refused(capsys, "--policy", "conventional", "--environment", "local")
+    assert "policy conventional of openmq needs --environment docker" in line
+
+
+BROKER = {"status": 200, "value": {"InstanceName": "a1"}}
+MEMBER = {"ID": "a1", "StateLabel": "OPERATING", "TakeoverBrokerID": None, "StatusTimestamp": 5}
+
+
+def answered(address, say, said, policy="conventional"):
+    system = registry.of(spec(policy))
+    system.plan(spec(policy))
+    say(said)
+    return asyncio.run(system.status(address))
+
+
+@pytest.mark.parametrize(
+    ("state", "role"), [(0, "live"), (2, "live"), (1, "suspended"), (-1, "starting"), (None, "starting")]
+)
+def test_a_role_is_what_the_service_of_clients_says(jolokia, state, role):  # noqa: F811
+    address, say = jolokia
+    service = {"status": 404} if state is None else {"status": 200, "value": {"State": state}}
+    status = answered(address, say, [BROKER, service, {"status": 200, "value": 7}], "standalone")
+    assert (status.role, status.epoch) == (role, 7)
+    assert status.node_id == (None if state is None else "a1")
+
+
+def test_a_takeover_is_what_the_database_says(voting):  # noqa: F811
+    address, handler = voting
+    taken = {**MEMBER, "ID": "b1", "StateLabel": "TAKEOVER_COMPLETE", "TakeoverBrokerID": "a1"}
+    begun = {**MEMBER, "ID": "c1", "StateLabel": "TAKEOVER_STARTED", "TakeoverBrokerID": "a1"}
+
+    def respond(asked):
+        values = {
+            "com.sun.messaging.jms.server:type=Broker,subtype=Monitor": {"InstanceName": "a1"},
+            "com.sun.messaging.jms.server:type=Service,subtype=Monitor,name=jms": {"State": 0},
+            "com.sun.messaging.jms.server:type=Cluster,subtype=Monitor": [MEMBER, taken, begun],
+        }
+        return [{"status": 200, "value": values.get(one["mbean"], 7)} for one in asked]
+
+    handler.respond = staticmethod(respond)
+    system = registry.of(spec("ha-database"))
+    nodes = system.plan(spec("ha-database"))
+    status = asyncio.run(system.status(address))
+    assert [(one.node_id, one.life) for one in status.takeovers] == [("b1", 5)]
+    assert system.lacking(nodes, {"a1": status}) == {
+        "a1": "a1 knows of 1 of 2 running brokers", "b1": "b1 does not serve",
+    }  # fmt: skip
+    rows = asyncio.run(system.administer(address, "members", {}))[MEMBERS]
+    assert rows[1] == {"broker-id": "b1", "state": "TAKEOVER_COMPLETE"}
+    assert asyncio.run(system.administer(address, "status", {})) == {"taken-over": ["b1"]}
+
+
+def test_a_cluster_that_does_not_answer_hides_no_role(voting):  # noqa: F811
+    address, handler = voting
+
+    def respond(asked):
+        if "Cluster" in asked[0]["mbean"]:
+            handler.votes.wait(20)
+        return [{"status": 200, "value": {"InstanceName": "a1", "State": 0}} for _ in asked]
+
+    handler.votes.clear()
+    handler.respond = staticmethod(respond)
+    system = registry.of(spec("ha-database"))
+    system.plan(spec("ha-database"))
+    status = asyncio.run(system.status(address))
+    handler.votes.set()
+    assert (status.role, status.details[MEMBERS]) == ("live", ())
+
+
+def test_a_stop_says_whether_another_is_to_take_over(voting):  # noqa: F811
+    address, handler = voting
+    handler.said = [{"status": 200, "value": None}]
+    system = registry.of(spec("ha-database"))
+    for failover in (None, True, False):
+        asyncio.run(system.stop(address, failover=failover))
+    assert [one["arguments"] for one in handler.asked] == [[False, 0], [False, 0], [True, 0]]
+
+
+def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811
+    address, say = jolokia
+    bean = 'com.sun.messaging.jms.server:desttype=q,name="{}",subtype=Monitor,type=Destination'
+    message = {
+        "DestinationName": "q0",
+        "MessageBody": [104, -61, -97],
+        "MessageProperties": {"JMSXGroupID": "g1"},
+    }
+    asked = {
+        "search": {"status": 200, "value": [bean.format("mq.sys.dmq")]},
+        "read": {"status": 200, "value": {"NumMsgs": 2, "NumMsgsRemote": 0}},
+        "exec": {
+            "status": 200,
+            "value": [message, {**message, "MessageBody": "t", "MessageProperties": None}],
+        },
+    }
+    say(asked)
+    system = registry.get("openmq")
+    octets, text = asyncio.run(system.browse(address))
+    assert (octets.store, octets.queue, octets.group, octets.body) == (
+        "dead-letter",
+        "q0",
+        "g1",
+        "hß".encode(),
+    )
+    assert (text.body, text.group) == (b"t", None)
+    say({**asked, "read": {"status": 200, "value": {"NumMsgs": 3, "NumMsgsRemote": 0}}})
+    with pytest.raises(OSError, match="showed 2 of its 3 messages"):
+        asyncio.run(system.browse(address))
+
+
+def test_a_connection_that_was_idle_is_not_used_again(voting, monkeypatch):  # noqa: F811
+    address, handler = voting
+    handler.said = [{"status": 200, "value": 1}]
+    asker = client.Jolokia("/jolokia/")
+
+    async def ask_twice():
+        await asker.ask(address, {"type": "read"})
+        first = asker._kept[address][0]
+        await asker.ask(address, {"type": "read"})
+        return first is asker._kept[address][0]
+
+    assert asyncio.run(ask_twice())
+    monkeypatch.setattr(client, "IDLE_S", -1.0)
+    assert not asyncio.run(ask_twice())
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        ("broker/served", 'FORCE   a1 [B1039]: Broker "a1@a1:7676" ready.'),
+        ("broker/stopped-cleanly", "FORCE   a1 [B1048]: Shutdown of broker complete."),
+    ],
+)
+def test_what_happened_is_known_by_the_brokers_own_words(event, line):
+    assert [name for name, each in EVENTS.items() if each.line.search(line)] == [event]
+
+
+def home():
+    return os.environ.get(distribution.HOME, "")
+
+
+def ran(tmp_path, capsys, *words):
+    """What a run with brokers of the distribution printed."""
+    status = cli.run(["--system", "openmq", *words, "--rate", "30", "--store", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert status in (0, 1), out  # what a broker of others does is not for our tests to judge
+    run = json.loads((tmp_path / "latest" / "run.json").read_text())
+    assert run["versions"]["openmq"] == distribution.version(), run
+    assert "took effect" in out
+    return out
+
+
+@pytest.mark.cluster
+@pytest.mark.docker
+@pytest.mark.spark
+@pytest.mark.skipif(not home(), reason=f"no distribution of Open MQ: {distribution.HOME} names none")
+@pytest.mark.parametrize("policy", [properties.CONVENTIONAL, properties.HA_DATABASE])
+def test_a_killed_broker_comes_back_or_is_taken_over(tmp_path, policy, capsys):
+    words = ["--policy", policy, "--pairs", "2", "--environment", "docker", "--time-limit", "20"]
+    out = ran(tmp_path, capsys, *words, "--nemesis", "kill", "--target", "a1")
+    assert "a1     live" in out
