@@ -91,6 +91,8 @@ class DeploymentAgent(LinksAgent):
 
     async def do_start(self, node: str, argv: Sequence[str], variables: Mapping[str, str]) -> int:
         """Start a node's broker; its pid."""
+        self._ports(node)
+        await self._stores.mount_again(node)
         listen = [Address(*holder.getsockname()) for holder in self._ports(node).values()]
         return await self._brokers.start(node, argv, self._place / node, variables, listen)
 
@@ -100,9 +102,9 @@ class DeploymentAgent(LinksAgent):
         return await self._brokers.wait(node)
 
     async def do_kill(self, node: str) -> None:
-        """SIGKILL a node's broker."""
+        """SIGKILL a node's broker; its mount goes with it if it waits there for a silent server."""
         self._ports(node)
-        await self._brokers.kill(node)
+        await self._kill(node)
 
     async def do_terminate(self, node: str) -> None:
         """SIGTERM to a node's broker."""
@@ -116,12 +118,12 @@ class DeploymentAgent(LinksAgent):
 
     async def do_shutdown(self) -> None:
         """End the brokers, then the agent. Answered when the brokers are gone."""
-        await self._kill_brokers()
+        await self._kill(*self._brokers.pids())
         self.ended.set()
 
     async def end(self) -> None:
         """End the brokers, then all that they used."""
-        await self._kill_brokers()
+        await self._kill(*self._brokers.pids())
         await super().end()
         for holders in self._holders.values():
             for holder in holders.values():
@@ -151,10 +153,10 @@ class DeploymentAgent(LinksAgent):
         except OSError as error:
             print(f"cannot record the state: {error}", file=sys.stderr, flush=True)
 
-    async def _kill_brokers(self) -> None:
-        killing = asyncio.ensure_future(self._brokers.kill_all())
+    async def _kill(self, *nodes: str) -> None:
+        killing = asyncio.gather(*map(self._brokers.kill, nodes))
         if not (await asyncio.wait((killing,), timeout=STUCK_S))[0]:
-            self._stores.abandon()
+            self._stores.abandon(nodes)
         await killing
 
 

@@ -110,10 +110,6 @@ class Brokers(Part):
         if node in self._programs:
             self._programs[node].child.signal(signal.SIGTERM)
 
-    async def kill_all(self) -> None:
-        """`kill` every node at once."""
-        await asyncio.gather(*map(self.kill, self._programs))
-
     def pids(self) -> dict[str, int | None]:
         """Node -> its process, None while it does not run."""
         return {node: program.child.pid for node, program in self._programs.items()}

@@ -18,7 +18,8 @@ nodes/a1/store        where a1 has mounted it; without a server there is no such
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,6 +118,8 @@ class LocalStores(Part):
         self._servers: dict[str, GaneshaServer] = {}
         self._down: dict[str, None] = {}
         self._mounts: dict[str, Mount] = {}
+        self._mounting: dict[str, Callable[[], Awaitable[Mount]]] = {}
+        self._abandoned: set[str] = set()
         self._routes: dict[str, tuple[Link, Address]] = {}
         self._holders: list[Any] = []
         self._turn = asyncio.Lock()
@@ -169,14 +172,23 @@ class LocalStores(Part):
         pids = {name: server.child.pid for name, server in self._servers.items()}
         return pids | {f"{node}/{self.name}": one.process.pid for node, one in self._mounts.items()}
 
-    def abandon(self) -> None:
-        """End the clients without a word to the server.
+    def abandon(self, nodes: Iterable[str]) -> None:
+        """End the clients of these nodes without a word to the server, as their machines would.
 
         Whoever waits in a mount, and could not even be killed, gets an error.
         """
-        for mounted in self._mounts.values():
-            if mounted.process.returncode is None:
-                mounted.process.kill()
+        for node in self._mounts.keys() & set(nodes):
+            self._abandoned.add(node)
+            if self._mounts[node].process.returncode is None:
+                self._mounts[node].process.kill()
+
+    async def mount_again(self, node: str) -> None:
+        """Bring back what was abandoned. Raises InfrastructureError as `make`."""
+        if node in self._abandoned:
+            await self._mounts[node].unmount()
+            self._mounts[node] = await self._mounting[node]()
+            self._abandoned.discard(node)
+            self._on_change()
 
     async def close(self) -> None:
         """End all mounts, whether or not their servers answer, then the servers.
@@ -213,9 +225,10 @@ class LocalStores(Part):
         self._routes[node] = link, address
         logs = directory / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        self._mounts[node] = await mount(
-            address, server.export, directory / MOUNTED, plan.mount_options, logs / "nfs-client.log"
+        self._mounting[node] = functools.partial(
+            mount, address, server.export, directory / MOUNTED, plan.mount_options, logs / "nfs-client.log"
         )
+        self._mounts[node] = await self._mounting[node]()
         self._on_change()
 
     async def _bring(self, name: str, server: GaneshaServer, *, down: bool, paused: bool) -> None:

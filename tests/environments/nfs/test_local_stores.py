@@ -23,6 +23,7 @@ from environments.local.environment import LocalEnvironment
 pytestmark = [pytest.mark.cluster, pytest.mark.nfs]
 
 HARNESS = Path(__file__).with_name("abandoned_pair.py")
+WRITER = Path(__file__).with_name("unsynced_writer.py")
 
 
 @pytest.fixture(autouse=True)
@@ -72,15 +73,38 @@ def test_a_pair_of_processes_suffers_what_can_be_done_to_its_store_and_leaves_no
     assert "NFS SERVER INITIALIZED" in (tmp_path / "logs" / "store-a" / "ganesha.log").read_text()
 
 
-def test_a_deployment_whose_server_is_silent_is_ended_all_the_same(tmp_path, state_home):
+def test_a_killed_broker_is_gone_although_its_server_is_silent_and_starts_on_a_new_mount(
+    tmp_path, state_home
+):
     async def test():
         environment = LocalEnvironment(lease_s=600.0)
         pair = Pair(environment)
+        command = pair.system.command
         try:
             await pair.begin(tmp_path)
-            await environment.inject("nfs-stall", nodes=["a1", "a2"])
+            await environment.kill("a1")
+            pair.system.command = lambda at: ("python", str(WRITER), at.data, at.logs)
+            await environment.start("a1")
+            wait_until((tmp_path / "nodes" / "a1" / "logs" / "begun").exists, "it has begun")
+            async with pair.broken("nfs-stall", "a1", "a2"):
+                await environment.kill("a1")
+                assert not await environment.running("a1")
             await environment.kill("a2")
-            assert not await environment.running("a2")
+            pair.system.command = command
+            await environment.start("a1")
+            await pair.until("a1", "live")
+        finally:
+            await environment.teardown()
+
+    asyncio.run(test())
+
+
+def test_a_deployment_whose_server_is_silent_is_ended_all_the_same(tmp_path, state_home):
+    async def test():
+        environment = LocalEnvironment(lease_s=600.0)
+        try:
+            await Pair(environment).begin(tmp_path)
+            await environment.inject("nfs-stall", nodes=["a1", "a2"])
         finally:
             await environment.teardown()
 
