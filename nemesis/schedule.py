@@ -181,7 +181,7 @@ def _late_start(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random
     """
     named = [target for target in spec.targets if target in {node.name for node in nodes}]
     backups = [node.name for node in nodes if node.configured == "slave"]
-    candidates = named or backups or [node.name for node in nodes[1:]]
+    candidates = named or backups or [node.name for node in nodes[1:] if node.broker]
     if not candidates:
         raise UsageError(f"late-start: {len(nodes)} node is too few, one must start with the load")
     duration_s = min(spec.interval_s / 2 + spec.duration_s, spec.time_limit_s / 2)

@@ -18,10 +18,10 @@ _TARGETS: Final = {
     "backup": "the backup broker of one pair",
     "lives": "every live broker",
     "backups": "every backup broker",
-    "one": "any one node",
-    "minority": "as many nodes as leave a majority",
-    "majority": "the fewest nodes that are more than half",
-    "all": "every node",
+    "one": "any one broker",
+    "minority": "as many brokers as leave a majority",
+    "majority": "the fewest brokers that are more than half",
+    "all": "every broker",
 }
 
 PARTS: Final = {
@@ -64,7 +64,7 @@ def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = N
 
     Raises UsageError if not.
     """
-    here = [node for node in nodes if pair in (None, node.pair)]
+    here = [node for node in nodes if node.broker and pair in (None, node.pair)]
     if target in TARGETS:
         if target not in (*_ROLES, *PARTS, RIVALS) and count_of(target, len(here)) < 1:
             raise UsageError(f'target "{target}": {len(here)} nodes have no {target}')
@@ -85,7 +85,7 @@ def resolve_target(fault: Fault, default: str, situation: Situation) -> tuple[st
     """
     target = fault.target or default
     pair = fault.options.get("pair")
-    here = [node.name for node in situation.nodes if pair in (None, node.pair)]
+    here = [node.name for node in situation.nodes if node.broker and pair in (None, node.pair)]
     if target in _ROLES:
         role = _ROLES[target]
         found = situation.having(role, pair)

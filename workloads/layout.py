@@ -21,7 +21,8 @@ def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
     """
     pairs: dict[str, list[NodePlan]] = {}
     for node in nodes:
-        pairs.setdefault(node.pair, []).append(node)
+        if node.broker:
+            pairs.setdefault(node.pair, []).append(node)
     members = [node for node in nodes if node.configured == "member"]
     return {
         pair: tuple(

@@ -57,7 +57,8 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     "admin") to the numbers the broker *announces*; where it really listens is the environment's
     affair (see ``Environment.listen``). ``configured`` is a word of ours, whatever the system's
     own: "master" begins as the live of its pair and "slave" as a backup, "instance" is either,
-    "member" serves beside others that may take it over, "standalone" serves alone.
+    "member" serves beside others that may take it over, "standalone" serves alone; "arbiter" is no
+    broker but a server that brokers ask who of them may be live (ZooKeeper).
     """
 
     name: str
@@ -70,6 +71,11 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     announced: tuple[str, ...] = ()  # ports that peers use by the node's name and the announced number
     commands: tuple[str, ...] = ()  # what an administrator can have its broker do besides a stop
     disk: bool = False  # its data lies on a disk of its own that can break, where the place has to make one
+
+    @property
+    def broker(self) -> bool:
+        """Whether clients can be served there; what is none is not asked for a role either."""
+        return self.configured != "arbiter"
 
 
 class TestSpec(

@@ -266,9 +266,13 @@ def size(nodes: Sequence[NodePlan]) -> str:
     """How large a cluster is.
 
     "3 pairs", "1 group of 3 brokers", or "3 brokers" where none has a backup of its own.
+
+    What is no broker is named: "1 pair and zk1".
     """
-    groups = Counter(node.pair for node in nodes)
+    groups = Counter(node.pair for node in nodes if node.broker)
     most = max(groups.values())
     word = {1: "broker", 2: "pair"}.get(most, "group")
     told = f"{len(groups)} {word}{'' if len(groups) == 1 else 's'}"
-    return f"{told} of {most} brokers" if word == "group" else told
+    arbiters = ", ".join(node.name for node in nodes if not node.broker)
+    asked = f" and {arbiters}" if arbiters else ""
+    return (f"{told} of {most} brokers" if word == "group" else told) + asked

@@ -65,10 +65,15 @@ class Composition:
     """
 
     @property
+    def brokers(self) -> tuple[NodePlan, ...]:
+        """The nodes without those that brokers only ask."""
+        return tuple(node for node in self.nodes if node.broker)
+
+    @property
     def pairs(self) -> Mapping[str, tuple[NodePlan, ...]]:
-        """The nodes of each pair."""
+        """The brokers of each pair."""
         pairs: dict[str, tuple[NodePlan, ...]] = {}
-        for node in self.nodes:
+        for node in self.brokers:
             pairs[node.pair] = (*pairs.get(node.pair, ()), node)
         return pairs
 

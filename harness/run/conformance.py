@@ -446,7 +446,7 @@ class Conformance:
         order = sorted(test.nodes, key=lambda node: node.name in statuses and statuses[node.name].serves)
         said, seen = "each broker ends when it is asked to", []
         for node in order:
-            if await test.system.stop(test.admin(node.name), failover=None) is False:
+            if not node.broker or await test.system.stop(test.admin(node.name), failover=None) is False:
                 await test.environment.terminate(node.name)
             try:
                 async with asyncio.timeout(test.system.patience.start_s):
@@ -460,7 +460,7 @@ class Conformance:
 
     async def _statuses(self) -> Mapping[str, Status]:
         found = {}
-        for node in self._test.nodes:
+        for node in self._test.brokers:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(max(2.0, self._test.system.patience.silence_s)):
                     found[node.name] = await self._test.system.status(self._test.admin(node.name))

@@ -119,7 +119,7 @@ class Run:
         recorder.on_failure = lost.set_exception
         environment = self.test.environment
         monitor = Monitor(
-            [self._watched(node.name) for node in self.test.nodes],
+            [self._watched(node.name) for node in self.test.brokers],
             recorder,
             silence_s=self.test.system.patience.silence_s,
         )
@@ -315,8 +315,10 @@ class Run:
             self.trouble = "; ".join(context.missed)
 
     async def _stop_cleanly(self, node: str, failover: bool | None) -> None:
-        if await self.test.system.stop(self.test.admin(node), failover=failover) is False:
-            await self.test.environment.terminate(node)
+        asked = any(node == broker.name for broker in self.test.brokers)
+        if asked and await self.test.system.stop(self.test.admin(node), failover=failover) is not False:
+            return
+        await self.test.environment.terminate(node)
 
     async def _administer(self, node: str, command: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         system = self.test.system

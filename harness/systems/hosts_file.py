@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.interface import Address, InfrastructureError, NodePlan
@@ -14,15 +14,20 @@ _ANY: Final = "0.0.0.0"
 _HERE: Final = "127.0.0.1"
 
 
-def hosts_file(node: NodePlan, listen: Mapping[str, Address], hosts: Mapping[str, Address]) -> bytes:
-    """The lines of hosts(5). Raises InfrastructureError where a peer has not the announced port."""
+def hosts_file(
+    node: NodePlan, listen: Mapping[str, Address], hosts: Mapping[str, Address], others: Sequence[int] = ()
+) -> bytes:
+    """The lines of hosts(5); ``others`` are ports of peers that are no brokers.
+
+    Raises InfrastructureError where a peer has not the announced port.
+    """
     own = listen[PORT].host
     names = {"localhost": _HERE, node.name: _HERE if own == _ANY else own}
     for logical, address in hosts.items():
         peer, _, number = logical.partition(":")
-        if int(number) != node.ports[PORT]:
+        if int(number) not in (node.ports[PORT], *others):
             continue
-        if PORT in node.announced and address.port != node.ports[PORT]:
+        if PORT in node.announced and address.port != int(number):
             raise InfrastructureError(
                 f"{node.name} reaches {logical} at {address}, another port than is announced"
             )

@@ -11,7 +11,8 @@ def lacking(nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mappin
     """``System.lacking``: every pair has a live, and if it has more nodes an up-to-date backup."""
     pairs: dict[str, list[str]] = {}
     for node in nodes:
-        pairs.setdefault(node.pair, []).append(node.name)
+        if node.broker:
+            pairs.setdefault(node.pair, []).append(node.name)
     missing = {}
     for pair, names in pairs.items():
         present = [statuses[name] for name in names if name in statuses]

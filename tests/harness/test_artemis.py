@@ -3,16 +3,21 @@
 import asyncio
 import json
 import os
+import random
 from xml.etree import ElementTree as ET
 
 import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
 from harness.commands import cli
-from harness.interface import Address, Layout, Status, TestSpec, UsageError
-from harness.systems import given, registry, runtime
+from harness.interface import Address, Fault, Layout, Status, TestSpec, UsageError
+from harness.report.summary import size
+from harness.systems import given, readiness, registry, runtime
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.management import Management
+from nemesis.kind import Situation
+from nemesis.target import resolve_target
+from workloads.layout import pairs_of
 
 LAYOUT = Layout(etc="/n/etc", data="/n/data", logs="/n/logs")
 LISTEN = {port: Address("127.0.0.1", number) for port, number in configuration.PORTS.items()}
@@ -91,6 +96,72 @@ def test_a_shared_store_has_its_lock_with_its_journal_and_one_broker_alone_no_cl
         {}, "standalone", alone, (alone,), ("q0",), LAYOUT, LISTEN, {}, "/opt/artemis", "a.jar"
     )
     assert b"cluster-connection" not in files["broker.xml"]
+
+
+def test_a_lock_manager_is_asked_by_its_name_and_gets_its_properties():
+    given_ = {
+        "*": {"ha-policy.replication.manager.session-ms": 9000},
+        "a1": {"ha-policy.replication.master.manager.retries": 4},
+        "a2": {"ha-policy.replication.allow-failback": False},
+    }
+    a_spec = spec("lock-manager", properties=given_)
+    master, _ = broker_xml("a1", a_spec)
+    slave, _ = broker_xml("a2", a_spec)
+    told = {
+        side: {each.get("key"): each.get("value") for each in found.iter("property")}
+        for side, found in (("primary", master), ("backup", slave))
+    }
+    assert told == {
+        "primary": {"connect-string": "zk1:2181", "session-ms": "9000", "retries": "4"},
+        "backup": {"connect-string": "zk1:2181", "session-ms": "9000"},
+    }
+    backup = slave.find("core/ha-policy/replication/backup")
+    assert (backup.find("group-name").text, backup.find("allow-failback").text) == ("a", "false")
+    assert "zk1" not in [each.get("name") for each in slave.iter("connector")]
+    with pytest.raises(UsageError, match="unknown property of artemis with policy lock-manager: did you"):
+        registry.of(a_spec).plan(
+            spec("lock-manager", properties={"*": {"ha-policy.replication.vote-retries": 1}})
+        )
+
+
+def test_the_server_of_the_locks_is_no_broker(tmp_path):
+    a_spec = spec("lock-manager")
+    nodes = registry.of(a_spec).plan(a_spec)
+    arbiter = nodes[-1]
+    assert [node.name for node in nodes if not node.broker] == [arbiter.name] == ["zk1"]
+    assert size(nodes) == "2 pairs and zk1"
+    assert list(pairs_of(nodes)) == ["a", "b"]
+    alone = Status(name="", node_id="n", role="live", epoch=1)
+    assert "zk1" not in readiness.lacking(nodes, {"a1": alone})
+    layout = Layout(etc="/n/etc", data="/n/data", logs="/n/logs", homes={"zookeeper": "/opt/zk"})
+    listen = {"cluster": Address("127.9.9.9", 2181)}
+    files = configuration.files(
+        {}, "lock-manager", arbiter, nodes, ("q0",), layout, listen, {}, "/opt/artemis", "a.jar"
+    )
+    assert "clientPortAddress=127.9.9.9\nclientPort=2181\n" in files["zoo.cfg"].decode()
+    assert "/opt/zk/zookeeper-" in files["java.args"].decode()
+    broker = configuration.files(
+        {},
+        "lock-manager",
+        nodes[0],
+        nodes,
+        ("q0",),
+        LAYOUT,
+        LISTEN,
+        {"zk1:2181": Address("127.8.8.8", 2181)},
+        "/opt/artemis",
+        "a.jar",
+    )
+    assert "127.8.8.8 zk1" in broker["hosts"].decode().splitlines()
+
+
+def test_faults_of_any_broker_leave_the_server_of_the_locks_alone():
+    a_spec = spec("lock-manager")
+    nodes = registry.of(a_spec).plan(a_spec)
+    situation = Situation(nodes, (), {}, random.Random(1))
+    hit = resolve_target(Fault(kind="kill", start_s=0, target="all"), "live", situation)
+    assert hit == ("a1", "a2", "b1", "b2")
+    assert resolve_target(Fault(kind="kill", start_s=0, target="zk1"), "live", situation) == ("zk1",)
 
 
 def test_names_resolve_in_each_broker_to_its_own_links():
@@ -208,6 +279,17 @@ def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):  # noqa: F8
     say([said, {"status": 200, "value": 12}])
     status = asyncio.run(Management().status(address))
     assert (status.role, status.node_id, status.epoch) == (role, node_id, 12)
+
+
+def test_a_life_and_its_takeover_have_the_number_that_fences(jolokia):  # noqa: F811
+    address, say = jolokia
+    say([value(ActivationSequence=3), {"status": 200, "value": 12}])
+    status = asyncio.run(Management().status(address))
+    assert (status.life, [(one.node_id, one.life) for one in status.takeovers]) == (3, [("n", 3)])
+    for quiet in (value(ActivationSequence=0), value(ActivationSequence=3, Active=False, Backup=True)):
+        say([quiet, {"status": 200, "value": 12}])
+        status = asyncio.run(Management().status(address))
+        assert (status.life, status.takeovers) == (None, ())
 
 
 def test_a_live_that_votes_is_live_all_the_same(voting):  # noqa: F811

@@ -14,9 +14,19 @@ from typing import Any, Final
 
 from harness.interface import Address, Layout, NodePlan
 from harness.systems import runtime
-from harness.systems.artemis import properties
+from harness.systems.artemis import properties, zookeeper
 from harness.systems.artemis.management import DEAD_LETTERS
-from harness.systems.artemis.properties import HA, MASTER, REPLICATION, SHARED_STORE, SLAVE, Chosen
+from harness.systems.artemis.properties import (
+    HA,
+    LOCK_MANAGER,
+    MANAGER,
+    MASTER,
+    REPLICATION,
+    SECTIONS,
+    SHARED_STORE,
+    SLAVE,
+    Chosen,
+)
 from harness.systems.hosts_file import hosts_file
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 8161}
@@ -52,6 +62,9 @@ _CLUSTER: Final[Mapping[str, Any]] = {
     "message-load-balancing": "OFF",
     "max-hops": 1,
 }
+_REGISTRATION_MS: Final = 10_000
+"""With a lock manager: a backup ends for good when its live is slower to answer its first call."""
+
 _ADDRESS: Final[Mapping[str, Any]] = {
     "dead-letter-address": DEAD_LETTERS,
     "max-delivery-attempts": -1,
@@ -62,18 +75,28 @@ _ADDRESS: Final[Mapping[str, Any]] = {
     "auto-delete-addresses": False,
     "management-message-attribute-size-limit": -1,  # or what is shown of a body is cut
 }
+_COPIED: Final[Mapping[str, Any]] = {
+    "retry-replication-wait": 200,
+    "initial-replication-sync-timeout": 30_000,
+}
 _REPLICATED: Final[Mapping[str, Any]] = {
     "vote-on-replication-failure": True,
     "vote-retries": 5,
     "vote-retry-wait": 200,
     "quorum-vote-wait": 1000,
-    "retry-replication-wait": 200,
-    "initial-replication-sync-timeout": 30_000,
+    **_COPIED,
+}
+_LOCKED: Final[Mapping[str, Any]] = {
+    **_COPIED,
+    f"{MANAGER}connect-string": f"{zookeeper.NAME}:{zookeeper.PORT}",
+    f"{MANAGER}session-ms": 8000,  # longer than until a lost peer is noticed, as the manual wants it
 }
 _FAILBACK: Final[Mapping[str, Any]] = {"allow-failback": True, "restart-backup": True}
 _ROLES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     (REPLICATION, MASTER): {**_REPLICATED, "check-for-live-server": True},
     (REPLICATION, SLAVE): {**_REPLICATED, **_FAILBACK},
+    (LOCK_MANAGER, MASTER): _LOCKED,
+    (LOCK_MANAGER, SLAVE): {**_LOCKED, properties.FAILBACK: True},
     (SHARED_STORE, MASTER): {"failover-on-shutdown": True, "wait-for-activation": False},
     (SHARED_STORE, SLAVE): {"failover-on-shutdown": True, **_FAILBACK},
 }
@@ -123,6 +146,10 @@ def files(
     class_path: str,
 ) -> dict[str, bytes]:
     """Name -> content. ``place`` is where the distribution is unpacked."""
+    names = hosts_file(node, listen, hosts, [zookeeper.PORT] if policy == LOCK_MANAGER else [])
+    log = _LOG.format(name=node.name).encode()
+    if not node.broker:
+        return zookeeper.files(layout, listen, log, names)
     admin = listen["admin"]
     bootstrap = ET.Element("broker", xmlns="http://activemq.apache.org/schema")
     _child(bootstrap, "jaas-security", domain="activemq")
@@ -135,9 +162,9 @@ def files(
         "bootstrap.xml": _document(bootstrap),
         "management.xml": b'<management-context xmlns="http://activemq.apache.org/schema"/>\n',
         "login.config": _LOGIN,
-        "log4j2.properties": _LOG.format(name=node.name).encode(),
+        "log4j2.properties": log,
         "jolokia.war": _war(),
-        "hosts": hosts_file(node, listen, hosts),
+        "hosts": names,
         "lock/about": b"Artemis looks here for a request to stop.\n",
         f"{_TEMPORARY}/about": b"Of the JVM.\n",
         "java.args": _arguments(chosen, layout, place, class_path),
@@ -161,6 +188,7 @@ def _arguments(chosen: Chosen, layout: Layout, place: str, class_path: str) -> b
         f"-Djdk.net.hosts.file={layout.etc}/hosts",
         "-Dnetworkaddress.cache.ttl=0",
         "-Dlog4j2.disableJmx=true",
+        "-Dzookeeper.sasl.client=false",
         f"-Dlog4j2.configurationFile={layout.etc}/log4j2.properties",
         f"-Djava.security.auth.login.config={layout.etc}/login.config",
         f"-Djava.io.tmpdir={layout.etc}/{_TEMPORARY}",
@@ -194,22 +222,24 @@ def _broker(
         _child(core, f"{what}-directory").text = f"{layout.data}/{what}"
     if policy == SHARED_STORE:
         _child(core, "node-manager-lock-directory").text = f"{layout.data}/journal"
+    brokers = [each for each in nodes if each.broker]
     connectors = _child(core, "connectors")
-    for each in nodes:
+    for each in brokers:
         _child(connectors, "connector", name=each.name).text = f"tcp://{each.name}:{each.ports['cluster']}"
     acceptors = _child(core, "acceptors")
     _child(acceptors, "acceptor", name="cluster").text = f"tcp://{listen['cluster']}?protocols=CORE"
     _child(acceptors, "acceptor", name="stomp").text = f"tcp://{listen['stomp']}?{_stomp(chosen)}"
     if (policy, node.configured) in _ROLES:
-        section = _child(_child(core, "ha-policy"), policy)
+        section = _child(_child(core, "ha-policy"), SECTIONS.get(policy, policy))
         settings = {**_ROLES[policy, node.configured], **chosen.get(HA, {})}
-        if policy == REPLICATION:
+        if policy != SHARED_STORE:
             settings = {"group-name": node.pair, **settings}
-        _settings(_child(section, properties.SIDES[node.configured]), settings)
+        _side(_child(section, properties.SIDES[node.configured]), settings)
     _child(core, "cluster-user").text = "cluster"
     _child(core, "cluster-password").text = "cluster"
-    if len(nodes) > 1:
-        _cluster(core, chosen, node, nodes)
+    if len(brokers) > 1:
+        timing = {"call-timeout": _REGISTRATION_MS} if policy == LOCK_MANAGER else {}
+        _cluster(core, {**_CLUSTER, **timing, **chosen.get("cluster", {})}, node, brokers)
     everywhere = _child(_child(core, "address-settings"), "address-setting", match="#")
     _settings(everywhere, {**_ADDRESS, **chosen.get("address-settings", {})})
     addresses = _child(core, "addresses")
@@ -218,10 +248,12 @@ def _broker(
     return root
 
 
-def _cluster(core: ET.Element, chosen: Chosen, node: NodePlan, nodes: Sequence[NodePlan]) -> None:
+def _cluster(
+    core: ET.Element, settings: Mapping[str, Any], node: NodePlan, nodes: Sequence[NodePlan]
+) -> None:
     connection = _child(_child(core, "cluster-connections"), "cluster-connection", name="test-cluster")
     _child(connection, "connector-ref").text = node.name
-    _settings(connection, {**_CLUSTER, **chosen.get("cluster", {})})
+    _settings(connection, settings)
     static = _child(connection, "static-connectors")
     for each in nodes:
         if each.name != node.name:
@@ -238,6 +270,17 @@ def _stomp(chosen: Chosen) -> str:
     names = {"connection-ttl": "connectionTtl", "min-large-message-size": "stompMinLargeMessageSize"}
     options |= {names[key]: value for key, value in chosen.get("acceptor", {}).items()}
     return ";".join(f"{name}={value}" for name, value in options.items())
+
+
+def _side(role: ET.Element, settings: Mapping[str, Any]) -> None:
+    """A role's own section; what is the lock manager's are properties of that."""
+    plain = {key: value for key, value in settings.items() if not key.startswith(MANAGER)}
+    if len(plain) < len(settings):
+        given = _child(_child(role, "manager"), "properties")
+        for key, value in settings.items():
+            if key.startswith(MANAGER):
+                _child(given, "property", key=key.removeprefix(MANAGER), value=str(value))
+    _settings(role, plain)
 
 
 def _settings(parent: ET.Element, values: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage
+from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage, Takeover
 from harness.systems.jolokia import Jolokia
 
 _DOMAIN: Final = "org.apache.activemq.artemis"
@@ -19,7 +19,10 @@ _BROKER: Final = f"{_DOMAIN}:broker=*"
 _QUEUES: Final = (
     f"{_DOMAIN}:broker=*,component=addresses,address=*,subcomponent=queues,routing-type=*,queue=*"
 )
-_ATTRIBUTES: Final = ("Name", "Active", "Backup", "SharedStore", "NodeID")
+_SEQUENCE: Final = "ActivationSequence"
+"""Of policy ``lock-manager``: the count that fences; each life of a node has a higher one."""
+
+_ATTRIBUTES: Final = ("Name", "Active", "Backup", "SharedStore", "NodeID", _SEQUENCE)
 _SYNCED: Final = "ReplicaSync"
 _SYNCED_S: Final = 0.3
 """For ``_SYNCED`` of a live: while it votes that stands still, and all else is answered."""
@@ -140,12 +143,17 @@ def _status(value: Mapping[str, Any], synced: bool, began: int) -> Status:
     passive = BACKUP if synced else SYNCHRONIZING
     active = LIVE if value["Active"] else STARTING
     role = passive if value["Backup"] else active
+    node_id = value["NodeID"] if role in (LIVE, BACKUP) else None
+    sequence = value.get(_SEQUENCE) or 0
+    life = sequence if role == LIVE and sequence > 0 else None
     return Status(
         name=value["Name"],
-        node_id=value["NodeID"] if role in (LIVE, BACKUP) else None,
+        node_id=node_id,
         role=role,
         epoch=began,
         replicating=synced,
+        life=life,
+        takeovers=(Takeover(node_id=node_id, life=life),) if life and node_id else (),
         details={**value, _SYNCED: synced},
     )
 

@@ -21,7 +21,14 @@ SLAVE: Final = "slave"
 STANDALONE: Final = "standalone"
 SIDES: Final = {MASTER: "primary", SLAVE: "backup"}
 REPLICATION: Final = "replication"
+LOCK_MANAGER: Final = "lock-manager"
 SHARED_STORE: Final = "shared-store"
+SECTIONS: Final = {LOCK_MANAGER: REPLICATION}
+"""Policy -> section of ``ha-policy`` and of names, where that is called otherwise."""
+
+MANAGER: Final = "manager."
+"""How names of properties of the lock manager begin."""
+
 
 HA: Final = "ha-policy."
 FAILBACK: Final = "allow-failback"
@@ -30,6 +37,12 @@ SECONDS: Final = ("quorum-vote-wait",)
 """Milliseconds in AMQ's documents and here; seconds in Artemis."""
 
 _TIMES: Final = {"initial-replication-sync-timeout": int, "retry-replication-wait": int}
+_PAIRING: Final = {**_TIMES, "group-name": str, "max-saved-replicated-journals-size": int}
+_MANAGER: Final = {
+    "namespace": str,
+    **dict.fromkeys(("session-ms", "session-percent", "connection-ms", "retries", "retries-ms"), int),
+}
+_LOCKED: Final = {**_PAIRING, **{f"{MANAGER}{key}": kind for key, kind in _MANAGER.items()}}
 _VOTES: Final = {
     "vote-on-replication-failure": bool,
     "vote-retries": int,
@@ -37,11 +50,12 @@ _VOTES: Final = {
     "quorum-vote-wait": int,
     "quorum-size": int,
 }
-_BOTH: Final = {**_TIMES, **_VOTES, "group-name": str, "max-saved-replicated-journals-size": int}
+_BOTH: Final = {**_PAIRING, **_VOTES}
 _BACKUP: Final = {FAILBACK: bool, "restart-backup": bool, "failback-delay": int}
 
 ROLE: Final[Mapping[str, Mapping[str, Mapping[str, type]]]] = {
     REPLICATION: {MASTER: {**_BOTH, "check-for-live-server": bool}, SLAVE: {**_BOTH, **_BACKUP}},
+    LOCK_MANAGER: {MASTER: _LOCKED, SLAVE: {**_LOCKED, FAILBACK: bool}},
     SHARED_STORE: {
         MASTER: {ON_SHUTDOWN: bool, "wait-for-activation": bool, "failback-delay": int},
         SLAVE: {ON_SHUTDOWN: bool, **_BACKUP},
@@ -124,8 +138,9 @@ def in_artemis(key: str, value: Any) -> tuple[str, str]:
 def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Iterator[tuple[str, str, type]]:
     """Section, property and type of a name; nothing where it is another role's."""
     roles = ROLE.get(policy, {})
-    if name.startswith(f"{HA}{policy}.") and roles:
-        rest = name.removeprefix(f"{HA}{policy}.")
+    section = f"{HA}{SECTIONS.get(policy, policy)}."
+    if name.startswith(section) and roles:
+        rest = name.removeprefix(section)
         role, dot, key = rest.partition(".")
         if dot and role in roles and role != node.configured:
             if everywhere and key in roles[role]:
@@ -133,16 +148,16 @@ def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Itera
             raise UsageError(
                 f"--set {node.name}: {name} is for a {role}, and {node.name} is a {node.configured}"
             )
-        key = key if dot else rest
+        key = rest.removeprefix(f"{node.configured}.")
         if key in roles[node.configured]:
             yield HA, key, roles[node.configured][key]
             return
-        if everywhere and not dot and any(key in known for known in roles.values()):
+        if everywhere and any(rest in known for known in roles.values()):
             return
-    section, _, key = name.partition(".")
-    if key in PLAIN.get(section, {}):
-        yield section, key, PLAIN[section][key]
+    plain, _, key = name.partition(".")
+    if key in PLAIN.get(plain, {}):
+        yield plain, key, PLAIN[plain][key]
         return
-    known = [f"{HA}{policy}.{role}.{key}" for role, keys in roles.items() for key in keys]
+    known = [f"{section}{role}.{key}" for role, keys in roles.items() for key in keys]
     known += [f"{section}.{key}" for section, keys in PLAIN.items() for key in keys]
     raise UsageError(f"--set {name}: unknown property of artemis with policy {policy}: {near(name, known)}")

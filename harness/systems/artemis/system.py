@@ -21,12 +21,13 @@ from harness.interface import (
 )
 from harness.interface.errors import near
 from harness.systems import readiness, runtime, store
-from harness.systems.artemis import configuration, distribution, properties
+from harness.systems.artemis import configuration, distribution, properties, zookeeper
 from harness.systems.artemis.events import EVENTS
 from harness.systems.artemis.management import Management
 from harness.systems.artemis.properties import (
     FAILBACK,
     HA,
+    LOCK_MANAGER,
     MASTER,
     ON_SHUTDOWN,
     REPLICATION,
@@ -38,11 +39,20 @@ from workloads.layout import queues_of
 
 _CONFIGURED: Final = {
     REPLICATION: (MASTER, SLAVE),
+    LOCK_MANAGER: (MASTER, SLAVE),
     SHARED_STORE: (MASTER, SLAVE),
     STANDALONE: (STANDALONE,),
 }
 _GROUP: Final = "group"
 """Under this name a spec says how many backups a replicated live has."""
+
+_ARBITER: Final = NodePlan(
+    name=zookeeper.NAME,
+    pair="zk",
+    configured="arbiter",
+    ports={"cluster": zookeeper.PORT},
+    announced=("cluster",),
+)
 
 _JVM_MB: Final = 130
 """What a JVM takes beside its heap; measured with six brokers that do nothing."""
@@ -55,6 +65,7 @@ class ArtemisSystem(Management):
     summary = "Apache ActiveMQ Artemis, from 2.40; so any AMQ Broker 7 of that age"
     policies: Mapping[str, PolicySummary] = {
         REPLICATION: PolicySummary(description="pairs; the backup has a copy, quorum votes decide"),
+        LOCK_MANAGER: PolicySummary(description="pairs; the backup has a copy, a lock in ZooKeeper decides"),
         SHARED_STORE: PolicySummary(description="pairs on a shared directory; whoever has its lock is live"),
         STANDALONE: PolicySummary(description="brokers without a backup, clustered"),
     }
@@ -83,9 +94,9 @@ class ArtemisSystem(Management):
 
         A live may have more backups: "backups" of the store, or of the group of a replicated one.
         """
-        machine = _GROUP if spec.policy == REPLICATION else store.NAME
+        machine = _GROUP if spec.policy in (REPLICATION, LOCK_MANAGER) else store.NAME
         backups = store.backups(spec, machine) if SLAVE in _CONFIGURED[spec.policy] else 1
-        nodes = tuple(
+        brokers = tuple(
             NodePlan(
                 name=f"{pair}{number}",
                 pair=pair,
@@ -99,11 +110,12 @@ class ArtemisSystem(Management):
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate((*_CONFIGURED[spec.policy], *[SLAVE] * (backups - 1)), 1)
         )
-        known = ["*", *(node.name for node in nodes)]
+        nodes = (*brokers, *([_ARBITER] if spec.policy == LOCK_MANAGER else ()))
+        known = ["*", *(node.name for node in brokers)]
         for name in spec.properties:
             if name not in (*known, machine):
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
-        chosen = [(node, properties.chosen(spec.properties, node, spec.policy)) for node in nodes]
+        chosen = [(node, properties.chosen(spec.properties, node, spec.policy)) for node in brokers]
         staying = {node.pair for node, own in chosen if not own.get(HA, {}).get(FAILBACK, True)}
         self._alone = frozenset(
             node.name for node, own in chosen if own.get(HA, {}).get(ON_SHUTDOWN) is False
@@ -148,11 +160,17 @@ class ArtemisSystem(Management):
         heaps = [
             configuration.heap_mb(properties.chosen(spec.properties, node, spec.policy))
             for node in self.plan(spec)
+            if node.broker
         ]
+        directories = {self.name: str(distribution.home())}
+        leave_out: tuple[str, ...] = distribution.LEFT_OUT
+        if spec.policy == LOCK_MANAGER:
+            directories[zookeeper.HOME] = str(zookeeper.home())
+            leave_out += (*zookeeper.left_out(),)
         return Provision(
             runtimes=(distribution.JAVA,),
-            directories={self.name: str(distribution.home())},
-            leave_out=distribution.LEFT_OUT,
+            directories=directories,
+            leave_out=leave_out,
             memory_mb=max(heaps) + _JVM_MB,
         )
 
@@ -168,7 +186,7 @@ class ArtemisSystem(Management):
         """An instance, as ``artemis create`` makes one, but smaller."""
         place = layout.homes[self.name]
         return configuration.files(
-            properties.chosen(spec.properties, node, spec.policy),
+            properties.chosen(spec.properties, node, spec.policy) if node.broker else {},
             spec.policy,
             node,
             nodes,
