@@ -58,9 +58,9 @@ class Anomaly:
     instance that has none.
 
     ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` its severity
-    under the others. ``ordered``: only if order was promised, else it is an info. ``excusable``: a
-    warning where the faults in force explain it. ``allowed``: guarantees under which it is no
-    finding at all.
+    under the others. ``ordered``: only if order was promised, else it is an info; ``grouped``
+    likewise of groups. ``excusable``: a warning where the faults in force explain it. ``allowed``:
+    guarantees under which it is no finding at all.
 
     ``columns`` are those that tell of it: where a history does not have them it is not judged.
 
@@ -76,6 +76,7 @@ class Anomaly:
     breaks: frozenset[str] = ANY
     otherwise: Severity = "warning"
     ordered: bool = False
+    grouped: bool = False
     excusable: bool = False
     allowed: frozenset[str] = frozenset()
     at_end: bool = False
@@ -225,6 +226,7 @@ ANOMALIES: Final = (
         rule="All messages of a group belong to one session at a time.",
         words="{place} was held by two sessions at once: {previous} and had not let go when session "
               "{session} at {broker} got {message_here} at {when}",
+        grouped=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="held", alive=True),
     ),
@@ -235,6 +237,7 @@ ANOMALIES: Final = (
         words=f"{_OF_ORDER} was first delivered at {{when}}, after number {{earlier_number}} of the "
               f"same producer ({{earlier_message}})",
         ordered=True,
+        grouped=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="higher-number"),
     ),
@@ -246,6 +249,7 @@ ANOMALIES: Final = (
         words="{message} ({place}) was {stored}, before {earlier_message} was sent, yet was first "
               "delivered after it, at {when}",
         ordered=True,
+        grouped=True,
         follows_two_lives=True,
         evidence=Evidence(control=("role", "restart", *DEADLY), paired=True, partner="sent-later"),
     ),
@@ -256,6 +260,7 @@ ANOMALIES: Final = (
         words=f"session {{session}} at {{broker}} got {_OF_ORDER} at {{when}}, after number "
               f"{{earlier_number}} of the same producer",
         ordered=True,
+        grouped=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="higher-number-in-session"),
     ),
@@ -330,7 +335,7 @@ def severity(name: str, options: CheckOptions, *, excused: bool = False) -> Seve
     anomaly = named(name)
     if options.guarantee not in anomaly.breaks:
         return anomaly.otherwise
-    if anomaly.ordered and not options.ordered:
+    if (anomaly.ordered and not options.ordered) or (anomaly.grouped and not options.broker.groups):
         return "info"
     return "warning" if anomaly.excusable and excused else "grave"
 

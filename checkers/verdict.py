@@ -41,9 +41,9 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     and deliveries arrive in the order in which the broker made them, so that what is read after an
     answer was sent after the question. ``marks_redeliveries``: whether a delivery that is not the
     first of its message says so: "always"; only where the "same-process" of a broker has delivered
-    it before, as a broker does that keeps count in memory alone; or "never". ``untold`` is
-    what nobody can ask these brokers for: their roles, their stores; rules that need it are left
-    out.
+    it before, as a broker does that keeps count in memory alone; or "never". ``groups``: a group of
+    messages is one consumer's at a time, and in order. ``untold`` is what nobody can ask these
+    brokers for: their roles, their stores; rules that need it are left out.
     """
 
     nack: Literal["requeue", "dead-letter", "consume", "none"] = "requeue"
@@ -53,6 +53,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     refuses_stale_acks: bool = True
     answers_in_order: bool = True
     marks_redeliveries: Literal["always", "same-process", "never"] = "always"
+    groups: bool = True
     untold: tuple[Literal["roles", "stores"], ...] = ()
 
 

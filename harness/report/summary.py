@@ -143,6 +143,8 @@ def promised(spec: TestSpec) -> str:
     words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
     broker = systems.of(spec).promises(spec)
     marks = broker.marks_redeliveries
+    if not broker.groups:
+        words.append(f"{spec.system} keeps no groups, and no order among the consumers of a queue")
     if not broker.durable_acks:
         words.append(f"{spec.system} may deliver again what was acknowledged")
     if marks == "never":

@@ -9,7 +9,7 @@ import pytest
 from checkers import words
 from checkers.anomaly import ANOMALIES, looked_for, named, rank, severity
 from checkers.instance import Instance
-from checkers.verdict import CheckOptions
+from checkers.verdict import CheckOptions, Promises
 
 VERDICTS = (Path(__file__).parents[2] / "docs" / "explanation" / "verdicts.md").read_text()
 
@@ -32,6 +32,14 @@ def test_causes_are_told_before_what_follows_from_them_and_strange_names_last():
 def test_a_second_delivery_is_looked_for_only_where_it_is_not_allowed():
     assert "redelivery" not in looked_for(CheckOptions())
     assert "redelivery" in looked_for(CheckOptions(guarantee="exactly-once"))
+
+
+def test_where_no_groups_are_promised_their_findings_are_told_and_no_more():
+    theirs = {"group-split", "reordered", "reordered-realtime", "reordered-session"}
+    for anomaly in ANOMALIES:
+        usual = severity(anomaly.name, CheckOptions())
+        without = severity(anomaly.name, CheckOptions(broker=Promises(groups=False)))
+        assert without == ("info" if anomaly.name in theirs else usual), anomaly.name
 
 
 def test_faults_excuse_only_what_may_be_excused():

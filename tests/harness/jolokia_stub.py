@@ -19,6 +19,7 @@ class Answers(BaseHTTPRequestHandler):
     said = ()
     asked = ()
     respond = None
+    respond_at = None  # the same, by the host that was asked
     votes = threading.Event()  # until it is set, "ReplicaSync" alone is not answered
 
     def do_POST(self):
@@ -27,7 +28,9 @@ class Answers(BaseHTTPRequestHandler):
         if asked[0].get("attribute") == ["ReplicaSync"]:
             self.votes.wait(20)
         body = self.said
-        if self.respond is not None:
+        if self.respond_at is not None:
+            body = json.dumps(self.respond_at(asked, self.headers["Host"].partition(":")[0])).encode()
+        elif self.respond is not None:
             body = json.dumps(self.respond(asked)).encode()
         elif isinstance(self.said, list):
             body = json.dumps(self.said[: len(asked)]).encode()

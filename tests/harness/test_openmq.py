@@ -5,16 +5,18 @@ import json
 import os
 import zipfile
 
+import msgspec
 import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
 from harness.commands import cli
 from harness.interface import DATABASE, Address, Layout, TestSpec, UsageError
+from harness.report import summary
 from harness.systems import given, registry
 from harness.systems import jolokia as client
-from harness.systems.openmq import configuration, distribution, properties
+from harness.systems.openmq import configuration, distribution, management, properties
 from harness.systems.openmq.events import EVENTS
-from harness.systems.openmq.management import MEMBERS
+from harness.systems.openmq.management import LIVE_S, MEMBERS
 
 LAYOUT = Layout(etc="/n x/etc", data="/n x/data", logs="/n x/logs", homes={"openmq": "/opt/homes/openmq"})
 LISTEN = {port: Address("0.0.0.0", number) for port, number in configuration.PORTS.items()}
@@ -94,14 +96,20 @@ def test_brokers_of_one_machine_listen_where_they_are_told():
 
 
 @pytest.mark.usefixtures("distributed")
-def test_where_order_is_judged_one_consumer_of_a_queue_is_active():
-    active, backup = properties.ACTIVE_CONSUMERS, properties.BACKUP_CONSUMERS
-    grouped, _ = files("a1", spec())
-    assert (grouped[active], grouped[backup]) == ("1", "-1")
-    plain, _ = files("a1", spec(workload="queue"))
-    assert (plain[active], backup in plain) == ("-1", False)
-    several, _ = files("a1", spec(properties={"*": {active: 3}}))
-    assert several[active] == "3"
+def test_groups_are_promised_where_one_consumer_of_a_queue_is_active():
+    active = properties.ACTIVE_CONSUMERS
+    values, _ = files("a1", spec())
+    assert (values[active], values[properties.BACKUP_CONSUMERS]) == ("-1", "-1")
+    one = {"properties": {"*": {active: 1}}}
+    values, _ = files("a1", spec(**one))
+    assert values[active] == "1"
+
+    def groups(a_spec):
+        return registry.of(a_spec).promises(a_spec).groups
+
+    assert [groups(spec()), groups(spec(**one)), groups(spec("ha-database", **one))] == [False, True, False]
+    assert not groups(spec(properties={"*": {active: 1}, "b1": {active: 2}}))
+    assert "openmq keeps no groups" in summary.promised(spec())
 
 
 @pytest.mark.parametrize(
@@ -194,8 +202,12 @@ def test_a_takeover_is_what_the_database_says(voting):  # noqa: F811
     status = asyncio.run(system.status(address))
     assert [(one.node_id, one.life) for one in status.takeovers] == [("b1", 5)]
     assert system.lacking(nodes, {"a1": status}) == {
-        "a1": "a1 knows of 1 of 2 running brokers", "b1": "b1 does not serve",
+        "a1": "a1 has served for less than 6 s", "b1": "b1 does not serve",
     }  # fmt: skip
+    older = msgspec.structs.replace(status, details={**status.details, LIVE_S: 7.0})
+    assert system.lacking(nodes[:1], {"a1": older}) == {}
+    few = {name: f"{name} knows of 1 of 2 running brokers" for name in ("a1", "b1")}
+    assert system.lacking(nodes, {"a1": older, "b1": older}) == few
     rows = asyncio.run(system.administer(address, "members", {}))[MEMBERS]
     assert rows[1] == {"broker-id": "b1", "state": "TAKEOVER_COMPLETE"}
     assert asyncio.run(system.administer(address, "status", {})) == {"taken-over": ["b1"]}
@@ -256,6 +268,46 @@ def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811
     say({**asked, "read": {"status": 200, "value": {"NumMsgs": 3, "NumMsgsRemote": 0}}})
     with pytest.raises(OSError, match="showed 2 of its 3 messages"):
         asyncio.run(system.browse(address))
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("conventional", ["own"]), ("ha-database", ["own", "taken"])])
+def test_what_a_broker_shows_of_others_is_not_in_its_store(policy, kept, voting):  # noqa: F811
+    address, handler = voting
+    port = address.port
+
+    def message(body, sent_to):
+        text = f"ID:{sum(map(ord, body))}-10.0.0.{sent_to}(ab:cd)-1-2"
+        return {"DestinationName": "q0", "MessageBody": body, "MessageProperties": None, "MessageID": text}
+
+    shown = {
+        # a1 and b1, by the host that they are asked at: "taken" was sent to c1, which is gone.
+        "127.0.0.1": [message("own", 1), message("others", 2), message("taken", 3)],
+        "localhost": [message("others", 2), message("taken", 3)],
+    }
+
+    def respond(asked, host):
+        answers = {
+            "search": ['com.sun.messaging.jms.server:desttype=q,name="q0",subtype=Monitor'],
+            "exec": shown[host],
+        }
+        local = {"LocalBrokerInfo": {"Address": f"10.0.0.{1 if host == '127.0.0.1' else 2}:7676"}}
+        counted = {"NumMsgs": len(shown[host])}
+        return [
+            {
+                "status": 200,
+                "value": local if "Cluster" in one["mbean"] else answers.get(one["type"], counted),
+            }
+            for one in asked
+        ]
+
+    handler.respond_at = staticmethod(respond)
+    system = registry.of(spec(policy))
+    system.plan(spec(policy))
+    here, there = (Address(host, port) for host in shown)
+    for each in (here, there):
+        system._members[each] = management._Members()
+    found = asyncio.run(system.browse(here))
+    assert [one.body.decode() for one in found] == kept
 
 
 def test_a_connection_that_was_idle_is_not_used_again(voting, monkeypatch):  # noqa: F811

@@ -36,10 +36,10 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "imq.cluster.monitor.threshold": 2,
     # More than any load here: a queue that is full stops its producers.
     "imq.autocreate.queue.maxNumMsgs": -1,
+    properties.ACTIVE_CONSUMERS: -1,
+    # Where one alone is to be active, all others are to take its place.
+    properties.BACKUP_CONSUMERS: -1,
 }
-_ONE_CONSUMER: Final = {properties.ACTIVE_CONSUMERS: 1, properties.BACKUP_CONSUMERS: -1}
-_ANY_CONSUMER: Final = {properties.ACTIVE_CONSUMERS: -1}
-
 _FIXED: Final[Mapping[str, Any]] = {
     "imq.bridge.enabled": True,
     "imq.bridge.activelist": "stomp",
@@ -53,15 +53,10 @@ _FIXED: Final[Mapping[str, Any]] = {
 }
 
 
-def settings(chosen: Mapping[str, Any], policy: str, *, grouped: bool) -> dict[str, Any]:
-    """What is chosen, and for the rest the defaults of a test.
-
-    ``grouped``: one consumer of a queue at a time, as the manual has it "where message order is
-    important".
-    """
-    defaults = {**_DEFAULTS, **(_ONE_CONSUMER if grouped else _ANY_CONSUMER)}
+def settings(chosen: Mapping[str, Any], policy: str) -> dict[str, Any]:
+    """What is chosen, and for the rest the defaults of a test."""
     known = properties.KNOWN[policy]
-    return {**{name: value for name, value in defaults.items() if name in known}, **chosen}
+    return {**{name: value for name, value in _DEFAULTS.items() if name in known}, **chosen}
 
 
 def files(

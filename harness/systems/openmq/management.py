@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,13 +32,19 @@ STARTING: Final = "starting"
 SUSPENDED: Final = "suspended"
 """Of a broker that waits for the master broker, or is being taken over."""
 
+_SENT_TO: Final = re.compile(r"ID:\d+-([\d.]+)\(")
+"""In a message's id: the address of the broker whose bridge took it in."""
+
 _AGAIN_S: Final = 0.4
 """How often the cluster is asked for."""
 _MEMBERS_S: Final = 0.2
 """How long the answer is waited for."""
 
 MEMBERS: Final = "members"
-"""In a status' details: what it says of every broker of its cluster."""
+LIVE_S: Final = "live-s"
+"""In a status' details: what it says of every broker of its cluster, and how long it is known to be
+live.
+"""
 
 _TAKEN: Final = "TAKEOVER_COMPLETE"
 _WORDS: Final = {"QUIESCE_STARTED": "QUIESCING"}
@@ -57,10 +64,13 @@ class Management:
     """The part of a system that asks brokers; ``clustered``: they are one cluster."""
 
     clustered = False
+    one_store = False
+    """Whether all brokers of the cluster have one database."""
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
         self._members: dict[Address, _Members] = {}
+        self._since: dict[Address, tuple[int, float]] = {}  # a life that was seen live, and from when on
 
     async def status(self, admin: Address) -> Status:
         """As ``System.status``.
@@ -78,13 +88,16 @@ class Management:
         name, state = broker["InstanceName"], service["State"]
         members = await self._of_the_cluster(admin) if self.clustered else ()
         serves = state in (_RUNNING, _QUIESCED)
+        now = asyncio.get_running_loop().time()
+        if serves and self._since.get(admin, (0, 0.0))[0] != began:
+            self._since[admin] = began, now
         return Status(
             name=name,
             node_id=name,
             role=LIVE if serves else SUSPENDED if state == _PAUSED else STARTING,
             epoch=began,
             takeovers=_taken_by(name, members) if serves else (),
-            details={MEMBERS: members, "state": state},
+            details={MEMBERS: members, LIVE_S: now - self._since[admin][1] if serves else 0.0},
         )
 
     async def _of_the_cluster(self, admin: Address) -> Sequence[Mapping[str, Any]]:
@@ -102,14 +115,49 @@ class Management:
         return known.answer
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """As ``System.browse``. Raises OSError where a queue did not show all that it has."""
+        """As ``System.browse``. Raises OSError where a queue did not show all that it has.
+
+        Brokers show what others have sent them for their consumers, too, and after those are gone:
+        a message is stored where it was sent, or, in a database that all share, once.
+        """
+        shown = await self._shown(admin)
+        if self.clustered:
+            others = [each for each in self._members if each != admin] if self.one_store else []
+            holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in shown})}
+            for other in others:
+                with contextlib.suppress(OSError):  # one that is gone shows nothing
+                    messages = [message["MessageID"] for _, message in await self._shown(other)]
+                    holders[other] = await self._host(other), {*messages}
+            shown = [one for one in shown if self._keeper(one[1]["MessageID"], holders) == admin]
+        return [_stored(queue, message) for queue, message in shown]
+
+    def _keeper(self, message: str, holders: Mapping[Address, tuple[str, Container[str]]]) -> Address | None:
+        """Who of those that show a message stores it.
+
+        Whom it was sent to; else, where that may have been taken over, the first of them.
+        """
+        sent_to = _SENT_TO.match(message)
+        having = [admin for admin, (_, messages) in holders.items() if message in messages]
+        home = [admin for admin in having if sent_to is not None and holders[admin][0] == sent_to[1]]
+        return min(home or (having if self.one_store else []), default=None)
+
+    async def _host(self, admin: Address) -> str:
+        """Under which address it is known in its cluster, and so in the ids of what it was sent."""
+        (found,) = await self._jolokia.ask(
+            admin, {"type": "read", "mbean": _CLUSTER, "attribute": ["LocalBrokerInfo"]}
+        )
+        host: str = found["LocalBrokerInfo"]["Address"].partition(":")[0]
+        return host
+
+    async def _shown(self, admin: Address) -> list[tuple[str, Mapping[str, Any]]]:
+        """Queue and message, of all that a broker shows."""
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
-        stored: list[StoredMessage] = []
+        shown: list[tuple[str, Mapping[str, Any]]] = []
         for bean in sorted(beans or ()):
             queue = bean.partition('name="')[2].partition('"')[0]
             counted, messages = await self._jolokia.ask(
                 admin,
-                {"type": "read", "mbean": bean, "attribute": ["NumMsgs", "NumMsgsRemote"]},
+                {"type": "read", "mbean": bean, "attribute": ["NumMsgs"]},
                 {
                     "type": "exec",
                     "mbean": _MESSAGES,
@@ -123,8 +171,8 @@ class Management:
                 raise OSError(
                     f"queue {queue} at {admin} showed {len(messages)} of its {counted['NumMsgs']} messages"
                 )
-            stored += [_stored(queue, message) for message in messages]
-        return stored
+            shown += [(queue, message) for message in messages]
+        return shown
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """As ``System.stop``: ``imqcmd shutdown bkr``, with -nofailover where it is not to be."""
