@@ -199,21 +199,26 @@ def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
                 reason = reason.removeprefix(f"{primitive}: ")
             mark = f"[{reasons.setdefault(f'{place}: {reason}', len(reasons) + 1)}]" if reason else "yes"
             cells.append(f"{mark:<{_column(place)}}")
-        only = (
-            f" (only with {' or '.join(kind.policies)})"
-            if len(kind.policies) < len(catalogue.policies)
-            else ""
-        )
-        yield f"  {name:<{width}}  {' '.join(cells)}  {kind.description}{only}"
+        yield f"  {name:<{width}}  {' '.join(cells)}  {kind.description}{_only(kind, catalogue)}"
     for reason, number in reasons.items():
         yield f"  [{number}] not on {reason}"
     disks = ", ".join(name for name, kind in catalogue.nemeses.items() if kind.disks)
-    shares = ", ".join(name for name, policy in catalogue.policies.items() if policy.shares)
-    yield f"  {disks}: with {shares} only in the simulation, for no broker has its data on a disk of its own"
+    if shares := ", ".join(name for name, policy in catalogue.policies.items() if policy.shares):
+        simulated = not catalogue.environments["simulation"].problem
+        where = f"with {shares} only in the simulation" if simulated else f"not with {shares}"
+        yield f"  {disks}: {where}, for no broker has its data on a disk of its own"
     yield from _choices("shapes", {name: kind.shapes for name, kind in catalogue.nemeses.items()}, "")
     yield from _choices(
         "targets", {name: kind.targets for name, kind in catalogue.nemeses.items()}, ", or names of nodes"
     )
+
+
+def _only(kind: NemesisEntry, catalogue: Catalogue) -> str:
+    if not kind.policies:
+        return f" (with no policy of {catalogue.system})"
+    if len(kind.policies) < len(catalogue.policies):
+        return f" (only with {' or '.join(kind.policies)})"
+    return ""
 
 
 def _column(place: str) -> int:

@@ -97,25 +97,35 @@ def as_json(text: str = "One JSON document on standard output.") -> Callable[[Co
 
 
 def system(default: str | None = None) -> Callable[[Command], Command]:
-    """``--system``; ``default`` where it was not given. And ``--system-home``, of any command."""
+    """``--system``; ``default`` where it was not given. And ``--system-home``."""
 
     def both(command: Command) -> Command:
-        home = click.option(
-            "--system-home",
-            type=click.Path(path_type=Path),
-            expose_value=False,
-            callback=_system_home,
-            help="Where the distribution of these brokers is unpacked.",
-        )
-        return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")(home(command))
+        return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")(home()(command))
 
     return both
+
+
+def home() -> Callable[[Command], Command]:
+    """``--system-home``, of any command that may run brokers."""
+    return click.option(
+        "--system-home",
+        type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=_system_home,
+        help="Where the distribution of these brokers is unpacked.",
+    )
 
 
 def _system_home(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     del context, parameter
     if path is not None:
         os.environ[HOME] = str(path.expanduser())
+
+
+def policy() -> Callable[[Command], Command]:
+    """``--policy``; None where it was not given."""
+    text = "High-availability policy of the brokers [replication; else the system's only one]."
+    return click.option("--policy", help=text)
 
 
 def settings() -> Callable[[Command], Command]:

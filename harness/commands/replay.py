@@ -14,6 +14,7 @@ from harness.commands import options
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--times", type=click.IntRange(min=1), help="Runs [1 in the simulation, 3 elsewhere].")
 @click.option("--environment", help="Where to run it [where it was found].")
+@options.home()
 @options.store("runs on real processes are kept")
 @options.spark_master()
 @options.as_json()

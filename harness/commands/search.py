@@ -9,7 +9,8 @@ import click
 
 from harness.commands import options
 from harness.history import spec as specs
-from harness.interface import TestSpec
+from harness.interface import OWN, TestSpec
+from harness.systems import registry as systems
 
 if TYPE_CHECKING:
     from harness.explore.plans import SearchPlan
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("search", context_settings=options.CONTEXT)
 @options.system()
-@click.option("--policy", help="High-availability policy of the brokers [replication].")
+@options.policy()
 @options.listed(
     "--nemesis", "nemeses", "Faults to draw from, with commas [all that the brokers promise to survive]."
 )
@@ -94,6 +95,9 @@ def _new_plan(
         fields["time_limit_s"] = length_s
     base = specs.load(spec_file) if spec_file is not None else None
     fixed = set(fields) | (set(TestSpec.__struct_fields__) if base is not None else set())
-    values = fields if base is not None else {**swarm.DEFAULTS, **fields}
+    values = fields
+    if base is None:
+        policy = fields.get("policy") or systems.usual_policy(fields.get("system", OWN))
+        values = {**swarm.DEFAULTS, **fields, "policy": policy}
     spec = specs.with_settings(specs.build({**values, "environment": "simulation"}, base), settings)
     return plans.search_plan({**limits, "seed": seed}, spec, fixed=fixed, bounded=bounded)

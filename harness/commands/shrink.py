@@ -8,37 +8,58 @@ from typing import Any
 import click
 
 from harness.commands import options
+from harness.interface import UsageError
 
 
 @click.command("shrink", context_settings=options.CONTEXT)
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--environment", help="Where to run it [where it was found].")
-@click.option(
-    "--need",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Runs that must give the finding, on real processes.",
+@options.listed(
+    "--finding",
+    "findings",
+    "Findings that must come, all of them, with commas [those of PATH; in the simulation its first].",
 )
 @click.option(
-    "--times",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Runs of each schedule at the most, on real processes.",
+    "--need", type=click.IntRange(min=1), help="Runs that must give the findings, on real processes [1]."
+)
+@click.option(
+    "--times", type=click.IntRange(min=1), help="Runs of each schedule at the most, on real processes [3]."
 )
 @click.option("--runs", type=click.IntRange(min=1), help="Runs in all [300 in the simulation, 60 elsewhere].")
 @click.option(
     "--time-limit",
     "time_limit_s",
     type=click.FloatRange(min=0, min_open=True),
-    default=3600.0,
-    show_default=True,
-    help="Begin no run after so many seconds.",
+    help="Begin no run after so many seconds of runs [3600].",
 )
+@click.option(
+    "--resume",
+    "store",
+    type=click.Path(path_type=Path),
+    help="Go on with the shrinking in this directory; --runs and --time-limit may ask for more.",
+)
+@options.home()
 @options.store()
-def shrink_command(**given: Any) -> int:
-    """Make a finding smaller; PATH is a repro.json or a run's directory."""
+def shrink_command(
+    store: Path | None,
+    path: Path | None,
+    root: Path,
+    runs: int | None,
+    time_limit_s: float | None,
+    **given: Any,
+) -> int:
+    """Make a finding smaller; PATH is a repro.json or a run's directory.
+
+    On real processes a smaller schedule counts with k of n runs (--need, --times).
+    """
     from harness.explore.shrink import reduction  # noqa: PLC0415 - imports every part; errors of usage need none
 
-    return reduction.run(reduction.ShrinkRequest(**given))
+    fields = {name: value for name, value in given.items() if value is not None}
+    if store is not None:
+        there = options.resumed(store, fields if path is None else {**fields, "path": path})
+        return reduction.resume(there, runs=runs, time_limit_s=time_limit_s)
+    if path is None:
+        raise UsageError("shrink: give a repro.json or a run's directory, or --resume a shrinking")
+    return reduction.run(
+        reduction.ShrinkRequest(path=path, root=root, runs=runs, time_limit_s=time_limit_s, **fields)
+    )

@@ -16,7 +16,7 @@ from harness.commands import options
     "--environment", help="Where the brokers run; but in the simulation one run after another [simulation]."
 )
 @options.system()
-@options.listed("--policy", "policies", "Policies, with commas [replication].")
+@options.listed("--policy", "policies", "Policies, with commas [replication; else the system's only one].")
 @options.listed(
     "--nemesis",
     "nemeses",

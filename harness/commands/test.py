@@ -10,11 +10,13 @@ import click
 
 from harness.commands import options
 from harness.history import spec as specs
+from harness.interface import OWN
+from harness.systems import registry as systems
 
 
 @click.command("test", context_settings=options.CONTEXT)
 @options.system()
-@click.option("--policy", help="High-availability policy of the brokers [replication].")
+@options.policy()
 @options.listed(
     "--nemesis", "nemeses", "What breaks the cluster: names with commas, for example partition,kill."
 )
@@ -89,6 +91,8 @@ def test_command(
     if attach_file is not None:
         given = attaching.attached(attach_file, given, settings)
     base = specs.load(spec_file) if spec_file is not None else None
+    if given["policy"] is None and base is None:
+        given["policy"] = systems.usual_policy(given["system"] or OWN)
     if given["seed"] is None and base is None:
         given["seed"] = random.SystemRandom().randrange(2**31)
     spec = specs.with_settings(specs.build(given, base), settings)

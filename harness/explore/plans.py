@@ -20,8 +20,9 @@ import msgspec
 from harness.explore.swarm import DEFAULTS, DEPLOYED, Swarm, draw, swarm
 from harness.history import spec as specs
 from harness.history import store as stores
-from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+from harness.interface import OWN, InfrastructureError, Schedule, TestSpec, UsageError
 from harness.run import reproduction
+from harness.systems import registry as systems
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
@@ -214,7 +215,9 @@ def sweep_plan(given: Mapping[str, Any], runs: int) -> SweepPlan:
     Raises UsageError for what cannot be.
     """
     values = dict(given)
-    policies: Sequence[str] = values.pop("policies", None) or ("replication",)
+    policies: Sequence[str] = values.pop("policies", None) or (
+        systems.usual_policy(values.get("system", OWN)),
+    )
     nemeses: Sequence[str] = values.pop("nemeses", None) or ()
     seed = {"seed": values.pop("seed")} if "seed" in values else {}
     for option, names in (("policy", policies), ("nemesis", nemeses)):

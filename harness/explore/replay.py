@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
@@ -180,17 +180,17 @@ def _real(kept: Reproduction, times: int, request: ReplayRequest, talk: Talk) ->
     compose(kept.spec, kept.schedule)  # what is wrong with the input is said before a JVM starts
     spark = api.start_in_background(request.spark_master, wanted=True)
     for _ in range(times):
-        yield once(kept.spec, kept.schedule, request.root, talk, spark)
+        yield once(kept.spec, kept.schedule, request.root, talk.stream, spark)
 
 
-def once(spec: TestSpec, schedule: Schedule, root: Path, talk: Talk, spark: Starting) -> Attempt:
+def once(spec: TestSpec, schedule: Schedule, root: Path, talk: TextIO, spark: Starting) -> Attempt:
     """One run on processes or containers, by all rules.
 
     What the machine spoils is an attempt without an answer; an interrupt is raised.
     """
     from harness.run import session  # noqa: PLC0415 - imports every part
 
-    outcome = session.execute(compose(spec, schedule, ""), root, talk.stream, spark=spark)
+    outcome = session.execute(compose(spec, schedule, ""), root, talk, spark=spark)
     if outcome.status == judging.INTERRUPTED:
         raise KeyboardInterrupt
     verdict = outcome.verdict

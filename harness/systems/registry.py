@@ -53,6 +53,20 @@ def get(name: str) -> System:
     return system
 
 
+def usual_policy(name: str = OWN) -> str:
+    """The policy of a test of that system that names none: the usual one, or the only one.
+
+    Raises UsageError, naming them, where there are several and the usual one is none of them.
+    """
+    policies = get(name).policies
+    usual = TestSpec(name="").policy
+    if usual in policies:
+        return usual
+    if len(policies) > 1:
+        raise UsageError(f"system {name} has several policies: give --policy {', '.join(policies)}")
+    return next(iter(policies))
+
+
 def of(spec: TestSpec) -> System:
     """The system that a spec is for. Raises UsageError for a policy that it does not have."""
     if spec.attached is not None:

@@ -3,6 +3,7 @@ trust.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from harness.commands import catalogue, cli
+from harness.explore import plans
 from harness.history import judge
 from harness.history import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
 from harness.run import session
+from harness.systems import registry as systems
+from harness.systems.rabbitmq.system import RabbitmqSystem
 from nemesis import registry as kinds
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +45,9 @@ def run(capsys, *words):
         (["sweep", "--system", "onw"], 'unknown system "onw": did you mean "own"?'),
         (["list", "--system", "onw"], 'unknown system "onw": did you mean "own"?'),
         (["claims", "RP1", "--system", "onw"], 'unknown system "onw": did you mean "own"?'),
+        (["--system", "classic"], "system classic has several policies: give --policy shared-store, jdbc"),
+        (["sweep", "--system", "classic"], "several policies: give --policy shared-store, jdbc"),
+        (["search", "--system", "classic"], "several policies: give --policy shared-store, jdbc"),
         (["--nemesis", "partiton"], 'unknown nemesis "partiton": did you mean "partition"?'),
         (["--workload", "group"], 'unknown workload "group": did you mean "groups"?'),
         (["--environment", "dokcer"], "unknown environment"),
@@ -208,6 +215,37 @@ def test_list_names_everything_and_what_goes_with_what(capsys):
     assert shared == ["shared-store", "ha-database", "multi-instance"]
     assert {"power-loss", "disk-full"} < set(broken)
     assert f"{', '.join(broken)}: with {', '.join(shared)} only in the simulation" in text
+
+
+@pytest.mark.parametrize("system", systems.SYSTEMS)
+def test_the_list_names_what_it_speaks_of_for_every_system(capsys, system):
+    """No sentence without its name: rabbitmq has no database and shares nothing."""
+    status, text, _ = run(capsys, "list", "--system", system)
+    assert status == 0
+    assert not re.search(r"only with \)|with +only|with ,|not with ,", text)
+    (line,) = [line for line in text.splitlines() if line.startswith("  database-stall")]
+    if system == "rabbitmq":
+        assert line.endswith("(with no policy of rabbitmq)")
+        assert "on a disk of its own" not in text
+    else:
+        assert "no policy" not in line or system == "artemis"
+    assert ("only in the simulation" in text) is (system == "own")
+
+
+@pytest.mark.parametrize(
+    ("system", "policy"), [("own", "replication"), ("artemis", "replication"), ("rabbitmq", "quorum-queues")]
+)
+def test_a_system_with_one_policy_needs_no_word_for_it(system, policy):
+    assert systems.usual_policy(system) == policy
+
+
+def test_the_only_policy_is_taken_by_each_command(capsys, monkeypatch):
+    """The next word that is wrong is complained of, and no policy."""
+    status, _, err = run(capsys, "--system", "rabbitmq", "--set", "*:nonsense=1")
+    assert (status, "nonsense" in err, "policy" in err) == (254, True, False)
+    monkeypatch.setattr(RabbitmqSystem, "missing", lambda _: "")
+    cells = plans.sweep_plan({"system": "rabbitmq", "environment": "local"}, 1).cells
+    assert {cell.policy for cell in cells} == {"quorum-queues"}
 
 
 def test_a_disk_that_is_shared_breaks_only_where_the_list_says(capsys):

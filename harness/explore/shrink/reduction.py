@@ -1,164 +1,268 @@
 """``jepsen-run shrink``.
 
-Make the schedule of a finding smaller where it was found, or in the simulation.
+Make a finding smaller where it was found, or in the simulation.
 
 Why apart from shrinking itself: on real processes a run takes a minute and the same faults give the
-finding only sometimes. So only faults are taken away there, and a smaller schedule counts when the
-finding came in k of at most n runs; how many runs that may cost is said beforehand.
+finding only sometimes. So only what pays is tried there: fewer faults, then shorter ones, then less
+load; and a smaller schedule counts when the same findings came in k of at most n runs.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from checkers.anomaly import ANOMALIES
 from harness.explore import replay
-from harness.explore.shrink import delta, shrink
-from harness.explore.shrink.case import RUNS, Attempts, Budget, ShrinkCase, describe
-from harness.explore.talk import Talk
+from harness.explore.shrink import delta, halves, shrink
+from harness.explore.shrink.case import RUNS, Attempts, Budget, ShrinkCase, T, describe
+from harness.explore.shrink.repeats import Limits, RepeatedRun, Repeats, ShrinkPlan, deployed, digest_of
+from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import store as stores
-from harness.interface import InfrastructureError, UsageError
+from harness.interface import Fault, InfrastructureError, UsageError
+from harness.interface.errors import choose
 from harness.run import reproduction
 from harness.run.compose import compose
 from harness.run.reproduction import Reproduction
 from harness.run.simulate import simulate
 
 RUNS_REAL: Final = 60
+SECONDS: Final = 3600.0
+NEED: Final = 1
+TIMES: Final = 3
 _TALK: Final = Talk()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShrinkRequest:
-    """What was asked for.
+    """What was asked for; None is "not given".
 
-    On real processes ``need`` of at most ``times`` runs must give the finding.
+    ``findings`` must come, all of them. On real processes ``need`` of at most ``times`` runs must
+    give them.
     """
 
     path: Path
+    findings: tuple[str, ...] = ()
     environment: str | None = None
-    need: int = 1
-    times: int = 3
+    need: int | None = None
+    times: int | None = None
     runs: int | None = None
-    time_limit_s: float = 3600.0
+    time_limit_s: float | None = None
     root: Path = stores.DEFAULT
 
 
-def enough(once: Callable[[], bool], need: int, times: int) -> bool:
-    """Whether ``need`` of at most ``times`` tries succeed; ends as soon as that is decided."""
-    had = 0
-    for tried in range(times):
-        if had + times - tried < need:
-            return False
-        had += once()
-        if had >= need:
-            return True
-    return False
-
-
 def run(request: ShrinkRequest) -> int:
-    """Shrinks and keeps: 1 with something kept, 0 if the finding did not come at all.
+    """Shrinks and keeps: 1 with something kept, 0 if the findings did not come at all.
 
-    In the second case there was nothing to shrink.
+    In the second case there was nothing to shrink. 2 if that could not be decided.
     """
     kept = reproduction.load(request.path)
-    if not kept.findings:
-        raise UsageError(f"{request.path}: nothing was found there, so there is nothing to make smaller")
-    if request.need > request.times:
-        raise UsageError(f"--need {request.need} is more than --times {request.times}")
+    findings = _wanted(request, kept)
     environment = request.environment or kept.environment
     spec = msgspec.structs.replace(kept.spec, environment=environment)
-    anomaly = kept.findings[0]
     start = ShrinkCase(spec, kept.schedule)
-    _TALK(f"shrink: {anomaly} with {describe(start)}, environment {environment}")
+    need, times = request.need or NEED, request.times or TIMES
+    if need > times:
+        raise UsageError(f"--need {need} is more than --times {times}")
     if environment == replay.SIMULATED:
-        return _simulated(request, start, anomaly)
-    return _real(request, kept, start, anomaly)
+        if len(request.findings) > 1:
+            raise UsageError("--finding: in the simulation one is made smaller at a time")
+        return _simulated(request, start, findings[0])
+    compose(start.spec, start.schedule)  # what is wrong with the input is said before anything is made
+    plan = ShrinkPlan(
+        seed=spec.seed,
+        base=spec,
+        path=str(request.path),
+        schedule=kept.schedule,
+        findings=findings,
+        need=need,
+        times=times,
+        runs=request.runs or RUNS_REAL,
+        time_limit_s=request.time_limit_s or SECONDS,
+    )
+    return _real(plan, plan.begin(request.root, spec.name, None))
+
+
+def resume(store: Path, *, runs: int | None = None, time_limit_s: float | None = None) -> int:
+    """Go on with a shrinking on real processes that was cut off or came to its limit."""
+    plan = ShrinkPlan.load(store, runs=runs, time_limit_s=time_limit_s)
+    return _real(plan, plan.begin(store, "", store))
+
+
+def _wanted(request: ShrinkRequest, kept: Reproduction) -> tuple[str, ...]:
+    """The findings that must come. Raises UsageError."""
+    for name in request.findings:
+        choose("finding", name, [anomaly.name for anomaly in ANOMALIES])
+        if kept.findings and name not in kept.findings:
+            raise UsageError(
+                f"--finding {name}: what was found in {request.path} is {', '.join(kept.findings)}"
+            )
+    wanted = request.findings or kept.findings
+    if not wanted:
+        raise UsageError(
+            f"{request.path}: nothing was found there, so there is nothing to make smaller; what may come "
+            "of it is named by --finding"
+        )
+    return reproduction.ordered(wanted)
 
 
 def _simulated(request: ShrinkRequest, start: ShrinkCase, anomaly: str) -> int:
+    _TALK(f"shrink: {anomaly} with {describe(start)}, environment {replay.SIMULATED}")
     first = simulate(start.spec, start.schedule)
     if anomaly not in first.grave:
         return _gone(anomaly)
-    budget = Budget(runs=request.runs or RUNS, seconds=request.time_limit_s)
+    budget = Budget(runs=request.runs or RUNS, seconds=request.time_limit_s or SECONDS)
     result = shrink.shrink(first, anomaly, budget=budget, tell=_TALK.indented)
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
-    return _kept(result.case, path, complete=result.complete, report=store)
+    why = "nothing more can be taken away" if result.complete else "the budget ended it"
+    return _kept(start, result.case, path, why, report=store)
 
 
-def _real(request: ShrinkRequest, kept: Reproduction, start: ShrinkCase, anomaly: str) -> int:
-    """Delta debugging over the faults; every run has a store of its own."""
+def _real(plan: ShrinkPlan, store: Path) -> int:
+    """Every run has a directory of its own in ``store``, and is made only if it is not there."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
-    compose(start.spec, start.schedule)  # what is wrong with the input is said before a JVM starts
-    spark = api.start_in_background(wanted=True)
-    left = [request.runs or RUNS_REAL]
-    latest: list[Path] = [request.path]
-    shown: list[Path] = []
-    deadline = time.monotonic() + request.time_limit_s
-
-    def once(case: ShrinkCase) -> bool:
-        if left[0] <= 0 or time.monotonic() >= deadline:
-            return False
-        left[0] -= 1
-        attempt = replay.once(case.spec, case.schedule, request.root, _TALK, spark)
-        if anomaly in attempt.grave and attempt.store is not None:
-            latest[0] = attempt.store
-        return anomaly in attempt.grave
-
-    def find(case: ShrinkCase) -> bool | None:
-        """Runs that were enough for a smaller case are shown as evidence of it."""
-        if not enough(lambda: once(case), request.need, request.times):
-            return None
-        shown.append(latest[0])
-        return True
-
-    _TALK(f"at most {left[0]} runs; a schedule counts with {request.need} of {request.times}")
-    if find(start) is None:
-        return _gone(anomaly)
-    attempts = Attempts(
-        start,
-        True,
-        find,
-        seeds=1,
-        budget=Budget(seconds=max(0.0, deadline - time.monotonic())),
-        tell=_TALK.indented,
+    _TALK(
+        f"shrink: {', '.join(plan.findings)} with {describe(plan.start)}, environment {plan.base.environment}"
     )
-    delta.fewer_faults(attempts)
+    _TALK(
+        f"a schedule counts with {plan.need} of {counted(plan.times, 'run')}; at most "
+        f"{counted(plan.runs, 'run')} and {plan.time_limit_s / 60:.0f} minutes in all"
+    )
+    _TALK(plan.place(store, 0))
+    with plan.resumable(store):
+        (store / "runs").mkdir(exist_ok=True)
+        spark = api.start_in_background(wanted=True)
+        repeats = Repeats(plan, store, partial(deployed, spark=spark), _TALK.indented)
+        return _reduced(plan, store, repeats)
+
+
+def _reduced(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
+    best = plan.start
+    try:
+        _TALK.indented("as it was found")
+        evidence = repeats.find(plan.start)
+        if evidence is None:
+            return _not_seen(plan, store, repeats)
+        path = _keep(plan, store, plan.start, evidence)
+
+        def find(case: ShrinkCase) -> RepeatedRun | None:
+            nonlocal best
+            left = repeats.left_s(_untried(plan, attempts, repeats))
+            _TALK.indented(
+                f"{step(case, attempts.best)} (at most {max(1, round(left / 60))} min left if nothing comes)"
+            )
+            found = repeats.find(case)
+            if found is not None:
+                best = case
+                _keep(plan, store, case, found)
+                _TALK.indented(f"  it takes no more than {describe(case)}")
+            return found
+
+        attempts = Attempts(plan.start, evidence, find, seeds=1, budget=Limits(repeats))
+        _reduce(attempts, plan.start)
+    except KeyboardInterrupt:
+        _TALK(
+            f"interrupted after {counted(repeats.used, 'run')}; so far: {describe(best)}; go on with: "
+            f"{plan.resume_line(store)}"
+        )
+        return judging.INTERRUPTED
     result = attempts.ended()
-    store = stores.create(request.root, f"{start.spec.name}-shrunk")
-    smaller = msgspec.structs.replace(
-        kept,
+    why = "nothing more can be taken away"
+    if repeats.cut or not result.complete:
+        why = f"the budget ended it; go on with: {plan.resume_line(store)} --runs {2 * plan.runs}"
+    elif repeats.undecided:
+        why += f", but {counted(repeats.undecided, 'schedule')} could not be decided"
+    return _kept(plan.start, result.case, path, why, report=store / result.evidence.store)
+
+
+def _reduce(attempts: Attempts[T], start: ShrinkCase) -> None:
+    delta.fewer_faults(attempts)
+    halves.shorter(attempts, start)
+
+
+def _untried(plan: ShrinkPlan, attempts: Attempts[RepeatedRun], repeats: Repeats) -> int:
+    """How many cases are still to be asked about if none of them fails."""
+    cases: set[str] = set()
+
+    def find(case: ShrinkCase) -> None:
+        cases.add(digest_of(case))
+
+    _reduce(Attempts(attempts.best, attempts.evidence, find, seeds=1), plan.start)
+    return len(cases - repeats.asked.keys())
+
+
+def step(case: ShrinkCase, best: ShrinkCase) -> str:
+    """What is otherwise in a case than in the best one so far."""
+    old, new = best.schedule.faults, case.schedule.faults
+    if not new and old:
+        return "without any fault"
+    if len(new) < len(old):
+        return f"without {', '.join(_named(fault) for fault in _without(old, new))}"
+    for before, after in zip(old, new, strict=True):
+        if before != after:
+            return f"{_named(after)} for {after.duration_s:g} s instead of {before.duration_s:g} s"
+    return f"{case.spec.time_limit_s:g} s of load instead of {best.spec.time_limit_s:g} s"
+
+
+def _without(old: Sequence[Fault], new: Sequence[Fault]) -> list[Fault]:
+    left = list(new)
+    gone = []
+    for fault in old:
+        if left and left[0] == fault:
+            left.pop(0)
+        else:
+            gone.append(fault)
+    return gone
+
+
+def _named(fault: Fault) -> str:
+    what = " ".join(filter(None, (fault.shape or fault.target, fault.kind)))
+    return f"{what} at {fault.start_s:g} s{f' after {fault.after}' if fault.after else ''}"
+
+
+def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
+    """It did not come as it was found, or nobody knows."""
+    if repeats.cut or repeats.undecided:
+        why = "the budget ended it" if repeats.cut else "too many runs were unknown"
+        _TALK(f"UNKNOWN  whether {', '.join(plan.findings)} comes: {why}; {plan.resume_line(store)}")
+        return judging.UNKNOWN
+    return _gone(", ".join(plan.findings))
+
+
+def _keep(plan: ShrinkPlan, store: Path, case: ShrinkCase, evidence: RepeatedRun) -> Path:
+    """The smallest so far as a reproduction, with the witness of the run that shows it."""
+    shown = store / evidence.store / reproduction.FILE
+    smaller = Reproduction(
         versions=reproduction.versions(),
-        environment=result.case.spec.environment,
-        spec=result.case.spec,
-        schedule=result.case.schedule,
-        findings=(anomaly,),
-        digest="",
-        origin=f"shrink of {request.path}",
-        witness=(),
+        environment=case.spec.environment,
+        seed=case.spec.seed,
+        findings=plan.findings,
+        spec=case.spec,
+        schedule=case.schedule,
+        origin=f"shrink of {plan.path}: {plan.need} of {counted(plan.times, 'run')}",
+        witness=reproduction.load(shown).witness if shown.is_file() else (),
     )
     try:
-        path = stores.save(store, reproduction.FILE, smaller)
+        return stores.save(store, reproduction.FILE, smaller)
     except OSError as error:
         raise InfrastructureError(f"cannot write the result into {store}: {error}") from error
-    return _kept(result.case, path, complete=result.complete and left[0] > 0, report=shown[-1])
 
 
-def _gone(anomaly: str) -> int:
-    _TALK(f"NOT REPRODUCED  {anomaly}: there is nothing to make smaller")
+def _gone(what: str) -> int:
+    _TALK(f"NOT REPRODUCED  {what}: there is nothing to make smaller")
     return judging.VALID
 
 
-def _kept(case: ShrinkCase, path: Path, *, complete: bool, report: Path) -> int:
-    why = "nothing more can be taken away" if complete else "the budget ended it"
-    _TALK(f"SHRUNK  {describe(case)}: {why}")
+def _kept(start: ShrinkCase, case: ShrinkCase, path: Path, why: str, *, report: Path) -> int:
+    _TALK(f"{'NOT SMALLER' if case == start else 'SHRUNK'}  {describe(case)}: {why}")
     for fault in case.schedule.faults:
         _TALK(f"Fault    {msgspec.json.encode(fault).decode()}")
     _TALK(f"Report   {report / stores.REPORT}")

@@ -1,0 +1,239 @@
+"""k of n runs of a schedule, where each costs minutes and gives the finding only sometimes.
+
+Why written down: every run that ended has a file, and is looked for there before another is made.
+What is tried next follows from the answers alone, so a shrinking that was cut off comes to where it
+was without running anything twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+
+from harness.explore import replay
+from harness.explore.plans import Plan
+from harness.explore.shrink.case import Budget, ShrinkCase
+from harness.history import store as stores
+from harness.interface import InfrastructureError, Schedule, UsageError
+from harness.run import reproduction
+from harness.run.compose import compose
+
+if TYPE_CHECKING:
+    from checkers.starting import Starting
+
+RUNS: Final = "runs"
+"""In a shrinking's directory: the runs, and a file for each that ended."""
+
+
+class ShrinkPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """Everything that decides a shrinking where brokers are deployed: ``shrink.json``.
+
+    ``path`` is what is made smaller: ``base`` with ``schedule``. A schedule counts when all of
+    ``findings`` came in each of ``need`` of at most ``times`` runs.
+    """
+
+    noun: ClassVar[str] = "shrink"
+
+    runs: int
+    path: str
+    schedule: Schedule
+    findings: tuple[str, ...]
+    need: int
+    times: int
+    time_limit_s: float
+
+    @property
+    def start(self) -> ShrinkCase:
+        """The case as it was found."""
+        return ShrinkCase(self.base, self.schedule)
+
+
+class RepeatedRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A run that ended: of which case, how, and its directory, from that of the shrinking.
+
+    ``ended`` is "came" (with all findings that are wanted), "not" or "unknown".
+    """
+
+    number: int
+    case: str
+    ended: str
+    found: tuple[str, ...] = ()
+    trouble: str | None = None
+    seconds: float = 0.0
+    store: str = ""
+
+
+def standing(ended: Sequence[str], need: int, times: int) -> str:
+    """What the runs of a case say of it, as early as it is decided; "" is not yet.
+
+    "came" or "not". A run that was unknown counts neither for nor against; with more of them than
+    there may be others the case is "undecided".
+    """
+    came, unknown = ended.count("came"), ended.count("unknown")
+    if came >= need:
+        return "came"
+    if times - ended.count("not") < need:
+        return "not"
+    return "undecided" if unknown > times else ""
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The runs of one shrinking; those that lie in ``store`` are taken before any is made.
+
+    ``make`` runs a case once, in a directory below the one it is given. ``undecided`` are the cases
+    of which nothing can be said, ``cut`` whether a limit ended the last one that was asked about.
+    """
+
+    plan: ShrinkPlan
+    store: Path
+    make: Callable[[ShrinkCase, Path], replay.Attempt]
+    tell: Callable[[str], None]
+    asked: dict[str, str] = field(default_factory=dict)
+    """How the cases that were asked about stand, by their digests."""
+    cut: bool = False
+    _there: dict[str, list[RepeatedRun]] = field(default_factory=dict)
+    _made: int = 0
+    _used: list[RepeatedRun] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for run in _read(self.store):
+            self._there.setdefault(run.case, []).append(run)
+            self._made = max(self._made, run.number)
+
+    @property
+    def over(self) -> bool:
+        """Whether no run may be begun any more; runs that were made before count as they did."""
+        return len(self._used) >= self.plan.runs or self.seconds >= self.plan.time_limit_s
+
+    @property
+    def seconds(self) -> float:
+        """What the runs took, together."""
+        return sum(run.seconds for run in self._used)
+
+    @property
+    def used(self) -> int:
+        """How many runs were asked for, made now or before."""
+        return len(self._used)
+
+    @property
+    def undecided(self) -> int:
+        """Of how many cases nothing can be said."""
+        return sum(stands == "undecided" for stands in self.asked.values())
+
+    def find(self, case: ShrinkCase) -> RepeatedRun | None:
+        """The last of the runs that were enough; None if there were not enough.
+
+        Raises InfrastructureError where the machine, and KeyboardInterrupt where the person ends
+        it. What cannot be composed is no smaller case, and told.
+        """
+        digest = digest_of(case)
+        try:
+            compose(case.spec, case.schedule)
+        except UsageError as error:
+            self.tell(f"  not possible: {error}")
+            self.asked[digest] = "not"
+            return None
+        there = iter(self._there.get(digest, ()))
+        runs: list[RepeatedRun] = []
+        need, times = self.plan.need, self.plan.times
+        while not (stands := standing([run.ended for run in runs], need, times)):
+            if self.over:
+                self.cut = True
+                return None
+            runs.append(next(there, None) or self._once(case, digest))
+            self._used.append(runs[-1])
+            self.tell(self._told(runs))
+        self.asked[digest] = stands
+        return [run for run in runs if run.ended == "came"][-1] if stands == "came" else None
+
+    def left_s(self, cases: int) -> float:
+        """How long that many cases take at the most of which none fails, as runs went so far."""
+        runs = cases * (self.plan.times - self.plan.need + 1)
+        mean_s = self.seconds / self.used if self.used else 0.0
+        return min(
+            runs * mean_s,
+            (self.plan.runs - self.used) * mean_s,
+            max(0.0, self.plan.time_limit_s - self.seconds),
+        )
+
+    def _once(self, case: ShrinkCase, digest: str) -> RepeatedRun:
+        began_s = time.monotonic()
+        attempt = self.make(case, self.store / RUNS)
+        found = reproduction.ordered(attempt.grave)
+        came = set(self.plan.findings) <= attempt.grave
+        self._made += 1
+        run = RepeatedRun(
+            number=self._made,
+            case=digest,
+            ended="came" if came else "unknown" if attempt.valid is None else "not",
+            found=found,
+            trouble=attempt.trouble,
+            seconds=round(time.monotonic() - began_s, 1),
+            store="" if attempt.store is None else str(attempt.store.relative_to(self.store)),
+        )
+        stores.save(self.store / RUNS, _file(run.number), run)
+        return run
+
+    def _told(self, runs: Sequence[RepeatedRun]) -> str:
+        """ "run 3: lost, duplicate: came, 1 of the 2 it takes; 95 s; store/.../20261123T130000"."""
+        run = runs[-1]
+        came = [each.ended for each in runs].count("came")
+        how = {
+            "came": f"came, {came} of the {self.plan.need} it takes",
+            "not": "not it",
+            "unknown": "counts neither for nor against",
+        }[run.ended]
+        why = (run.trouble or "").partition("\n")[0]
+        found = ", ".join(run.found) or (f"unknown ({why})" if run.ended == "unknown" else "valid")
+        return f"  run {run.number}: {found}: {how}; {run.seconds:.0f} s; {self.store / run.store}"
+
+
+class Limits(Budget):
+    """The budget of ``Attempts``, counted in runs instead of cases."""
+
+    def __init__(self, repeats: Repeats) -> None:
+        super().__init__()
+        self._repeats = repeats
+
+    @property
+    def over(self) -> bool:
+        """As the runs say."""
+        return self._repeats.over
+
+
+def deployed(case: ShrinkCase, root: Path, spark: Starting) -> replay.Attempt:
+    """One run on processes, containers or hosts, which says nothing itself.
+
+    Raises InfrastructureError for what is wrong with the place where it runs: that is no answer.
+    """
+    try:
+        return replay.once(case.spec, case.schedule, root, io.StringIO(), spark)
+    except UsageError as error:
+        raise InfrastructureError(str(error)) from error
+
+
+def digest_of(case: ShrinkCase) -> str:
+    """What names a case in files."""
+    return hashlib.sha256(case.key).hexdigest()
+
+
+def _file(number: int) -> str:
+    return f"run-{number:05}.json"
+
+
+def _read(store: Path) -> Iterator[RepeatedRun]:
+    for file in sorted((store / RUNS).glob("run-*.json")):
+        try:
+            yield msgspec.json.decode(file.read_bytes(), type=RepeatedRun)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UsageError(
+                f"{file} is not the record of a run: {error}; remove it, and the run is made again"
+            ) from None
