@@ -12,7 +12,7 @@ import collections
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,12 @@ from harness.claims.systems import page
 from harness.claims.systems.ledger import Ledger
 from harness.claims.systems.row import Departure
 from harness.history import judge as judging
+from harness.history import known
 from harness.history import store as stores
 from harness.interface import InfrastructureError, UsageError
 from harness.run import session
 from harness.run.compose import compose
+from harness.run.reproduction import ordered
 
 if TYPE_CHECKING:
     from checkers.starting import Starting
@@ -44,6 +46,8 @@ class ClaimsRequest:
     ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes
     its steps. ``departures`` is where a system's brokers do otherwise than the documents say, by
     scenario; with a ``ledger`` what was written down before counts, and what is missing is run.
+    With ``known`` a run in which nothing is wrong but findings that are accepted is none that was
+    otherwise.
     """
 
     scenarios: Sequence[Scenario | Probe]
@@ -55,14 +59,28 @@ class ClaimsRequest:
     hosts: tuple[str, ...] = ()
     departures: Mapping[str, Departure] = field(default_factory=dict)
     ledger: Ledger | None = None
+    known: Sequence[known.KnownFinding] | None = None
 
 
 @dataclass(slots=True)
 class ScenarioRuns:
-    """A scenario or probe with its runs so far."""
+    """A scenario or probe with its runs so far; ``entries`` are the findings that are accepted."""
 
     scenario: Scenario | Probe
     runs: list[Ran] = field(default_factory=list)
+    entries: Sequence[known.KnownFinding] = ()
+
+    @property
+    def wrong(self) -> list[Ran]:
+        """Runs that were not as expected for more than what is known."""
+        return [run for run in self.runs if run.problem and not known.accepted(self.reviewed(run))]
+
+    def reviewed(self, run: Ran) -> tuple[known.Reviewed, ...]:
+        """The findings that alone made a run otherwise, held against what is accepted."""
+        if isinstance(self.scenario, Probe):
+            return ()
+        surplus = ordered(self.scenario.surplus(run.found, run.problem))
+        return known.held(surplus, self.scenario.spec, self.entries)
 
     @property
     def as_expected(self) -> int:
@@ -99,7 +117,7 @@ def run(request: ClaimsRequest) -> int:
     rows = []
     width = max(len(scenario.id) for scenario in request.scenarios)
     for scenario in request.scenarios:
-        row = ScenarioRuns(scenario, _before(request, scenario))
+        row = ScenarioRuns(scenario, _before(request, scenario), request.known or ())
         for number in range(len(row.runs), request.runs):
             ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
             row.runs.append(ran)
@@ -110,7 +128,7 @@ def run(request: ClaimsRequest) -> int:
         rows.append(row)
         for line in _told(row, width, request.departures.get(scenario.id)):
             print(line, file=out, flush=True)
-    for line in _summary(rows, request):
+    for line in [*_summary(rows, request), *_matched(rows, request)]:
         print(line, file=out)
     if request.render is not None:
         if request.ledger is None:
@@ -120,7 +138,7 @@ def run(request: ClaimsRequest) -> int:
         print(f"Written  {request.render}", file=out)
     if request.as_json:
         print(msgspec.json.encode(_document(rows, request)).decode())
-    wrong = [run for row in rows for run in row.runs if run.problem]
+    wrong = [run for row in rows for run in row.wrong]
     if any(not run.undecided for run in wrong):
         return judging.INVALID
     return judging.UNKNOWN if wrong else judging.VALID
@@ -172,8 +190,11 @@ def _probed(probe: Probe, root: Path) -> Ran:
 def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[str]:
     scenario = row.scenario
     share = "as expected" if len(row.runs) == 1 else f"{row.as_expected} of {len(row.runs)} as expected"
+    accepted = len(row.runs) - row.as_expected - len(row.wrong)
     if row.as_expected < len(row.runs) and len(row.runs) == 1:
-        share = "NOT AS EXPECTED"
+        share = f"NOT AS EXPECTED{', BUT KNOWN' * accepted}"
+    elif accepted:
+        share += f", {accepted} otherwise but known"
     lines = [
         f"{scenario.id:<{width}}  {share}: {row.found}",
         f"{'':<{width}}    {scenario.claim} ({scenario.source}{_place(scenario)})",
@@ -186,6 +207,9 @@ def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[st
         f"{'':<{width}}    {count} x {problem}" if len(row.runs) > 1 else f"{'':<{width}}    {problem}"
         for problem, count in problems.most_common()
     ]
+    if row.entries:
+        said = dict.fromkeys(f"{one.kind}: {one}" for run in row.runs for one in row.reviewed(run))
+        lines += [f"{'':<{width}}    {each}" for each in said]
     if row.evidence is not None:
         lines.append(f"{'':<{width}}    {os.path.relpath(row.evidence)}")
     return lines
@@ -211,6 +235,16 @@ def _summary(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> list[str]:
     return lines
 
 
+def _matched(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> Iterator[str]:
+    runs = [
+        (row.scenario.spec, run.found)
+        for row in rows
+        if isinstance(row.scenario, Scenario)
+        for run in row.runs
+    ]
+    return known.told(request.known or (), runs)
+
+
 def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str, Any]:
     return {
         "environment": request.environment,
@@ -224,6 +258,7 @@ def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str,
                 "as-expected": row.as_expected,
                 "found": sorted({name for run in row.runs for name in run.found}),
                 "problems": [run.problem for run in row.runs if run.problem],
+                "known": row.as_expected + len(row.wrong) < len(row.runs),
                 "stores": [str(run.store) for run in row.runs if run.store is not None],
             }
             for row in rows

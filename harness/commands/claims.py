@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from harness.commands import options
+from harness.history import known
 from harness.interface import OWN, UsageError
 
 
@@ -39,6 +40,7 @@ from harness.interface import OWN, UsageError
 )
 @options.system(OWN)
 @options.settings()
+@options.known("Accepted findings (TOML): a run in which nothing else was wrong counts as expected.")
 @options.store()
 @options.as_json()
 def claims_command(
@@ -52,6 +54,7 @@ def claims_command(
     recorded: bool,
     system: str,
     settings: tuple[str, ...],
+    known_file: Path | None,
     root: Path,
     as_json: bool,
 ) -> int:
@@ -67,6 +70,7 @@ def claims_command(
     from harness.run.compose import place  # noqa: PLC0415 - as above
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
+    accepted = None if known_file is None else known.load(known_file)
     environment = environment or ("simulation" if system == OWN or refute else "local")
     if refute:
         # What would change the row, or where it runs: a refuter is one of the row as it stands.
@@ -76,6 +80,7 @@ def claims_command(
             (system != OWN, f"--system: refuters are of {OWN}"),
             (bool(settings), "--set: a refuter belongs to the row as it stands"),
             (results is not None, "--results: refuters are tried anew each time"),
+            (known_file is not None, "--known: a refuted row is to be otherwise"),
         ):
             if given:
                 raise UsageError(f"--refute and {why}")
@@ -119,5 +124,6 @@ def claims_command(
             hosts=hosts or (),
             departures=choice.departures,
             ledger=ledger,
+            known=accepted,
         )
     )

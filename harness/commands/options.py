@@ -81,14 +81,11 @@ def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
     )
 
 
-def known() -> Callable[[Command], Command]:
+def known(
+    text: str = "Accepted findings (TOML): a run in which all is known counts as a success.",
+) -> Callable[[Command], Command]:
     """``--known``, as ``known_file``."""
-    return click.option(
-        "--known",
-        "known_file",
-        type=click.Path(path_type=Path),
-        help="Accepted findings (TOML): a run in which all is known counts as a success.",
-    )
+    return click.option("--known", "known_file", type=click.Path(path_type=Path), help=text)
 
 
 def as_json(text: str = "One JSON document on standard output.") -> Callable[[Command], Command]:

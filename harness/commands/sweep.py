@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from harness.commands import options
+from harness.history import known
 
 
 @click.command("sweep", context_settings=options.CONTEXT)
@@ -29,8 +30,9 @@ from harness.commands import options
 )
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
+@options.known()
 @options.exploring("sweep", "--runs may ask for more", "simulates and checks", "all cores of this machine")
-def sweep_command(runs: int | None, store: Path | None, **given: Any) -> int:
+def sweep_command(runs: int | None, store: Path | None, known_file: Path | None, **given: Any) -> int:
     """Make many runs, and say how often each nemesis breaks each policy.
 
     Simulated ones are judged as one job of Spark.
@@ -38,6 +40,7 @@ def sweep_command(runs: int | None, store: Path | None, **given: Any) -> int:
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above
 
+    accepted = None if known_file is None else known.load(known_file)
     request = {name: given.pop(name) for name in options.EXPLORING}
     fields = {name: value for name, value in given.items() if value is not None}
     if store is not None:
@@ -45,4 +48,4 @@ def sweep_command(runs: int | None, store: Path | None, **given: Any) -> int:
         plan = plans.SweepPlan.load(store, runs=runs)
     else:
         plan = plans.sweep_plan(fields, runs or 100)
-    return sweep.run(plans.ExploreRequest(plan=plan, store=store, **request))
+    return sweep.run(plans.ExploreRequest(plan=plan, store=store, known=accepted, **request))

@@ -20,6 +20,7 @@ import msgspec
 from harness.explore.swarm import DEFAULTS, DEPLOYED, Swarm, draw, swarm
 from harness.history import spec as specs
 from harness.history import store as stores
+from harness.history.known import KnownFinding
 from harness.interface import OWN, InfrastructureError, Schedule, TestSpec, UsageError
 from harness.run import reproduction
 from harness.systems import registry as systems
@@ -129,6 +130,7 @@ class ExploreRequest(Generic[Planned]):
 
     ``store`` is that of one to go on with; None begins one below ``root``. ``spark_master`` makes
     the runs if it is given, and judges those of a sweep, else so many processes (``jobs``).
+    ``known`` are the findings that a sweep accepts.
     """
 
     plan: Planned
@@ -137,6 +139,7 @@ class ExploreRequest(Generic[Planned]):
     jobs: int = 1
     spark_master: str | None = None
     as_json: bool = False
+    known: Sequence[KnownFinding] | None = None
 
 
 class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
@@ -184,10 +187,10 @@ class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_
     def swarm(self, number: int) -> Swarm:
         """That of its cell."""
         cell = self.cell(number)
-        base = msgspec.structs.replace(
-            self.base, name=f"{cell.policy}-{cell.nemesis}", policy=cell.policy, nemeses=(cell.nemesis,)
-        )
-        return swarm(base, fixed=frozenset(self.fixed))
+        changes = {"policy": cell.policy, "nemeses": (cell.nemesis,)}
+        base = msgspec.structs.replace(self.base, **changes)
+        named = msgspec.structs.replace(base, name=specs.default_name(msgspec.structs.asdict(base)))
+        return swarm(named, fixed=frozenset(self.fixed))
 
 
 def drawn(plan: SearchPlan | SweepPlan, number: int) -> tuple[TestSpec, Schedule]:

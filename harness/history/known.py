@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from checkers.anomaly import ANOMALIES
-from checkers.verdict import NOT_JUDGED, Finding, Verdict
+from checkers.verdict import NOT_JUDGED, Verdict
 from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import TestSpec, UsageError
@@ -29,11 +30,14 @@ from harness.interface.errors import converted, meant
 FILE: Final = "known.json"
 """In the directory of a run: what was known of it when it was judged last."""
 
+_CLAIM: Final = re.compile(r"[A-Z]{2}\d+(-[a-z0-9-]+)?")
+
 
 class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """One entry: findings of a kind, in tests of a system, are accepted until a day has passed.
 
-    ``policy`` None is any; ``test`` is a pattern of the test's name.
+    ``policy`` None is any; ``claim`` is a row of the claims ("RP14") or one of its scenarios
+    ("RP14-true"), None any test; ``test`` is a pattern of the test's name.
     """
 
     kind: str
@@ -41,6 +45,7 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     why: str
     until: dt.date
     policy: str | None = None
+    claim: str | None = None
     test: str = "*"
 
     def covers(self, spec: TestSpec) -> bool:
@@ -48,6 +53,7 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return (
             self.system == spec.system
             and self.policy in (None, spec.policy)
+            and (self.claim is None or self.claim.lower() in (spec.name, spec.name.partition("-")[0]))
             and fnmatchcase(spec.name, self.test)
         )
 
@@ -56,7 +62,7 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return today > self.until
 
     def __str__(self) -> str:
-        more = [self.policy] if self.policy else []
+        more = [each for each in (self.policy, self.claim) if each]
         more += [self.test] if self.test != "*" else []
         return f"{self.kind} of {' '.join([self.system, *more])}"
 
@@ -121,6 +127,11 @@ def _entry(where: str, row: dict[str, Any]) -> KnownFinding:
         raise UsageError(
             f'{where}: unknown kind "{entry.kind}": {meant(entry.kind, kinds)}a finding\'s name is its kind'
         )
+    if entry.claim is not None and not _CLAIM.fullmatch(entry.claim):
+        raise UsageError(
+            f'{where}: claim "{entry.claim}" is none: a row of "jepsen-run claims", as RP14, or one of its '
+            "scenarios, as RP14-true"
+        )
     if not entry.why.strip():
         raise UsageError(f'{where}: "why" is empty: say why it is accepted')
     return entry
@@ -134,19 +145,35 @@ def review(
 ) -> Review:
     """Hold one run's grave findings against the entries.
 
-    Of several entries for one finding the one that lasts longest counts. ``known`` only where all
-    are known and the run would be valid without them: a run that was spoilt shows nothing.
+    ``known`` only where all are known and the run would be valid without them: a run that was
+    spoilt shows nothing.
     """
-    today = today or dt.datetime.now().astimezone().date()
-    covering = [entry for entry in entries if entry.covers(spec)]
-    graves = [finding for finding in verdict.findings if finding.severity == "grave"]
-    reviewed = tuple(_reviewed(finding, covering, today) for finding in graves)
+    graves = [finding.name for finding in verdict.findings if finding.severity == "grave"]
+    reviewed = held(graves, spec, entries, today)
     found = {finding.name for finding in verdict.findings}
+    covering = [entry for entry in entries if entry.covers(spec)]
     return Review(
-        known=bool(graves) and all(one.state == "known" for one in reviewed) and not _doubts(verdict),
+        known=accepted(reviewed) and not doubts(verdict),
         findings=reviewed,
         unfound=tuple(dict.fromkeys(str(entry) for entry in covering if entry.kind not in found)),
     )
+
+
+def held(
+    kinds: Iterable[str], spec: TestSpec, entries: Sequence[KnownFinding], today: dt.date | None = None
+) -> tuple[Reviewed, ...]:
+    """Each kind of finding of a run, held against the entries.
+
+    Of several entries for one the one that lasts longest counts.
+    """
+    today = today or dt.datetime.now().astimezone().date()
+    covering = [entry for entry in entries if entry.covers(spec)]
+    return tuple(_reviewed(kind, covering, today) for kind in kinds)
+
+
+def accepted(reviewed: Sequence[Reviewed]) -> bool:
+    """Whether there are findings, and all of them are known."""
+    return bool(reviewed) and all(one.state == "known" for one in reviewed)
 
 
 def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
@@ -159,21 +186,24 @@ def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
         return status
     if reviewed.known:
         return judging.VALID
-    return judging.UNKNOWN if all(one.state == "known" for one in reviewed.findings) else status
+    return judging.UNKNOWN if accepted(reviewed.findings) else status
 
 
-def told(entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Verdict]]) -> Iterator[str]:
-    """What is said of the file after one run or a batch: which entries matched nothing."""
+def told(entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Collection[str]]]) -> Iterator[str]:
+    """What is said of the file after one run or a batch: which entries matched nothing.
+
+    ``runs`` are what was judged, each with the names of what was found.
+    """
     judged = list(runs)
     elsewhere = 0
     for entry in entries:
-        covered = [verdict for spec, verdict in judged if entry.covers(spec)]
+        covered = [found for spec, found in judged if entry.covers(spec)]
         if not covered:
             elsewhere += 1
-        elif not any(finding.name == entry.kind for verdict in covered for finding in verdict.findings):
+        elif not any(entry.kind in found for found in covered):
             yield f"Known    {entry}: matched nothing here"
     if elsewhere:
-        yield f"Known    {elsewhere} of {len(entries)} entries are of other systems, policies or tests"
+        yield f"Known    {elsewhere} of {len(entries)} entries are of other systems or tests"
 
 
 def keep(store: Path, reviewed: Review | None) -> None:
@@ -193,16 +223,16 @@ def kept(store: Path) -> Review | None:
         return None
 
 
-def _reviewed(finding: Finding, entries: Sequence[KnownFinding], today: dt.date) -> Reviewed:
-    matching = [entry for entry in entries if entry.kind == finding.name]
+def _reviewed(kind: str, entries: Sequence[KnownFinding], today: dt.date) -> Reviewed:
+    matching = [entry for entry in entries if entry.kind == kind]
     if not matching:
-        return Reviewed(kind=finding.name, state="new")
+        return Reviewed(kind=kind, state="new")
     entry = max(matching, key=lambda one: one.until)
     state = "over" if entry.over(today) else "known"
-    return Reviewed(kind=finding.name, state=state, why=entry.why, until=entry.until)
+    return Reviewed(kind=kind, state=state, why=entry.why, until=entry.until)
 
 
-def _doubts(verdict: Verdict) -> list[str]:
+def doubts(verdict: Verdict) -> list[str]:
     """Why the run would be unknown without its findings."""
     said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     return [reason for reason in verdict.reasons if reason not in said and NOT_JUDGED not in reason]

@@ -410,7 +410,8 @@ def _tell_known(
     judged: Sequence[tuple[TestSpec, Verdict]],
     talk: TextIO,
 ) -> None:
-    for line in known.told(entries or (), judged):
+    found = [(spec, {finding.name for finding in verdict.findings}) for spec, verdict in judged]
+    for line in known.told(entries or (), found):
         print(line, file=talk, flush=True)
 
 

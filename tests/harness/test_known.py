@@ -9,9 +9,16 @@ import msgspec
 import pytest
 from fake_cluster import composition
 from test_run_session import deciding, no_spark  # noqa: F401 - a fixture
+from test_sweep_table import run_row
 
 from checkers.verdict import Finding, Verdict, Witness
+from harness.claims import runner
+from harness.claims.ran import Ran
+from harness.claims.scenarios import named
+from harness.claims.scenarios.scenario import FOLLOWS_TWO_LIVES
 from harness.commands import cli
+from harness.explore import plans
+from harness.explore.sweep import sweep
 from harness.history import known, spec
 from harness.history import store as stores
 from harness.run import session
@@ -67,6 +74,123 @@ def test_an_entry_may_be_narrower(same):
     assert status(invalid("lost"), entry(**same)) == 0
 
 
+@pytest.mark.parametrize(
+    ("claim", "names"),
+    [
+        ("RP14", {"rp14-true", "rp14-false", "rp14"}),
+        ("RP14-true", {"rp14-true"}),
+        ("RP1", {"rp1", "rp1-large"}),
+    ],
+)
+def test_an_entry_of_a_claim_holds_for_its_runs_alone(claim, names):
+    tests = ("rp14-true", "rp14-false", "rp14", "rp1", "rp1-large", "artemis-replication-kill")
+    covered = {name for name in tests if entry(claim=claim).covers(msgspec.structs.replace(SPEC, name=name))}
+    assert covered == names
+
+
+def row():
+    """A claim with another system's brokers that expects nothing but duplicates."""
+    of = named("RP4")
+    its = msgspec.structs.replace(of.spec, system="artemis")
+    return msgspec.structs.replace(of, spec=its, required=(), allowed=("duplicate",))
+
+
+LOST = Ran(problem="found lost besides", found=frozenset({"lost", "duplicate"}))
+
+
+@pytest.mark.parametrize(
+    ("entries", "ran", "expected"),
+    [
+        ([], LOST, 1),
+        ([entry(claim="RP4", until=dt.date.max)], LOST, 0),
+        ([entry(until=dt.date.max)], LOST, 0),
+        ([entry(claim="RP5", until=dt.date.max)], LOST, 1),
+        ([entry(system="own", until=dt.date.max)], LOST, 1),
+        ([entry(claim="RP4", until=dt.date.min)], LOST, 1),
+        (
+            [entry(until=dt.date.max)],
+            Ran(problem="found lost, stuck besides", found=frozenset({"lost", "stuck"})),
+            1,
+        ),
+        (
+            [entry(until=dt.date.max)],
+            Ran(problem="found lost besides; a2 did not become live", found=frozenset({"lost"})),
+            1,
+        ),
+        ([entry(until=dt.date.max)], Ran(problem="the run ended unknown", undecided=True), 2),
+        ([entry(until=dt.date.max)], Ran(problem=""), 0),
+    ],
+)
+def test_a_claim_is_otherwise_but_known_where_only_known_findings_are_wrong(
+    entries, ran, expected, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(runner, "once", lambda *_: ran)
+    monkeypatch.setattr(runner.api, "start_in_background", lambda **_: None)
+    asked = runner.ClaimsRequest(
+        scenarios=[row()], environment="local", runs=2, root=tmp_path, known=entries, as_json=True
+    )
+    assert runner.run(asked) == expected
+    told = capsys.readouterr()
+    accepted = bool(ran.problem) and expected == 0
+    assert ("2 otherwise but known" in told.err) is accepted
+    assert ("lost: known until 9999-12-31: ARTEMIS-1" in told.err) is (accepted or "stuck" in ran.found)
+    assert ("which is over" in told.err) is (dt.date.min in {one.until for one in entries})
+    assert ("lost of artemis: matched nothing here" in told.err) is (bool(entries) and not ran.found)
+    assert json.loads(told.out)["scenarios"][0]["known"] is accepted
+
+
+@pytest.mark.spark
+def test_what_a_run_of_a_claim_found_is_what_its_entry_is_held_against(tmp_path, capsys):
+    """RP4 in the simulation, as if the split brain that it is about were forbidden."""
+    forbidden = msgspec.structs.replace(
+        named("RP4"), required=(), allowed=tuple(set(FOLLOWS_TWO_LIVES) - {"split-brain"})
+    )
+    of_row = entry("split-brain", system="own", claim="RP4", until=dt.date.max)
+    for entries, expected in (([of_row], 0), ([msgspec.structs.replace(of_row, claim="RP6")], 1)):
+        asked = runner.ClaimsRequest(
+            scenarios=[forbidden], environment="simulation", runs=1, root=tmp_path, known=entries
+        )
+        assert runner.run(asked) == expected
+        assert ("RP4  NOT AS EXPECTED, BUT KNOWN: " in capsys.readouterr().out) is (expected == 0)
+
+
+def test_a_sweep_is_green_where_all_is_known_and_sound(tmp_path):
+    plan = plans.sweep_plan({"pairs": 1, "nemeses": ("partition", "kill"), "time_limit_s": 6.0}, 4)
+    lost = {"cell": plan.cells[0], "ended": "invalid", "findings": {"lost": 2}, "grave": ("lost",)}
+    fine = run_row(0, cell=plan.cells[1])
+    unknown = run_row(2, cell=plan.cells[1], ended="unknown", exposed=False, bit=False)
+
+    def kept(entries, *rows):
+        request = plans.ExploreRequest(plan=plan, known=entries)
+        swept = sweep._kept(tmp_path, request, rows, ())
+        return swept, list(sweep._closing(swept, request))
+
+    of_cut = [entry(system="own", test="replication-partition", until=dt.date.max)]
+    red, _ = kept(None, fine, run_row(1, **lost))
+    green, told = kept(of_cut, fine, run_row(1, **lost))
+    assert (red.exit_status, red.known) == (1, ())
+    assert (green.exit_status, green.known) == (0, (1,))
+    assert "lost (known)" in told[0]
+    assert "1 invalid; of the invalid ones 1 as known" in told[1]
+    assert "  lost: known until 9999-12-31: ARTEMIS-1" in told
+    over = [entry(system="own", until=dt.date.min)]
+    for entries, changes in (
+        (of_cut, {"cell": plan.cells[1]}),
+        (over, {}),
+        (of_cut, {"grave": ("lost", "stuck")}),
+    ):
+        assert kept(entries, run_row(1, **{**lost, **changes}))[0].exit_status == 1
+    assert kept(of_cut, run_row(1, **lost, doubts=("the disk is full",)))[0].exit_status == 2
+    assert kept(of_cut, run_row(1, **lost), unknown)[0].exit_status == 0
+    _, told = kept(of_cut, run_row(1, cell=plan.cells[0]))
+    assert "Known    lost of own replication-partition: matched nothing here" in told
+
+
+def test_the_runs_of_a_sweep_are_called_as_tests_are():
+    plan = plans.sweep_plan({"nemeses": ("kill",), "workload": "queue"}, 1)
+    assert plan.swarm(0).base.name == "replication-kill-queue"
+
+
 def test_one_that_is_new_beside_a_known_one_is_red():
     verdict = invalid("lost", "split-brain")
     assert status(verdict, entry()) == 1
@@ -92,10 +216,10 @@ def test_valid_and_unknown_stay_what_they_are():
 
 def test_entries_that_matched_nothing_are_told_over_a_whole_batch():
     entries = [entry(), entry("stuck"), entry("split-brain", system="rabbitmq")]
-    runs = [(SPEC, Verdict(valid=True)), (SPEC, invalid("lost"))]
+    runs = [(SPEC, ()), (SPEC, ("lost",))]
     assert list(known.told(entries, runs)) == [
         "Known    stuck of artemis: matched nothing here",
-        "Known    1 of 3 entries are of other systems, policies or tests",
+        "Known    1 of 3 entries are of other systems or tests",
     ]
     assert next(known.told(entries, runs[:1])) == "Known    lost of artemis: matched nothing here"
 
@@ -129,17 +253,22 @@ def file(tmp_path):
         (FILE.format(until="'soon'"), '"until": invalid'),
         (FILE.format(until="9999-12-31").replace("an experiment", " "), '"why" is empty'),
         (FILE.format(until="9999-12-31") + "polcy = 'x'", 'unknown key "polcy": did you mean "policy"?'),
+        (
+            FILE.format(until="9999-12-31") + "claim = 'RP'",
+            'claim "RP" is none: a row of "jepsen-run claims"',
+        ),
         ("[[finding]", "is not TOML"),
     ],
 )
 def test_what_is_wrong_with_the_file_is_one_line_before_anything_starts(tmp_path, capsys, text, complaint):
     path = tmp_path / "known.toml"
     path.write_text(text)
-    assert cli.run(["--known", str(path), "--store", str(tmp_path / "store")]) == 254
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert complaint.lower() in err.lower()
-    assert not (tmp_path / "store").exists()
+    for command in ([], ["claims", "RP1"], ["sweep"]):
+        assert cli.run([*command, "--known", str(path), "--store", str(tmp_path / "store")]) == 254
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert complaint.lower() in err.lower()
+        assert not (tmp_path / "store").exists()
 
 
 def test_a_run_shows_it_everywhere_and_a_check_without_the_file_forgets_it(

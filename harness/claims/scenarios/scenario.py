@@ -184,6 +184,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         failures += [Failure(str(each), words) for each in self.besides if (words := each.wrong(seen))]
         return Judgement(tuple(failures))
 
+    def surplus(self, found: frozenset[str], problem: str) -> frozenset[str]:
+        """What was found and must not be, if ``problem`` is that and nothing else."""
+        failures = self._wrong_findings(found)
+        alone = [each.of for each in failures] == ["allowed"] and failures[0].words == problem
+        return found - frozenset(self.required) - frozenset(self.allowed) if alone else frozenset()
+
     def _wrong_findings(self, found: frozenset[str]) -> list[Failure]:
         if self.required and not found & frozenset(self.required):
             words = f"found {_words(found)} and none of {', '.join(self.required)}"

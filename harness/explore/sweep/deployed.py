@@ -21,7 +21,7 @@ from harness.explore.plans import SweepPlan, drawn
 from harness.explore.runs import WORDS
 from harness.explore.sweep.table import SweptRun
 from harness.history import judge as judging
-from harness.history import parquet
+from harness.history import known, parquet
 from harness.history import store as stores
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
 from harness.run import session
@@ -83,8 +83,8 @@ def _made(
         ended, trouble = "crashed", traceback.format_exc()
     if interrupted:
         raise KeyboardInterrupt
-    known = _facts(store / directory) if verdict is not None else facts.Facts()
-    bit = any(span.bit for span in known.spans())
+    seen = _facts(store / directory) if verdict is not None else facts.Facts()
+    bit = any(span.bit for span in seen.spans())
     return Deployed(
         run=SweptRun(
             number=number,
@@ -100,7 +100,8 @@ def _made(
             digest="",
             bit=bit,
             exposed=bit and verdict is not None and verdict.valid is not None,
-            complete=verdict is not None and known.undecided() is None,
+            complete=verdict is not None and seen.undecided() is None,
+            doubts=tuple(known.doubts(verdict)) if verdict else (),
         ),
         store=directory,
     )

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harness.explore import workers
-from harness.explore.plans import ExploreRequest, SweepPlan, run_seed
+from harness.explore.plans import Cell, ExploreRequest, SweepPlan, run_seed
 from harness.explore.runs import ExploredRun, status
 from harness.explore.sweep import deployed, histories, table
 from harness.explore.sweep.table import Row, SweptRun
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
-from harness.history import plain_judge
+from harness.history import known, plain_judge
 from harness.history import store as stores
-from harness.interface import Schedule
+from harness.interface import Schedule, TestSpec
 from harness.run import reproduction
 from harness.run.simulate import simulate
 
@@ -59,7 +59,11 @@ class WorstRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a sweep found: ``table.json``. ``ended`` counts runs by how they ended."""
+    """What a sweep found: ``table.json``.
+
+    ``ended`` counts runs by how they ended; ``known`` are the invalid ones in which all is
+    accepted.
+    """
 
     exit_status: int
     store: str
@@ -68,6 +72,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     table: tuple[Row, ...]
     worst: tuple[WorstRun, ...]
     runs: tuple[SweptRun, ...]
+    known: tuple[int, ...] = ()
 
 
 def run(request: ExploreRequest[SweepPlan]) -> int:
@@ -93,7 +98,7 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
         talk(f"interrupted: {kept} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
         workers.stop_spark()
         return judging.INTERRUPTED
-    talk("\n".join(_closing(sweep)))
+    talk("\n".join(_closing(sweep, request)))
     talk.document(sweep)
     return sweep.exit_status
 
@@ -130,29 +135,64 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
             reproduction=made[one.number].store,
             again=stores.load_run(store / made[one.number].store).again,
         )
-        for one in table.worst(runs, WORST)
+        for one in _worst(request, runs)
     )
-    sweep = _kept(store, plan, runs, worst)
-    talk("\n".join(_closing(sweep)))
+    sweep = _kept(store, request, runs, worst)
+    talk("\n".join(_closing(sweep, request)))
     talk.document(sweep)
     return sweep.exit_status
 
 
 def _kept(
-    store: Path, plan: SweepPlan, runs: Sequence[SweptRun], worst: tuple[WorstRun, ...], broken: int = 0
+    store: Path,
+    request: ExploreRequest[SweepPlan],
+    runs: Sequence[SweptRun],
+    worst: tuple[WorstRun, ...],
+    broken: int = 0,
 ) -> Sweep:
+    plan = request.plan
+    accepted = [one for one in runs if one.ended == "invalid" and known.accepted(_held(request, one))]
+    sound = tuple(one.number for one in accepted if not one.doubts)
+
+    def accepts(cell: Cell, name: str) -> bool:
+        return known.accepted(known.held([name], _spec(plan, cell), request.known or ()))
+
     ended = table.ended(runs)
+    counted_as = {
+        **ended,
+        "invalid": ended["invalid"] - len(accepted),
+        "valid": ended["valid"] + len(sound),
+        "unknown": ended["unknown"] + len(accepted) - len(sound),
+    }
     sweep = Sweep(
-        exit_status=status(ended, broken=broken),
+        exit_status=status(counted_as, broken=broken),
         store=str(store),
         plan=plan,
         ended=ended,
-        table=table.rows(runs, plan.cells),
+        table=table.rows(runs, plan.cells, accepts),
         worst=worst,
         runs=tuple(runs),
+        known=sound,
     )
     stores.save(store, TABLE, sweep)
     return sweep
+
+
+def _spec(plan: SweepPlan, cell: Cell) -> TestSpec:
+    """What is known of a cell is known of each of its runs."""
+    return plan.swarm(plan.cells.index(cell)).base
+
+
+def _held(request: ExploreRequest[SweepPlan], one: SweptRun) -> Sequence[known.Reviewed]:
+    """The grave findings of a run, held against those that are accepted."""
+    return known.held(one.grave, _spec(request.plan, one.cell), request.known or ())
+
+
+def _worst(request: ExploreRequest[SweepPlan], runs: Sequence[SweptRun]) -> list[SweptRun]:
+    """Those first of which something is not known."""
+    new = [one for one in runs if not known.accepted(_held(request, one))]
+    rest = [one for one in runs if one not in new]
+    return [*table.worst(new, WORST), *table.worst(rest, WORST)][:WORST]
 
 
 def _there(store: Path, plan: SweepPlan) -> frozenset[int]:
@@ -203,8 +243,8 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
         table.run_of(plan, record, judged.get(number), damaged.get(number))
         for number, record in sorted(records.items())
     ]
-    worst = tuple(_keep(store, plan, one, records[one.number], talk) for one in table.worst(runs, WORST))
-    return _kept(store, plan, runs, worst, broken=len(damaged))
+    worst = tuple(_keep(store, plan, one, records[one.number], talk) for one in _worst(request, runs))
+    return _kept(store, request, runs, worst, broken=len(damaged))
 
 
 def _keep(store: Path, plan: SweepPlan, one: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:
@@ -250,9 +290,16 @@ def _opening(plan: SweepPlan, store: Path, found: int) -> Iterator[str]:
     yield plan.place(store, found)
 
 
-def _closing(sweep: Sweep) -> Iterator[str]:
+def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
     yield table.text(sweep.table)
-    yield ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
+    ended = ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
+    yield ended + (f"; of the invalid ones {len(sweep.known)} as known" if request.known is not None else "")
+    if request.known:
+        said = (f"{one.kind}: {one}" for run in sweep.runs for one in _held(request, run))
+        yield from (f"  {line}" for line in dict.fromkeys(said))
+        yield from known.told(
+            request.known, [(_spec(sweep.plan, run.cell), run.findings) for run in sweep.runs]
+        )
     for one in sweep.runs:
         if one.ended == "crashed":
             yield (

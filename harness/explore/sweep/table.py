@@ -13,7 +13,8 @@ were also read to the end. So a run whose end is unknown makes no rate smaller.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -34,7 +35,8 @@ ANY: Final = "any grave"
 class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """In how many of the runs that could show it an anomaly was seen.
 
-    ``rate`` is None where none could; ``low`` and ``high`` bound it with 95 % confidence.
+    ``rate`` is None where none could; ``low`` and ``high`` bound it with 95 % confidence. ``known``
+    is one that is accepted.
     """
 
     seen: int
@@ -43,6 +45,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     low: float
     high: float
     grave: bool = False
+    known: bool = False
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -66,7 +69,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 class SweptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """One run: how it ended, what was found and how often, why it is unknown.
 
-    ``seed`` is its own, drawn from the sweep's.
+    ``seed`` is its own, drawn from the sweep's; ``doubts`` are why it would be unknown if nothing
+    had been found.
     """
 
     number: int
@@ -81,6 +85,7 @@ class SweptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     bit: bool = False
     exposed: bool = False
     complete: bool = False
+    doubts: tuple[str, ...] = ()
 
 
 def wilson(seen: int, of: int) -> tuple[float, float]:
@@ -135,6 +140,7 @@ def run_of(plan: SweepPlan, record: ExploredRun, judged: RunVerdict | None, dama
         and not judged.decision.empty
         and not judged.decision.unknown,
         complete=judged is not None and judged.decision.undecided is None,
+        doubts=judged.decision.reasons if judged else (),
     )
 
 
@@ -145,20 +151,34 @@ def ended(runs: Sequence[SweptRun]) -> dict[str, int]:
     }
 
 
-def rows(runs: Sequence[SweptRun], cells: Iterable[Cell]) -> tuple[Row, ...]:
-    """One row a cell, in the order of the cells."""
+def rows(
+    runs: Sequence[SweptRun],
+    cells: Iterable[Cell],
+    known: Callable[[Cell, str], bool] = lambda _cell, _name: False,
+) -> tuple[Row, ...]:
+    """One row a cell, in the order of the cells; ``known`` says which anomalies are accepted."""
     grave = {name for run in runs for name in run.grave}
     shown = ordered({name for run in runs for name in run.findings})
-    return tuple(_row(cell, [run for run in runs if run.cell == cell], shown, grave) for cell in cells)
+    return tuple(
+        _row(cell, [run for run in runs if run.cell == cell], shown, grave, partial(known, cell))
+        for cell in cells
+    )
 
 
-def _row(cell: Cell, runs: Sequence[SweptRun], shown: Sequence[str], grave: set[str]) -> Row:
+def _row(
+    cell: Cell,
+    runs: Sequence[SweptRun],
+    shown: Sequence[str],
+    grave: set[str],
+    known: Callable[[str], bool],
+) -> Row:
     exposed = [run for run in runs if run.exposed]
     anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
     for name in shown:
         able = [run for run in exposed if run.complete] if name in AT_END else exposed
         seen = sum(name in run.findings for run in able)
-        anomalies[name] = rate_of(seen, len(able), grave=name in grave)
+        rate = rate_of(seen, len(able), grave=name in grave)
+        anomalies[name] = msgspec.structs.replace(rate, known=name in grave and known(name))
     return Row(
         policy=cell.policy,
         nemesis=cell.nemesis,
@@ -200,7 +220,7 @@ def _lines(row: Row) -> Iterator[tuple[str, ...]]:
     for name, rate in row.anomalies.items():
         if name != ANY and not rate.seen:
             continue
-        shown = name if rate.grave else f"{name} (allowed)"
+        shown = f"{name} (known)" if rate.known else name if rate.grave else f"{name} (allowed)"
         yield (*lead, shown, f"{rate.seen}/{rate.of}", *_figures(rate))
         lead = ("",) * len(lead)
 
