@@ -7,7 +7,10 @@ from typing import Final
 
 from harness.claims.systems.row import SystemClaims
 
-CLAIMS: Final[dict[str, str]] = {"artemis": "harness.claims.systems.artemis:CLAIMS"}
+CLAIMS: Final[dict[str, str]] = {
+    "artemis": "harness.claims.systems.artemis:CLAIMS",
+    "openmq": "harness.claims.systems.openmq:CLAIMS",
+}
 """System -> the module and name of its claims."""
 
 
