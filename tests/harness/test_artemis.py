@@ -315,6 +315,24 @@ def test_a_live_that_votes_is_live_all_the_same(voting):  # noqa: F811
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("delivering", [0, 2])
+def test_a_queue_whose_messages_are_with_consumers_is_not_read(jolokia, delivering):  # noqa: F811
+    address, say = jolokia
+    bean = 'org.apache.activemq.artemis:broker="a1",component=addresses,queue="q0"'
+    say(
+        {
+            "search": {"status": 200, "value": [bean]},
+            "read": {"status": 200, "value": delivering},
+            "exec": {"status": 200, "value": [{"text": "m"}]},
+        }
+    )
+    if delivering:
+        with pytest.raises(OSError, match="q0: 2 messages are with consumers"):
+            asyncio.run(Management().browse(address))
+    else:
+        assert [one.body for one in asyncio.run(Management().browse(address))] == [b"m"]
+
+
 @pytest.mark.parametrize(("failover", "asked"), [(None, False), (True, True), (False, False)])
 def test_a_stop_is_what_artemis_has(voting, failover, asked):  # noqa: F811
     address, handler = voting

@@ -30,6 +30,7 @@ _SYNCED_S: Final = 0.3
 _VOTES_S: Final = 1.5
 """A live that has not said for so long whether it has a backup, and all else at once, has none."""
 
+_DELIVERING: Final = "DeliveringCount"
 _PAGE: Final = 500
 
 _GROUP: Final = "_AMQ_GROUP_ID"
@@ -92,7 +93,10 @@ class Management:
         return known.answer
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """As ``System.browse``."""
+        """As ``System.browse``. Raises OSError where a queue's messages are still with consumers.
+
+        Those a queue does not show; so they are with consumers that it has not missed yet.
+        """
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
         stored = []
         for bean in sorted(beans or ()):
@@ -100,6 +104,11 @@ class Management:
             forwarded = queue.startswith(_FORWARDED)
             if queue.startswith(_OWN) and not forwarded:
                 continue
+            (delivering,) = await self._jolokia.ask(
+                admin, {"type": "read", "mbean": bean, "attribute": _DELIVERING}
+            )
+            if delivering:
+                raise OSError(f"{queue}: {delivering} messages are with consumers")
             store = "dead-letter" if queue == DEAD_LETTERS else "store-and-forward" if forwarded else "main"
             page = 1
             while True:
