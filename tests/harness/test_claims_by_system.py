@@ -92,10 +92,11 @@ def test_a_probe_and_a_policy_that_is_not_there_say_so():
     assert claims.why_not(probe, tested) == "its steps are taken on brokers of own only"
 
 
-FINDINGS = [path for path in sorted((DOCS / "findings").iterdir()) if path.is_dir()]
+FINDINGS = sorted((DOCS / "findings").glob("*/spec.json"))
+SCRIPTS = sorted((DOCS / "findings").glob("*/*.py"))
 
 
-@pytest.mark.parametrize("finding", FINDINGS, ids=lambda path: path.name)
+@pytest.mark.parametrize("finding", [path.parent for path in FINDINGS], ids=lambda path: path.name)
 def test_a_finding_has_the_load_and_the_faults_that_its_page_repeats_it_with(finding):
     spec = specs.load(finding)
     tested = systems.of(spec)
@@ -107,6 +108,13 @@ def test_a_finding_has_the_load_and_the_faults_that_its_page_repeats_it_with(fin
         nemesis.schedule.validate(faults, supports, nodes, tuple(tested.events))
         line += f" --schedule docs/findings/{finding.name}"
     assert line in (DOCS / "findings" / f"{finding.name}.md").read_text()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.parent.name)
+def test_a_finding_without_a_fault_has_the_script_that_its_page_repeats_it_with(script):
+    compile(script.read_text(), script, "exec")
+    page = (DOCS / "findings" / f"{script.parent.name}.md").read_text()
+    assert f"python docs/findings/{script.parent.name}/{script.name}" in page
 
 
 def test_each_page_of_a_finding_stands_in_the_list_of_them():

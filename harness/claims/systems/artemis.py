@@ -24,17 +24,10 @@ from harness.claims.scenarios.expectations import (
 from harness.claims.scenarios.registry import named
 from harness.claims.scenarios.scenario import Roles
 from harness.claims.scenarios.shared_store import NO_FAILBACK
-from harness.claims.systems.row import Departure, SystemClaims, SystemRow, varied
+from harness.claims.systems.row import PATIENT, Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
 
 _SYSTEM: Final = "artemis"
-
-_PATIENT: Final[dict[str, Any]] = {
-    "operation_timeout_s": 10.0,
-    "unavailable_bound_s": 60.0,
-    "recovery_bound_s": 90.0,
-    "quiet_period_s": 2.0,
-}
 
 _OUT_OF_ORDER: Final = "findings/artemis-2.md"
 _ANYWAY: Final = {
@@ -70,7 +63,7 @@ def _row(
 ) -> SystemRow:
     """That row for ``seconds`` of load, with these faults."""
     pairs = named(identifier).spec.pairs
-    fields = {"time_limit_s": seconds, "rate": 60.0 if pairs == 1 else 100.0, **_PATIENT, **(spec or {})}
+    fields = {"time_limit_s": seconds, "rate": 60.0 if pairs == 1 else 100.0, **PATIENT, **(spec or {})}
     return varied(identifier, _SYSTEM, spec=fields, schedule=faults(*some), anyway=_ANYWAY, **changes)
 
 

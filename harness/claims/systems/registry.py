@@ -9,7 +9,9 @@ from harness.claims.systems.row import SystemClaims
 
 CLAIMS: Final[dict[str, str]] = {
     "artemis": "harness.claims.systems.artemis:CLAIMS",
+    "classic": "harness.claims.systems.classic:CLAIMS",
     "openmq": "harness.claims.systems.openmq:CLAIMS",
+    "rabbitmq": "harness.claims.systems.rabbitmq:CLAIMS",
 }
 """System -> the module and name of its claims."""
 

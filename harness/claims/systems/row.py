@@ -10,7 +10,7 @@ finding, and never by making the expectation of the documents softer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,14 @@ from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.registry import named
 from harness.claims.scenarios.scenario import Scenario
 from harness.interface import System
+
+PATIENT: Final[Mapping[str, Any]] = {
+    "operation_timeout_s": 10.0,
+    "unavailable_bound_s": 60.0,
+    "recovery_bound_s": 90.0,
+    "quiet_period_s": 2.0,
+}
+"""Fields of a spec for brokers that take tens of seconds to start, on a busy machine."""
 
 
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
