@@ -39,6 +39,7 @@ SECONDS: Final = ("quorum-vote-wait",)
 _TIMES: Final = {"initial-replication-sync-timeout": int, "retry-replication-wait": int}
 _PAIRING: Final = {**_TIMES, "group-name": str, "max-saved-replicated-journals-size": int}
 _MANAGER: Final = {
+    "connect-string": str,
     "namespace": str,
     **dict.fromkeys(("session-ms", "session-percent", "connection-ms", "retries", "retries-ms"), int),
 }
