@@ -59,8 +59,9 @@ class Anomaly:
 
     ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` its severity
     under the others. ``ordered``: only if order was promised, else it is an info; ``grouped``
-    likewise of groups. ``excusable``: a warning where the faults in force explain it. ``allowed``:
-    guarantees under which it is no finding at all.
+    likewise of groups, and ``single`` of one broker alone having a message. ``excusable``: a
+    warning where the faults in force explain it. ``allowed``: guarantees under which it is no
+    finding at all.
 
     ``columns`` are those that tell of it: where a history does not have them it is not judged.
 
@@ -77,6 +78,7 @@ class Anomaly:
     otherwise: Severity = "warning"
     ordered: bool = False
     grouped: bool = False
+    single: bool = False
     excusable: bool = False
     allowed: frozenset[str] = frozenset()
     at_end: bool = False
@@ -217,6 +219,7 @@ ANOMALIES: Final = (
         rule="A message may be in the hands of one session at a time.",
         words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} "
               "at {broker} got it at {when}{both_settled}",
+        single=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, alive=True),
     ),
@@ -227,6 +230,7 @@ ANOMALIES: Final = (
         words="{place} was held by two sessions at once: {previous} and had not let go when session "
               "{session} at {broker} got {message_here} at {when}",
         grouped=True,
+        single=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="held", alive=True),
     ),
@@ -335,7 +339,12 @@ def severity(name: str, options: CheckOptions, *, excused: bool = False) -> Seve
     anomaly = named(name)
     if options.guarantee not in anomaly.breaks:
         return anomaly.otherwise
-    if (anomaly.ordered and not options.ordered) or (anomaly.grouped and not options.broker.groups):
+    unpromised = (
+        (anomaly.ordered and not options.ordered)
+        or (anomaly.grouped and not options.broker.groups)
+        or (anomaly.single and not options.broker.single)
+    )
+    if unpromised:
         return "info"
     return "warning" if anomaly.excusable and excused else "grave"
 

@@ -42,7 +42,9 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     answer was sent after the question. ``marks_redeliveries``: whether a delivery that is not the
     first of its message says so: "always"; only where the "same-process" of a broker has delivered
     it before, as a broker does that keeps count in memory alone; or "never". ``groups``: a group of
-    messages is one consumer's at a time, and in order. ``untold`` is what nobody can ask these
+    messages is one consumer's at a time, and in order. ``single``: so is a message, and neither is
+    with two brokers at once, as both may have what one forwarded without hearing that it arrived.
+    ``untold`` is what nobody can ask these
     brokers for: their roles, their stores; rules that need it are left out.
     """
 
@@ -54,6 +56,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     answers_in_order: bool = True
     marks_redeliveries: Literal["always", "same-process", "never"] = "always"
     groups: bool = True
+    single: bool = True
     untold: tuple[Literal["roles", "stores"], ...] = ()
 
 

@@ -145,6 +145,8 @@ def promised(spec: TestSpec) -> str:
     marks = broker.marks_redeliveries
     if not broker.groups:
         words.append(f"{spec.system} keeps no groups, and no order among the consumers of a queue")
+    if not broker.single:
+        words.append(f"{spec.system} may have a message with two brokers at once")
     if not broker.durable_acks:
         words.append(f"{spec.system} may deliver again what was acknowledged")
     if marks == "never":

@@ -42,6 +42,14 @@ def test_where_no_groups_are_promised_their_findings_are_told_and_no_more():
         assert without == ("info" if anomaly.name in theirs else usual), anomaly.name
 
 
+def test_where_two_brokers_may_have_a_message_its_two_holders_are_told_and_no_more():
+    theirs = {"double-delivery", "group-split"}
+    for anomaly in ANOMALIES:
+        usual = severity(anomaly.name, CheckOptions())
+        without = severity(anomaly.name, CheckOptions(broker=Promises(single=False)))
+        assert without == ("info" if anomaly.name in theirs else usual), anomaly.name
+
+
 def test_faults_excuse_only_what_may_be_excused():
     assert severity("unavailable", CheckOptions(), excused=True) == "warning"
     assert severity("lost", CheckOptions(), excused=True) == "grave"

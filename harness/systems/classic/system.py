@@ -67,13 +67,15 @@ class ClassicSystem(Management):
         """A refused message is a dead letter at once, and deliveries are counted in memory.
 
         An answer may overtake deliveries: those wait for a thread of their own. In a network an
-        acknowledgement says nothing of the broker that has forwarded the message.
+        acknowledgement says nothing of the broker that has forwarded the message, and may have it
+        still.
         """
         return Promises(
             nack="dead-letter",
             answers_in_order=False,
             marks_redeliveries="same-process",
             durable_acks=spec.policy != NETWORK,
+            single=spec.policy != NETWORK,
         )
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:

@@ -48,7 +48,7 @@ end,
 Read = fun(Q) ->
     {_, _, _, Name} = amqqueue:get_name(Q),
     {Machine, _} = amqqueue:get_pid(Q),
-    case ra:members({Machine, node()}) of
+    case ra:members([{Machine, N} || N <- [node() | nodes()]]) of
         {ok, _, {_, Node} = Leader} when Node =:= node() ->
             {ok, Held, _} = ra:consistent_query(Leader, fun rabbit_fifo:query_messages_checked_out/1),
             [#{queue => Name, delivered => Held, messages => Peek(Leader, 1, [])}];
@@ -59,7 +59,10 @@ end,
 io:put_chars(rabbit_json:encode(lists:append([Read(Q) || Q <- rabbit_amqqueue:list(<<"/">>)]))),
 done.
 """.replace("GROUP", GROUP)
-"""The queues that the node leads, each with what is to be delivered and how much is delivered."""
+"""The queues that the node leads, each with what is to be delivered and how much is delivered.
+
+Who leads a queue any member tells: a node's own may have ended while the node goes on.
+"""
 
 _STOP: Final = "spawn(fun() -> rabbit:stop_and_halt() end), done.\n"
 
