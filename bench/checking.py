@@ -35,8 +35,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from checkers import judge, part, session
+from checkers.arrow_schema import SCHEMA
 from checkers.inspection import Inspection
-from checkers.schema import SCHEMA
 from checkers.source import Files
 from checkers.spark_source import open_with
 from checkers.verdict import CheckOptions

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.arrow_schema import SCHEMA, completed
 from checkers.rows import (
     FOREVER,
     NONE,
@@ -41,7 +42,7 @@ from checkers.rows import (
     numbers_of,
     texts_of,
 )
-from checkers.schema import HARNESS, MONITOR, NEMESIS, SCHEMA, TYPES, completed, json_object
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TYPES, json_object
 
 KNOTS: Final = 1 << 18
 """Rows of all parts together whose time is compared with that of the others."""

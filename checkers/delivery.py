@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.ends import Ends, Keyed
-from checkers.instance import InstanceTally
 from checkers.lifecycle import Lives, as_sent
 from checkers.owed import owed
 from checkers.rows import (
@@ -42,6 +41,7 @@ from checkers.rows import (
 )
 from checkers.running import highest_before, segments
 from checkers.stores import Owners, resurrected
+from checkers.tally import InstanceTally
 from checkers.verdict import Promises
 
 RECOVERED: Final = "~recovered"

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS, json_object
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Row = Mapping[str, Any]
 
@@ -133,11 +132,14 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
 
     The census has only these rows; ``add_census`` adds those that carry messages.
     """
+    import pyarrow as pa  # noqa: PLC0415 - not needed where rows are plain
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
     found: dict[int, Facts] = defaultdict(Facts)
     for run, last in last_ns.items():
         found[run].last_ns = last
     if "run" not in control.column_names:
-        control = control.append_column("run", pa.array(np.zeros(len(control), dtype=np.int32)))
+        control = control.append_column("run", pa.repeat(pa.scalar(0, pa.int32()), len(control)))
     plain = {name: pc.cast(control[name], pa.string()) for name in ("f", "type")}
     counted = (
         pa.table({"run": control["run"], **plain})

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.schema import COLUMNS, completed
+from checkers.arrow_schema import completed
+from checkers.schema import COLUMNS
 from checkers.source import HistoryPart, HistorySource
 
 Row = dict[str, Any]

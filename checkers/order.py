@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from checkers.instance import InstanceTally
 from checkers.lifecycle import Lives
 from checkers.rows import NONE, Flags
 from checkers.running import highest_before, segments
+from checkers.tally import InstanceTally
 
 
 def find(lives: Lives, grouped: Flags, tally: InstanceTally) -> None:

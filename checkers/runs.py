@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from checkers import findings
+from checkers.arrow_schema import OLDER, SCHEMA, completed
 from checkers.availability import Outage
 from checkers.breakage import by_subject, of_schema, of_tables
 from checkers.decide import Decision, TimeSpan, decide
@@ -32,7 +33,6 @@ from checkers.facts import Facts
 from checkers.inspection import Confined
 from checkers.instance import Found
 from checkers.judge import CheckRun, Examination, examine
-from checkers.schema import OLDER, SCHEMA, completed
 from checkers.source import opened, with_messages
 from checkers.spark_source import FileSource, on_tasks
 from checkers.starved import NAME, Hunger

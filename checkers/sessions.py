@@ -29,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.ends import Ends, Keyed
-from checkers.instance import InstanceTally
 from checkers.lifecycle import Deliveries
 from checkers.rows import (
     ACK_INVOKE,
@@ -46,6 +45,7 @@ from checkers.rows import (
     first,
 )
 from checkers.running import highest_and_whose, highest_before, segments, starts
+from checkers.tally import InstanceTally
 
 
 def find(deliveries: Deliveries, tally: InstanceTally) -> None:

@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from checkers.arrow_schema import OLDER, SCHEMA, completed
 from checkers.breakage import of_schema
-from checkers.schema import ALWAYS, DECLARED, OLDER, SCHEMA, completed
+from checkers.schema import ALWAYS, DECLARED
 
 CONTROL: Final = "control.parquet"
 SLICE_ROWS: Final = 4_000_000

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from checkers.schema import SCHEMA
+from checkers.arrow_schema import SCHEMA
 from checkers.source import (
     SLICE_ROWS,
     WITH_MESSAGES,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-import networkx as nx
 import numpy as np
 
 from checkers.delivery import RECOVERED, REDELIVERED
@@ -248,16 +247,21 @@ def _recoveries(sends: Mapping[tuple[str, str], Sends], known: Facts) -> list[Fa
 
 
 def _pairs(known: Facts) -> dict[str, str]:
-    """Broker -> all brokers that ever had one node ID with it: "a1+a2"."""
-    graph = nx.Graph()
+    """Broker -> all brokers that ever had one node ID with it: "a1+a2".
+
+    By hand: networkx takes longer to import than most histories to judge.
+    """
+    of_broker: dict[str, set[str]] = {}
+    of_node: dict[str, set[str]] = {}
     for row in known.roles:
         if row["node_id"] is not None:
-            graph.add_edge(("broker", row["broker"]), ("node", row["node_id"]))
-    found: dict[str, str] = {}
-    for together in nx.connected_components(graph):
-        names = sorted(name for kind, name in together if kind == "broker")
-        found |= dict.fromkeys(names, "+".join(names))
-    return found
+            broker, node = row["broker"], row["node_id"]
+            ours, others = of_broker.setdefault(broker, {broker}), of_node.setdefault(node, {broker})
+            if ours is not others:
+                ours |= others
+                of_broker |= dict.fromkeys(ours, ours)
+                of_node |= {one: ours for one, some in of_node.items() if some & ours}
+    return {broker: "+".join(sorted(together)) for broker, together in of_broker.items()}
 
 
 def _slowest(all_: Sequence[_Pauses], span: FaultSpan) -> LongestPause | None:

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from checkers.arrow_schema import SCHEMA
 from checkers.judge import judge
-from checkers.schema import HARNESS, MONITOR, NEMESIS, SCHEMA
+from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.source import Files
 from checkers.spark_source import open_with
 from checkers.verdict import CheckOptions, Verdict

@@ -145,7 +145,7 @@ def history() -> str:
     doc = inspect.cleandoc(checkers.schema.__doc__ or "")
     columns = "\n".join(
         f"| `{field.name}` | {field.type} | {'yes' if field.nullable else 'no'} |"
-        for field in checkers.schema.SCHEMA
+        for field in checkers.arrow_schema.SCHEMA
     )
     return f"# The history\n\n```\n{doc}\n```\n\n| column | type | may be null |\n|---|---|---|\n{columns}\n"
 

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.history import parquet
 from harness.history import store as stores
-from harness.history.recorder import recover
 from harness.interface import InfrastructureError, TestSpec, UsageError
 
 if TYPE_CHECKING:
@@ -70,6 +68,7 @@ def judge(
     from checkers import api  # noqa: PLC0415 - imports Arrow, which most commands do without
     from checkers.java import GatewayError, NoJavaError  # noqa: PLC0415 - as above
     from harness.history.plain_judge import options_of  # noqa: PLC0415 - as above
+    from harness.history.recorder import recover  # noqa: PLC0415 - as above
 
     record = stores.load_run(store)
     if record.state == "running" and record.alive():
@@ -79,7 +78,7 @@ def judge(
     spec = spec or stores.load_spec(store)
     options = options_of(spec, stores.load_schedule(store), trouble_of(store))
     try:
-        paths = [store / parquet.DIRECTORY]
+        paths = [store / stores.HISTORY]
         rows = api.rows_of(paths)
         big = wanted or rows > api.HERE_ROWS
         if tell is not None:

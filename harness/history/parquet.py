@@ -35,10 +35,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.schema import SCHEMA
+from checkers.arrow_schema import SCHEMA
+from harness.history.store import HISTORY
 from harness.interface import UsageError
 
-DIRECTORY: Final = "history"
+DIRECTORY: Final = HISTORY
 CONTROL: Final = "control.parquet"
 MARKER: Final = "_complete.json"
 

@@ -15,7 +15,6 @@ from checkers.facts import gather
 from checkers.instance import Instance
 from checkers.reference import History, find
 from checkers.reference_liveness import hungers, unavailabilities
-from checkers.starved import NAME
 from checkers.verdict import CheckOptions
 from harness.interface import Schedule, TestSpec
 from harness.systems import registry as systems
@@ -54,6 +53,6 @@ def judge(
     windows: dict[str, Sequence[TimeSpan]] = {}
     if "unavailable" in names:
         windows["unavailable"] = list(unavailabilities(rows, options))
-    if NAME in names:
-        windows[NAME] = list(hungers(History(rows), options))
+    if "starved" in names:
+        windows["starved"] = list(hungers(History(rows), options))
     return PlainVerdict(findings, decide(names, gather(rows), options, windows=windows))

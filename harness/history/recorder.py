@@ -22,17 +22,12 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from checkers.schema import OLDER, SCHEMA, completed
+from checkers.arrow_schema import OLDER, SCHEMA, completed
 from harness.history import parquet
 from harness.history.rows import HistoryRecorder
+from harness.history.store import STREAM
 from harness.interface import InfrastructureError, UsageError
 from harness.interface.recorder import Row
-
-STREAM: Final = "history.arrows"
-"""The stream's name in a store directory.
-
-It is there only while the Parquet files are not complete.
-"""
 
 FLUSH_INTERVAL_S: Final = 0.25
 BATCH_ROWS: Final = 20_000

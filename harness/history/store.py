@@ -25,8 +25,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from environments.labels import Process, identify, judge
-from harness.history import parquet
-from harness.history.recorder import STREAM
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
 
 SPEC: Final = "spec.json"
@@ -34,6 +32,9 @@ SCHEDULE: Final = "schedule.json"
 RUN: Final = "run.json"
 FINDINGS: Final = "findings.json"
 LOGS: Final = "logs"
+HISTORY: Final = "history"
+STREAM: Final = "history.arrows"
+"""The history while its Parquet files are not complete."""
 REPORT: Final = "report.html"
 DEFAULT: Final = Path("store")
 
@@ -115,7 +116,7 @@ def _point(link: Path, target: str) -> None:
 
 def is_store(path: Path) -> bool:
     """Whether ``path`` looks like one run's directory."""
-    return (path / STREAM).is_file() or (path / parquet.DIRECTORY).is_dir() or (path / SPEC).is_file()
+    return (path / STREAM).is_file() or (path / HISTORY).is_dir() or (path / SPEC).is_file()
 
 
 def find(path: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 Row = tuple[Any, ...]
-"""One row of a history, in the order of ``checkers.schema.SCHEMA``."""
+"""One row of a history, in the order of ``checkers.schema.COLUMNS``."""
 
 
 class Recorder:

@@ -17,8 +17,9 @@ from pyspark.sql import types as T  # noqa: N812
 
 from checkers import judge, reference
 from checkers.anomaly import AT_END
+from checkers.arrow_schema import SCHEMA
 from checkers.instance import Instance
-from checkers.schema import HARNESS, SCHEMA
+from checkers.schema import HARNESS
 from checkers.source import FilePart, HereSource
 from checkers.spark_source import COLUMNS, FrameSource
 from checkers.verdict import CheckOptions

@@ -30,7 +30,7 @@ from test_findings import (
 
 from checkers import api, part, reference
 from checkers.anomaly import ANOMALIES, looked_for, severity
-from checkers.schema import OLDER, SCHEMA
+from checkers.arrow_schema import OLDER, SCHEMA
 
 pytestmark = pytest.mark.spark
 GOOD = [*send(0, 1), *deliver(5, 1), *answer(7, 1), *finished(90)]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkers.schema import OLDER, SCHEMA
+from checkers.arrow_schema import OLDER, SCHEMA
 from harness.history import parquet, recorder
 from harness.history.recorder import STREAM, StreamRecorder, read_stream, recover
 from harness.interface import InfrastructureError, UsageError

@@ -12,7 +12,7 @@ import pytest
 from scene import NODE, Scene, ns
 from scenes import SCENES
 
-from checkers.schema import SCHEMA
+from checkers.arrow_schema import SCHEMA
 from checkers.verdict import Finding, Verdict, Witness
 from harness.history import parquet, store
 from harness.interface import Fault, Schedule, TestSpec

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers import session
+from checkers.arrow_schema import SCHEMA
 from checkers.runs import RunsSource, judge_runs
-from checkers.schema import SCHEMA
 from checkers.verdict import CheckOptions
 from harness.commands import cli
 from harness.explore import plans, runs, workers

@@ -1,0 +1,35 @@
+"""The columns of a history (``checkers.schema``) as Arrow and Parquet have them.
+
+Apart from their names, because most processes write or judge no file: a simulated run, a search,
+most commands.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from checkers.schema import ADDED, KINDS, NEVER_NULL
+
+_TYPES: Final = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "bool": pa.bool_(),
+    "code": pa.dictionary(pa.int32(), pa.string()),
+    "text": pa.string(),
+}
+
+SCHEMA: Final = pa.schema(
+    [pa.field(name, _TYPES[kind], nullable=name not in NEVER_NULL) for name, kind in KINDS.items()]
+)
+
+OLDER: Final = pa.schema([field for field in SCHEMA if field.name not in ADDED])
+
+
+def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
+    """A schema's columns in its order; null where the table, as may be, lacks one."""
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(schema.names)
