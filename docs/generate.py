@@ -20,6 +20,7 @@ import msgspec
 import broker.config
 import broker.ha_policy
 import broker.sections
+import checkers.arrow_schema
 import checkers.schema
 import harness.commands.cli
 import harness.interface
