@@ -7,9 +7,11 @@ take any time.
 """
 
 import functools
+import gc
 import os
 import sys
 
+import pytest
 import third
 from hypothesis import HealthCheck, settings
 from needs import need, ssh_missing
@@ -42,6 +44,17 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.option.third is None:  # workers of xdist are given what was chosen here
         config.option.third = third.of_commit()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected is no garbage, and lives to the end: nobody need look for some in it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter, config):

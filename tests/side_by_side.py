@@ -118,6 +118,15 @@ class GroupScheduling(LoadScopeScheduling):
             self._groups = json.loads(self._place.read_text())
         return self._groups[nodeid] or nodeid
 
+    def mark_test_complete(self, node, item_index, duration=0):
+        """What is done is forgotten: xdist counts all that a worker ever had after each test."""
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        work = self.assigned_work[node]
+        if scope in work:  # a test may tell of itself more than once
+            super().mark_test_complete(node, item_index, duration)
+            if all(work[scope].values()):
+                del work[scope]
+
 
 def pytest_configure(config):
     """Nothing where nobody asked for workers."""
