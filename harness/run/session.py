@@ -327,7 +327,9 @@ class _Attempt:
             # Asked twice: faults heal by their leases, and "clean" removes the rest.
             os._exit(judging.INTERRUPTED)
         self.interrupted = True
-        self.progress.note("interrupted: healing and removing the cluster (once more ends at once)")
+        theirs = self.test.spec.attached is not None
+        does = "undoing the hooks, the cluster stays" if theirs else "healing and removing the cluster"
+        self.progress.note(f"interrupted: {does} (once more ends at once)")
         if not self._ending:
             task.cancel()
 

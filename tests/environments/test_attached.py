@@ -155,6 +155,28 @@ def test_one_that_fails_is_told_and_undone(tmp_path):
     deployed(tmp_path, found, body)
 
 
+@pytest.mark.parametrize("slow", ["begin", "end"])
+def test_who_is_interrupted_during_a_command_lets_it_end_and_undoes_it_once(tmp_path, slow):
+    """As by Ctrl-C: the request is given up, and then the environment is taken down."""
+    log = tmp_path / "log"
+    words = {name: f"echo {name}+ >> {log}; true; echo {name}- >> {log}" for name in ("begin", "end")}
+    words[slow] = words[slow].replace("true", "sleep 1")
+    found = described(tmp_path, NODE + HOOK.format("kill", words["begin"], words["end"], "true"))
+
+    async def body(environment):
+        if slow == "end":
+            await environment.kill("a1")
+        asked = asyncio.create_task(environment.kill("a1") if slow == "begin" else environment.start("a1"))
+        while f"{slow}+" not in (log.read_text() if log.exists() else ""):
+            await asyncio.sleep(0.01)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    deployed(tmp_path, found, body)
+    assert log.read_text().split() == ["begin+", "begin-", "end+", "end-"]
+    assert list(records._root().glob("*.json")) == []
+
+
 def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     assert asyncio.run(hooks.run("sleep 600 & echo $! > " + f"{tmp_path}/pid; wait", 0.5)) == (None, "")
     while identify(int((tmp_path / "pid").read_text())) is not None:
