@@ -36,6 +36,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     virtual_host: str | None = None  # of CONNECT; None is the name of the node
     queue: str = "/queue/{}"  # the destination of a queue
     durable: Mapping[str, str] = {}  # headers that make a send durable
+    subscribe: Mapping[str, str] = {}  # headers of SUBSCRIBE that make its destination a queue
     group_header: str | None = "JMSXGroupID"
     window_header: str | None = "prefetch-count"  # of SUBSCRIBE: what may be unacknowledged
     window_unit: int = 1  # what a message counts in a window, where that is in bytes
@@ -82,8 +83,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.durable, self.group_header: group}
 
     def subscribe_headers(self, prefetch: int) -> dict[str, str]:
-        """Headers that limit unacknowledged deliveries to a consumer."""
-        return {} if self.window_header is None else {self.window_header: str(prefetch * self.window_unit)}
+        """Headers that make it a queue's consumer and limit its unacknowledged deliveries."""
+        if self.window_header is None:
+            return dict(self.subscribe)
+        return {**self.subscribe, self.window_header: str(prefetch * self.window_unit)}
 
     def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
         """(redelivered, which delivery it is if the broker tells) of a MESSAGE frame's headers.

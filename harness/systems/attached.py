@@ -202,14 +202,18 @@ class AttachedSystem:
     async def look_first(self, spec: TestSpec, reach: Callable[[str], Address]) -> Sequence[str]:
         """Whether the test's queues are empty, asked of each broker that lets clients in.
 
-        Messages are looked at without being acknowledged. Raises UsageError for what is there,
-        InfrastructureError where no broker lets anybody in.
+        Messages are looked at without being acknowledged. Then one is sent to a queue with two
+        subscribers, who must not both get it. Raises UsageError for what is there and for what is
+        no queue, InfrastructureError where no broker lets anybody in.
         """
         passcode(self._cluster)  # raises where there is none
-        told, refusals = [], []
+        told, refusals, tried = [], [], False
         for node in self._cluster.node:
             try:
                 told += await self._looked(spec, node.name, reach(node.name))
+                if not tried:
+                    await self._is_queue(queues_of(spec)[0], node.name, reach(node.name))
+                    tried = True
             except (OSError, EOFError) as error:
                 refusals.append(f"{node.name}: {str(error) or 'no answer'}")
         if len(refusals) == len(self._cluster.node):
@@ -280,21 +284,17 @@ class AttachedSystem:
             replicating=said.replicating,
         )
 
-    async def _looked(self, spec: TestSpec, node: str, at: Address) -> list[str]:
-        told = []
-        async with await StompClient.open(
-            at, self.dialect, CONNECT_S, round(self.dialect.heart_beat_s * 1000), node
-        ) as client:
-            if client.connected.command != "CONNECTED":
-                raise OSError(client.connected.headers.get("message", client.connected.command))
-            for number, queue in enumerate(queues_of(spec)):
-                removed = await self._emptied(client, str(number), queue, node)
-                if removed:
-                    told.append(f"{removed} messages of an earlier test were removed from {queue} of {node}")
-        return told
+    async def _open(self, node: str, at: Address) -> StompClient:
+        """A client that has logged in. Raises OSError."""
+        beat_ms = round(self.dialect.heart_beat_s * 1000)
+        client = await StompClient.open(at, self.dialect, CONNECT_S, beat_ms, node)
+        if client.connected.command != "CONNECTED":
+            client.abort()
+            raise OSError(client.connected.headers.get("message", client.connected.command))
+        return client
 
-    async def _emptied(self, client: StompClient, number: str, queue: str, node: str) -> int:
-        """How many messages of ours were taken from a queue. Raises UsageError for what stays."""
+    async def _subscribe(self, client: StompClient, number: str, queue: str, node: str) -> None:
+        """Raises UsageError where that is refused."""
         destination = self.dialect.destination(queue)
         window = self.dialect.subscribe_headers(1)
         answer = await client.ask(
@@ -303,6 +303,47 @@ class AttachedSystem:
         if answer.command != "RECEIPT":
             words = answer.headers.get("message", answer.command)
             raise UsageError(f"{node} refuses {destination}: {words}")
+
+    async def _is_queue(self, queue: str, node: str, at: Address) -> None:
+        """Whether one of two subscribers gets what is sent once.
+
+        A topic gives each of them a copy, which would be a finding each. Raises UsageError.
+        """
+        destination = self.dialect.destination(queue)
+        body = payload.encode(payload.Payload(0, queue, None, 0, 0)).decode()
+        async with await self._open(node, at) as one, await self._open(node, at) as other:
+            for client in (one, other):
+                await self._subscribe(client, "0", queue, node)
+            await one.ask("SEND", body, self.dialect.send_headers(None), destination=destination)
+            loop, got = asyncio.get_running_loop(), 0
+            until_s = loop.time() + CONNECT_S
+            while not got and loop.time() < until_s:
+                for client in (one, other):
+                    if (found := await client.message(LOOK_S)) is not None:
+                        await client.ask("ACK", id=found.headers.get("ack", ""))
+                        got += 1
+            for client in (one, other):
+                await client.ask("UNSUBSCRIBE", id="0")
+        if got != 1:
+            who = "both of two subscribers" if got else f"no subscriber within {CONNECT_S:g} s"
+            raise UsageError(
+                f"{destination} of {node} is no queue: {who} got what was sent there once; headers that make "
+                "it one belong into durable and subscribe of [dialect]"
+            )
+
+    async def _looked(self, spec: TestSpec, node: str, at: Address) -> list[str]:
+        told = []
+        async with await self._open(node, at) as client:
+            for number, queue in enumerate(queues_of(spec)):
+                removed = await self._emptied(client, str(number), queue, node)
+                if removed:
+                    told.append(f"{removed} messages of an earlier test were removed from {queue} of {node}")
+        return told
+
+    async def _emptied(self, client: StompClient, number: str, queue: str, node: str) -> int:
+        """How many messages of ours were taken from a queue. Raises UsageError for what stays."""
+        await self._subscribe(client, number, queue, node)
+        destination = self.dialect.destination(queue)
         removed = 0
         while (found := await client.message(LOOK_S)) is not None:
             ours = payload.decode(found.body) is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from second_broker import Server
 
 from checkers import api
 from checkers.starting import Starting
@@ -148,6 +149,68 @@ def test_what_an_earlier_test_left_is_taken_away_only_where_the_file_says_so(tmp
         assert await looked("refuse") == []
 
     asyncio.run(steps())
+
+
+def copies(server, count):
+    """Makes a server give what is sent to ``count`` of its subscribers, as a topic does to each."""
+
+    def send(peer, frame):
+        for other in [each for each in server.peers if each.subscriptions][:count]:
+            server.tags += 1
+            server.unacknowledged[f"t{server.tags}"] = ((other, "0"), frame)
+            tag = {"message-id": f"m{server.tags}", "ack": f"t{server.tags}", "subscription": "0"}
+            other.say("MESSAGE", {**tag, "destination": frame.headers["destination"]}, frame.body)
+        peer.receipt(frame)
+
+    server.script["SEND"] = send
+
+
+@pytest.mark.parametrize(
+    ("count", "complaint"),
+    [
+        (1, None),
+        (2, "jepsen-run.q0 of a1 is no queue: both of two subscribers"),
+        (0, "no subscriber within 1 s"),
+    ],
+)
+def test_a_topic_is_no_queue_and_refused_before_anything_is_found_in_it(
+    tmp_path, monkeypatch, count, complaint
+):
+    """Each subscriber has a copy there: each message would be a duplicate, by no fault."""
+    monkeypatch.setattr(attached, "LOOK_S", 0.1)
+    monkeypatch.setattr(attached, "CONNECT_S", 1.0)
+
+    async def looked():
+        async with Server() as server:
+            copies(server, count)
+            file = write(tmp_path / "cluster.toml", server.address.port)
+            system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
+            try:
+                return await system.look_first(TestSpec(name="t"), lambda _: server.address)
+            finally:
+                assert server.unacknowledged == {}, "what was sent to try it is taken away"
+
+    if complaint is None:
+        assert asyncio.run(looked()) == []
+    else:
+        with pytest.raises(UsageError, match=complaint):
+            asyncio.run(looked())
+
+
+def test_what_makes_a_queue_of_artemis_is_said_in_each_send_and_subscription(tmp_path):
+    """Its own distribution has no prefix for queues: there all else is a topic."""
+    (tmp_path / "cluster.toml").write_text(
+        'system = "artemis"\n[[node]]\nname = "a1"\nstomp = "127.0.0.1:1"\n'
+    )
+    described = attaching.attached(tmp_path / "cluster.toml", {}, ())["attached"]
+    dialect = attached.of(described, registry.get).dialect
+    assert dialect.send_headers("g")["destination-type"] == "ANYCAST"
+    assert dialect.subscribe_headers(2)["subscription-type"] == "ANYCAST"
+    (tmp_path / "cluster.toml").write_text(
+        '[[node]]\nname = "a1"\nstomp = "127.0.0.1:1"\n[dialect]\nsubscribe = { kind = "queue" }\n'
+    )
+    described = attaching.attached(tmp_path / "cluster.toml", {}, ())["attached"]
+    assert attached.of(described, registry.get).dialect.subscribe_headers(2)["kind"] == "queue"
 
 
 def test_where_nobody_lets_clients_in_it_is_unknown(tmp_path, capsys):

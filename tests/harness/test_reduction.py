@@ -4,6 +4,7 @@ Exact in the simulation, k of n runs on real processes, and never a result that 
 """
 
 import itertools
+import os
 import re
 import shutil
 from pathlib import Path
@@ -22,6 +23,7 @@ from harness.interface import Fault, InfrastructureError, Schedule, TestSpec, Us
 from harness.run import reproduction, session
 from harness.run.compose import compose
 from harness.run.simulate import simulate
+from harness.systems.artemis import distribution
 
 CUT = Fault(kind="partition", start_s=1.0, duration_s=3.0, shape="pair-link")
 NOISE = tuple(
@@ -370,3 +372,37 @@ def test_nothing_found_and_more_needed_than_tried_are_refused(kept, capsys):
     kept.write_bytes(msgspec.json.encode(empty))
     assert cli.run(["shrink", str(kept)]) == judging.USAGE
     assert "nothing was found there" in capsys.readouterr().err
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.skipif(
+    not os.environ.get(distribution.HOME),
+    reason=f"no distribution of Artemis: {distribution.HOME} names none",
+)
+def test_a_finding_with_a_real_broker_is_made_smaller(tmp_path, capsys):
+    """A broker alone whose disk is gone has lost what waited there; the pause did not do it."""
+    spec = TestSpec(
+        name="disk",
+        system="artemis",
+        policy="standalone",
+        pairs=1,
+        environment="local",
+        time_limit_s=7.0,
+        rate=40.0,
+        producers=2,
+        consumers=2,
+        groups=2,
+        hold_s=1.0,
+        prefetch=1,
+    )
+    gone = Fault(kind="destroy", start_s=4.0, duration_s=0.5, target="a1")
+    pause = Fault(kind="pause", start_s=1.0, duration_s=0.5, target="a1")
+    stores.save(tmp_path, stores.SPEC, spec)
+    stores.save(tmp_path, stores.SCHEDULE, Schedule(faults=(pause, gone)))
+    words = ["shrink", str(tmp_path), "--finding", "lost", "--times", "1", "--runs", "3"]
+    status = cli.run([*words, "--store", str(tmp_path / "small")])
+    out = capsys.readouterr().out
+    assert status == judging.INVALID, out
+    assert result(out).schedule.faults == (gone,), out
+    assert "without any fault" in out

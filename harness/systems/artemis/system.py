@@ -72,7 +72,9 @@ class ArtemisSystem(Management):
     dialect = Dialect(
         login="tester",
         passcode="tester",
-        durable={"persistent": "true"},
+        # Without them all is a topic where the acceptor has no prefix for queues, as by default.
+        durable={"persistent": "true", "destination-type": "ANYCAST"},
+        subscribe={"subscription-type": "ANYCAST"},
         window_header="consumer-window-size",
         window_unit=400,
         heart_beat_s=0.5,
