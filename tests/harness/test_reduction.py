@@ -400,7 +400,7 @@ def test_a_finding_with_a_real_broker_is_made_smaller(tmp_path, capsys):
     pause = Fault(kind="pause", start_s=1.0, duration_s=0.5, target="a1")
     stores.save(tmp_path, stores.SPEC, spec)
     stores.save(tmp_path, stores.SCHEDULE, Schedule(faults=(pause, gone)))
-    words = ["shrink", str(tmp_path), "--finding", "lost", "--times", "1", "--runs", "3"]
+    words = ["shrink", str(tmp_path), "--finding", "lost", "--times", "1", "--time-limit", "600"]
     status = cli.run([*words, "--store", str(tmp_path / "small")])
     out = capsys.readouterr().out
     assert status == judging.INVALID, out
