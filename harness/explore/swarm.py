@@ -28,6 +28,7 @@ import msgspec
 from harness.interface import Fault, Installed, NodePlan, Schedule, TestSpec, UsageError
 from harness.run.compose import place
 from harness.systems import registry as systems
+from harness.systems.equipment import equip
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
 
@@ -133,6 +134,7 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
         if _fits(name, base, nodes)
         and not kinds.unsupported(name, supports)
         and not kinds.get(name).lacks(nodes)
+        and (environment.virtual or _breakable(name, base, nodes))
         and not (bounded and _unpromised(name, nodes))
     )
     return Swarm(base=base, kinds=chosen, bounded=bounded, fixed=fixed)
@@ -332,6 +334,15 @@ def _probe(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> None:
 def _fits(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
     try:
         _probe(name, base, nodes)
+    except UsageError:
+        return False
+    return True
+
+
+def _breakable(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
+    """Whether deployed nodes can be given what such a fault breaks."""
+    try:
+        equip(base, nodes, Schedule(faults=(Fault(kind=name, start_s=0.0),)))
     except UsageError:
         return False
     return True

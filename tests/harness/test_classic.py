@@ -62,6 +62,12 @@ def attributes(root, path):
     return root.find(f".//{CORE}{path}").attrib
 
 
+def test_pairs_on_one_database_make_their_tables_one_after_another():
+    system = registry.get("classic")
+    for policy, after in (("jdbc", [None, "a1", "a1", "b1"]), ("shared-store", [None, "a1", None, "b1"])):
+        assert [node.after for node in system.plan(spec(policy))] == after
+
+
 @pytest.mark.usefixtures("distributed")
 def test_properties_are_attributes_of_the_elements_they_name():
     given_ = {

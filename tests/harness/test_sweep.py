@@ -429,3 +429,18 @@ def test_without_nemeses_each_policy_has_all_that_it_is_promised_to_survive():
     assert {"partition", "kill", "pause"} <= of["replication"]
     assert "destroy" not in of["replication"]
     assert "kill" in of["standalone"]
+
+
+def test_a_deployed_sweep_leaves_out_what_cannot_be_broken_there_and_says_no_more_than_one_line_of_a_run():
+    plan = plans.sweep_plan({"environment": "local", "policies": ("replication", "shared-store")}, 1)
+    broken = {policy: {each.nemesis for each in plan.cells if each.policy == policy} for policy in
+              ("replication", "shared-store")}  # fmt: skip
+    assert "power-loss" not in broken["shared-store"]
+    assert broken["shared-store"] >= {"partition", "kill"}
+    assert any(name.startswith("disk-") for name in broken["replication"])
+    trouble = "broker b1 ended while it started; b1 logged last:\n\tat Main.java:1"
+    run = sweep_table.SweptRun(
+        number=0, cell=plan.cells[0], ended="unknown", findings={}, grave=(), trouble=trouble, seed=1,
+        faults=1, digest="", bit=False, exposed=False, complete=False,
+    )  # fmt: skip
+    assert sweep._first_line(run) == "broker b1 ended while it started; b1 logged last:"

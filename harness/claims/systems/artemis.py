@@ -46,6 +46,11 @@ _ANSWERS_WHILE_IT_VOTES: Final = Departure(
     page="findings/artemis-1.md",
 )
 
+_ANSWERS_WHAT_IT_DID_NOT_WRITE: Final = Departure(
+    reason="where it is a write that the mount gives up, what was not written is acknowledged",
+    page="findings/artemis-5.md",
+)
+
 _TWICE: Final = ("duplicate", "group-split", "zombie")
 """What follows from acknowledgements that are lost, and from a live that answers beside another."""
 
@@ -223,7 +228,9 @@ CLAIMS: Final = SystemClaims(
             70.0,
             fault("nfs-stall", 6.0, 15.0),
             spec=_on_nfs("soft,timeo=5,retrans=2", 30.0),
+            allowed=("lost", "duplicate"),
             besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=40.0)),
+            departure=_ANSWERS_WHAT_IT_DID_NOT_WRITE,
         ),
         _row(
             "SS7-hard",

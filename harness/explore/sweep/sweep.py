@@ -117,7 +117,7 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
             spark = api.start_in_background(request.spark_master, wanted=True)
             for number in plan.pending(frozenset(made)):
                 each = made[number] = deployed.make(plan, number, store, spark)
-                found = ", ".join(each.run.grave) or each.run.trouble or ""
+                found = ", ".join(each.run.grave) or _first_line(each.run)
                 where = f"  {store / each.store}" if each.store else ""
                 cell = f"{each.run.cell.policy}, {each.run.cell.nemesis}"
                 talk.indented(f"run {number}: {cell}: {each.run.ended} {found}{where}")
@@ -308,7 +308,7 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
             )
     unknown = [one for one in sweep.runs if one.ended == "unknown"]
     for one in unknown[:UNKNOWN_TOLD]:
-        yield f"Unknown  run {one.number}: {one.trouble}"
+        yield f"Unknown  run {one.number}: {_first_line(one)}"
     if len(unknown) > UNKNOWN_TOLD:
         yield f"Unknown  {len(unknown) - UNKNOWN_TOLD} more, see {TABLE}"
     for kept in sweep.worst:
@@ -320,3 +320,8 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
             yield f"         {kept.again}"
     yield f"Kept     {Path(sweep.store) / TABLE}"
     yield f"More     {sweep.plan.resume_line(Path(sweep.store))} --runs {2 * sweep.plan.runs}"
+
+
+def _first_line(run: SweptRun) -> str:
+    """Of what came in the way of a verdict; "" if nothing did. The whole stands in the table."""
+    return (run.trouble or "").partition("\n")[0]
