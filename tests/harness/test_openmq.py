@@ -358,6 +358,6 @@ def ran(tmp_path, capsys, *words):
 @pytest.mark.skipif(not home(), reason=f"no distribution of Open MQ: {distribution.HOME} names none")
 @pytest.mark.parametrize("policy", [properties.CONVENTIONAL, properties.HA_DATABASE])
 def test_a_killed_broker_comes_back_or_is_taken_over(tmp_path, policy, capsys):
-    words = ["--policy", policy, "--pairs", "2", "--environment", "docker", "--time-limit", "20"]
+    words = ["--policy", policy, "--pairs", "2", "--environment", "docker", "--time-limit", "15"]
     out = ran(tmp_path, capsys, *words, "--nemesis", "kill", "--target", "a1")
     assert "a1     live" in out

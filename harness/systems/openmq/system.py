@@ -55,7 +55,7 @@ class OpenmqSystem(Management):
         ack_mode="client",
         count_header="JMSXDeliveryCount",
         heart_beat_s=0.0,
-        connect_s=2.5,
+        connect_s=5.0,  # the bridge makes a connection of its own for each
         on_the_way_s=6.0,
     )
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0, restart_s=30.0)
