@@ -387,6 +387,7 @@ def home():
     ("policy", "environment"),
     [
         ("replication", "local"),
+        ("lock-manager", "local"),
         ("shared-store", "local"),
         pytest.param("replication", "docker", marks=pytest.mark.docker),
         pytest.param("shared-store", "docker", marks=pytest.mark.docker),
@@ -395,6 +396,8 @@ def home():
 def test_a_killed_live_is_followed_by_its_backup(tmp_path, policy, environment, capsys):
     words = ["--policy", policy, "--pairs", "1", "--nemesis", "kill", "--target", "live", "--rate", "50"]
     words += ["--environment", environment, "--time-limit", "20", "--store", str(tmp_path)]
+    if policy == "lock-manager":
+        words += ["--duration", "14"]  # longer than the session of a live in ZooKeeper
     status = cli.run(["--system", "artemis", *words])
     out = capsys.readouterr().out
     assert status in (0, 1), out  # what a broker of others does is not for our tests to judge
