@@ -49,6 +49,20 @@ async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], reco
             _record(recorder, name, stored)
 
 
+async def anything_left(test: Composition, roles: Mapping[str, str]) -> bool:
+    """Whether the main store of a live broker that can be asked shows a message of the test's."""
+    if "stores" in test.system.promises(test.spec).untold:
+        return False
+    live = [node.name for nodes in test.pairs.values() for node in nodes if roles.get(node.name) == LIVE]
+    readings = await asyncio.gather(*(_read(test, name) for name in live))
+    return any(
+        message.store == "main" and payload.decode(message.body) is not None
+        for stored in readings
+        if not isinstance(stored, str)
+        for message in stored
+    )
+
+
 def _with_copies(found: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
     """The brokers that have a message in a main store which they, or another, have there, too."""
     held: dict[int, list[str]] = {}

@@ -230,6 +230,31 @@ def test_a_drain_without_end_is_trouble_and_the_run_goes_on(tmp_path, monkeypatc
     assert phases(history)[-1] == "end"
 
 
+@pytest.mark.parametrize(("delivers_in", "drains"), [(1, 1), (3, 3), (5, 5), (99, running.IDLE_DRAINS)])
+def test_what_is_still_stored_is_drained_again_until_nobody_gets_it(tmp_path, delivers_in, drains):
+    """A broker of a busy machine delivers after the quiet period; a drain that brings something on
+    counts anew.
+    """
+    body = encode(Payload(message=1, producer=0, sequence=0, queue="q0", group="g0"))
+    stored = StoredMessage(store="main", queue="q0", group="g0", body=body)
+
+    class Late(FakeWorkload):
+        times = 0
+
+        async def drain(self, context):
+            self.times += 1
+            if self.times == 3 < delivers_in < 99:
+                context.counters["deliver"] = 1
+            if self.times == delivers_in:
+                test.system.stored.clear()
+
+    test = composition(workload=Late(), stored=[stored])
+    _, history = conduct(tmp_path, test)
+    assert test.workload.times == drains
+    left = [row for row in history if row["f"] == "browse" and row["message"] is not None]
+    assert bool(left) is (delivers_in == 99)
+
+
 def test_an_interruption_heals_and_keeps_the_history(tmp_path):
     environment = FakeEnvironment()
 
