@@ -105,7 +105,10 @@ def test_the_list_is_of_one_system(echo):
     ("words", "complaint"),
     [
         (("--system", "ecko"), 'unknown system "ecko": did you mean "echo"?'),
-        (("--system", "echo"), 'unknown policy "replication": system echo has alone'),
+        (
+            ("--system", "echo", "--policy", "replication"),
+            'unknown policy "replication": system echo has alone',
+        ),
         (
             ("claims", "RP1", "--system", "echo"),
             'unknown policy "replication": system echo has alone',
