@@ -8,20 +8,19 @@ of life, and taken over when its row in the database has stood still for eight m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from harness.claims.scenarios.cases import fault, faults
 from harness.claims.scenarios.expectations import ExpectedTakeover, GoesOn, Resumed, Says, Takeovers
-from harness.claims.systems.row import Departure, SystemClaims, SystemRow, varied
+from harness.claims.systems.row import PATIENT, Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
 
 _SYSTEM: Final = "openmq"
 
-_PATIENT: Final[dict[str, Any]] = {
+_FIELDS: Final[Mapping[str, Any]] = {
+    **PATIENT,
     "rate": 24.0,
-    "operation_timeout_s": 10.0,
-    "unavailable_bound_s": 60.0,
-    "recovery_bound_s": 90.0,
     "quiet_period_s": 6.0,
     # Consumers are given all that there is: what is at stake is what they hold.
     "hold_s": 3.0,
@@ -38,7 +37,7 @@ _ANYWAY: Final = {
 
 def _row(identifier: str, seconds: float, *some: Fault, **changes: Any) -> SystemRow:
     """That row for ``seconds`` of load, with these faults."""
-    fields = {"time_limit_s": seconds, **_PATIENT}
+    fields = {"time_limit_s": seconds, **_FIELDS}
     return varied(identifier, _SYSTEM, spec=fields, schedule=faults(*some), anyway=_ANYWAY, **changes)
 
 
