@@ -290,7 +290,8 @@ def test_forwarding_that_is_not_allowed(own, machine, connect):
     machine.sh(
         f"cp {machine.files}/sshd_config /run/sshd/; echo AllowTcpForwarding no >> /run/sshd/sshd_config"
     )
-    machine.sh("sed -i s/22/2200/ /run/sshd/sshd_config; sed -i s/ours.pid/second.pid/ /run/sshd/sshd_config")
+    changed = "s/^Port 22$/Port 2200/; s/ours.pid/second.pid/"
+    machine.sh(f"sed -i '{changed}' /run/sshd/sshd_config")
     machine.do("/usr/sbin/sshd", "-f", "/run/sshd/sshd_config")
     # It listens once that is there.
     machine.sh("timeout 20 sh -c 'until test -s /run/sshd/second.pid; do sleep 0.05; done'")
