@@ -247,21 +247,18 @@ def _recoveries(sends: Mapping[tuple[str, str], Sends], known: Facts) -> list[Fa
 
 
 def _pairs(known: Facts) -> dict[str, str]:
-    """Broker -> all brokers that ever had one node ID with it: "a1+a2".
+    """Broker -> all brokers that ever had one node ID with it: "a1+a2"."""
+    import networkx as nx  # noqa: PLC0415 - most of what imports this module judges nothing
 
-    By hand: networkx takes longer to import than most histories to judge.
-    """
-    of_broker: dict[str, set[str]] = {}
-    of_node: dict[str, set[str]] = {}
+    graph = nx.Graph()
     for row in known.roles:
         if row["node_id"] is not None:
-            broker, node = row["broker"], row["node_id"]
-            ours, others = of_broker.setdefault(broker, {broker}), of_node.setdefault(node, {broker})
-            if ours is not others:
-                ours |= others
-                of_broker |= dict.fromkeys(ours, ours)
-                of_node |= {one: ours for one, some in of_node.items() if some & ours}
-    return {broker: "+".join(sorted(together)) for broker, together in of_broker.items()}
+            graph.add_edge(("broker", row["broker"]), ("node", row["node_id"]))
+    found: dict[str, str] = {}
+    for together in nx.connected_components(graph):
+        names = sorted(name for kind, name in together if kind == "broker")
+        found |= dict.fromkeys(names, "+".join(names))
+    return found
 
 
 def _slowest(all_: Sequence[_Pauses], span: FaultSpan) -> LongestPause | None:

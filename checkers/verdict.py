@@ -34,18 +34,19 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``nack`` says what becomes of a message that a client refused ("none": nobody can);
     ``delivery_attempts`` after how many refusals (nacks, and acks that were rolled back) it is a
     dead letter (-1: never), and ``keeps_dead_letters`` whether a store keeps those.
-    ``durable_acks``: an ack that was answered
-    ``ok`` outlives every failure that a send outlives; where not, what was acknowledged may come
-    again. ``refuses_stale_acks``: an ack of what that
+
+    ``durable_acks``: an ack that was answered ``ok`` outlives every failure that a send outlives;
+    where not, what was acknowledged may come again. ``refuses_stale_acks``: an ack of what that
     session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
     and deliveries arrive in the order in which the broker made them, so that what is read after an
-    answer was sent after the question. ``marks_redeliveries``: whether a delivery that is not the
-    first of its message says so: "always"; only where the "same-process" of a broker has delivered
-    it before, as a broker does that keeps count in memory alone; or "never". ``groups``: a group of
-    messages is one consumer's at a time, and in order. ``single``: so is a message, and neither is
-    with two brokers at once, as both may have what one forwarded without hearing that it arrived.
-    ``untold`` is what nobody can ask these
-    brokers for: their roles, their stores; rules that need it are left out.
+    answer was sent after the question.
+
+    ``marks_redeliveries``: whether a delivery that is not the first of its message says so:
+    "always"; only where the "same-process" of a broker has delivered it before, as a broker does
+    that keeps count in memory alone; or "never". ``groups``: a group of messages is one consumer's
+    at a time, and in order. ``single``: so is a message, and neither is with two brokers at once,
+    as both may have what one forwarded without hearing that it arrived. ``untold`` is what nobody
+    can ask these brokers for: their roles, their stores; rules that need it are left out.
     """
 
     nack: Literal["requeue", "dead-letter", "consume", "none"] = "requeue"
