@@ -14,6 +14,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import networkx as nx
+
 from harness.interface import LIVE, Address, Status, StoredMessage, Takeover
 from harness.systems.jolokia import Jolokia
 
@@ -48,6 +50,7 @@ live.
 
 _TAKEN: Final = "TAKEOVER_COMPLETE"
 _WORDS: Final = {"QUIESCE_STARTED": "QUIESCING"}
+_MAIN, _ELSEWHERE = "main", "store-and-forward"
 _DEAD_LETTERS: Final = "mq.sys.dmq"
 
 
@@ -71,6 +74,7 @@ class Management:
         self._jolokia = Jolokia("/jolokia/")
         self._members: dict[Address, _Members] = {}
         self._since: dict[Address, tuple[int, float]] = {}  # a life that was seen live, and from when on
+        self._takers = nx.DiGraph()  # from each host whose data was taken over to who took it
 
     async def status(self, admin: Address) -> Status:
         """As ``System.status``.
@@ -112,42 +116,54 @@ class Management:
             await asyncio.wait((known.asked,), timeout=_MEMBERS_S)
             if known.asked.done() and known.asked.exception() is None:
                 known.answer = known.asked.result()[0] or ()
+                hosts = {one["ID"]: _host(one) for one in known.answer}
+                self._takers.add_edges_from(
+                    (_host(one), hosts[one["TakeoverBrokerID"]])
+                    for one in known.answer
+                    if one["StateLabel"] == _TAKEN
+                )
         return known.answer
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """As ``System.browse``. Raises OSError where a queue did not show all that it has.
 
-        Brokers show what others have sent them for their consumers, too, and after those are gone:
-        a message is stored where it was sent, or, in a database that all share, once.
+        Brokers show what others have sent them for their consumers, too, and after those are gone,
+        and after it was acknowledged: a message is stored where it was sent, or by who has taken
+        that over. Where neither shows it, a cluster that has one database may have it or not: one
+        copy is told as one that is to be forwarded.
         """
         shown = await self._shown(admin)
-        if self.clustered:
-            others = [each for each in self._members if each != admin] if self.one_store else []
-            holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in shown})}
-            for other in others:
-                with contextlib.suppress(OSError):  # one that is gone shows nothing
-                    messages = [message["MessageID"] for _, message in await self._shown(other)]
-                    holders[other] = await self._host(other), {*messages}
-            shown = [one for one in shown if self._keeper(one[1]["MessageID"], holders) == admin]
-        return [_stored(queue, message) for queue, message in shown]
+        if not self.clustered:
+            return [_stored(queue, message, _MAIN) for queue, message in shown]
+        others = [each for each in self._members if each != admin] if self.one_store else []
+        holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in shown})}
+        for other in others:
+            with contextlib.suppress(OSError):  # one that is gone shows nothing
+                messages = [message["MessageID"] for _, message in await self._shown(other)]
+                holders[other] = await self._host(other), {*messages}
+        kept = [(*one, self._keeper(one[1]["MessageID"], holders)) for one in shown]
+        return [_stored(queue, message, store) for queue, message, (keeper, store) in kept if keeper == admin]
 
-    def _keeper(self, message: str, holders: Mapping[Address, tuple[str, Container[str]]]) -> Address | None:
-        """Who of those that show a message stores it.
-
-        Whom it was sent to; else, where that may have been taken over, the first of them.
-        """
+    def _keeper(
+        self, message: str, holders: Mapping[Address, tuple[str, Container[str]]]
+    ) -> tuple[Address | None, str]:
+        """Who of those that show a message stores it, and in which of its stores."""
         sent_to = _SENT_TO.match(message)
-        having = [admin for admin, (_, messages) in holders.items() if message in messages]
-        home = [admin for admin in having if sent_to is not None and holders[admin][0] == sent_to[1]]
-        return min(home or (having if self.one_store else []), default=None)
+        home = "" if sent_to is None else sent_to[1]
+        takers = nx.descendants(self._takers, home) if home in self._takers else ()
+        having = {admin: host for admin, (host, messages) in holders.items() if message in messages}
+        owners = [admin for admin, host in having.items() if host == home]
+        owners = owners or [admin for admin, host in having.items() if host in takers]
+        if owners:
+            return min(owners), _MAIN
+        return (min(having) if self.one_store else None), _ELSEWHERE
 
     async def _host(self, admin: Address) -> str:
         """Under which address it is known in its cluster, and so in the ids of what it was sent."""
         (found,) = await self._jolokia.ask(
             admin, {"type": "read", "mbean": _CLUSTER, "attribute": ["LocalBrokerInfo"]}
         )
-        host: str = found["LocalBrokerInfo"]["Address"].partition(":")[0]
-        return host
+        return _host(found["LocalBrokerInfo"])
 
     async def _shown(self, admin: Address) -> list[tuple[str, Mapping[str, Any]]]:
         """Queue and message, of all that a broker shows."""
@@ -218,17 +234,22 @@ def _taken_by(name: str, members: Sequence[Mapping[str, Any]]) -> tuple[Takeover
     )
 
 
+def _host(member: Mapping[str, Any]) -> str:
+    host: str = member["Address"].partition(":")[0]
+    return host
+
+
 def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
     """An answer that nobody waits for any more, and its failure."""
     if not asked.cancelled():
         asked.exception()
 
 
-def _stored(queue: str, message: Mapping[str, Any]) -> StoredMessage:
+def _stored(queue: str, message: Mapping[str, Any], store: str) -> StoredMessage:
     body = message["MessageBody"]
     octets = body.encode() if isinstance(body, str) else bytes(octet % 256 for octet in body or ())
     return StoredMessage(
-        store="dead-letter" if queue == _DEAD_LETTERS else "main",
+        store="dead-letter" if queue == _DEAD_LETTERS else store,
         queue=message["DestinationName"],
         group=(message["MessageProperties"] or {}).get("JMSXGroupID"),
         body=octets,
