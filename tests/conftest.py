@@ -46,6 +46,14 @@ def pytest_configure(config):
         config.option.third = third.of_commit()
 
 
+def pytest_collection_modifyitems(config, items):
+    """What other commits try is left to them, unless it was asked for by its name."""
+    if not any("::" in argument for argument in config.args):
+        others = third.left_to_others(config.option.third, items)
+        config.hook.pytest_deselected(items=[*others])
+        items[:] = [item for item in items if item not in others]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """What is collected is no garbage, and lives to the end: nobody need look for some in it."""
@@ -60,8 +68,8 @@ def pytest_collection():
 def pytest_terminal_summary(terminalreporter, config):
     if config.option.third != third.ALL:
         terminalreporter.write_line(
-            f"Third {config.option.third} of the mutants and of what else is tried in turn: each commit has"
-            " the next, --third=all tries all"
+            f"Third {config.option.third} of the mutants and of the tests that are tried in turn: each commit"
+            " has the next, --third=all tries all"
         )
 
 

@@ -1,8 +1,10 @@
 """What a run of the tests tries in turn: all of it, or a third that the commit decides.
 
-Mutants, ports under hostile inputs, scenarios once more with another seed or in another process.
-Why a third: each takes a second or more of processor time, and a commit that blinds the search to
-one mutant is seen three commits later at the latest. Every night tries all (``--third=all``).
+Mutants, ports under hostile inputs, scenarios once more with another seed or in another process,
+and tests with the marker ``in_turn``: those that see once more, with another broker or on another
+machine, what a test of every commit sees, and take a JVM or a cluster for it.
+Why a third: each takes seconds of processor time, and a commit that blinds the search to one mutant
+is seen three commits later at the latest. Every night tries all (``--third=all``).
 """
 
 from __future__ import annotations
@@ -45,6 +47,14 @@ def chosen(third: str, those: Sequence[T]) -> Sequence[T]:
 
 
 OPTION: Final = "third"
+
+MARKER: Final = "in_turn"
+
+
+def left_to_others(third: str, items: Sequence[Any]) -> set[Any]:
+    """Of the tests with the marker, those that other commits try."""
+    marked = sorted((item for item in items if item.get_closest_marker(MARKER)), key=lambda item: item.nodeid)
+    return {*marked} - {*chosen(third, marked)}
 
 
 def parametrize(metafunc: Any, argument: str, those: Mapping[str, Any]) -> None:

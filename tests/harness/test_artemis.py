@@ -386,11 +386,11 @@ def home():
 @pytest.mark.parametrize(
     ("policy", "environment"),
     [
-        ("replication", "local"),
-        ("lock-manager", "local"),
-        ("shared-store", "local"),
+        pytest.param("replication", "local", marks=pytest.mark.in_turn),
+        pytest.param("lock-manager", "local", marks=pytest.mark.in_turn),
+        pytest.param("shared-store", "local", marks=pytest.mark.in_turn),
         pytest.param("replication", "docker", marks=pytest.mark.docker),
-        pytest.param("shared-store", "docker", marks=pytest.mark.docker),
+        pytest.param("shared-store", "docker", marks=[pytest.mark.docker, pytest.mark.in_turn]),
     ],
 )
 def test_a_killed_live_is_followed_by_its_backup(tmp_path, policy, environment, capsys):

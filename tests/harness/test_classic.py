@@ -282,7 +282,14 @@ def home():
 @pytest.mark.cluster
 @pytest.mark.spark
 @pytest.mark.skipif(not home(), reason=f"no distribution of Classic: {distribution.HOME} names none")
-@pytest.mark.parametrize("policy", [properties.SHARED_STORE, properties.JDBC, properties.NETWORK])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        properties.SHARED_STORE,
+        pytest.param(properties.JDBC, marks=pytest.mark.in_turn),
+        pytest.param(properties.NETWORK, marks=pytest.mark.in_turn),
+    ],
+)
 def test_a_killed_broker_is_followed_or_comes_back(tmp_path, policy, capsys):
     if policy == properties.JDBC and (lack := distribution.missing_for_database() or program.missing()):
         pytest.skip(lack)

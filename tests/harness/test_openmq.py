@@ -382,6 +382,7 @@ def ran(tmp_path, capsys, *words):
 @pytest.mark.cluster
 @pytest.mark.docker
 @pytest.mark.spark
+@pytest.mark.in_turn
 @pytest.mark.skipif(not home(), reason=f"no distribution of Open MQ: {distribution.HOME} names none")
 @pytest.mark.parametrize("policy", [properties.CONVENTIONAL, properties.HA_DATABASE])
 def test_a_killed_broker_comes_back_or_is_taken_over(tmp_path, policy, capsys):

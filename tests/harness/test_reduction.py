@@ -376,6 +376,7 @@ def test_nothing_found_and_more_needed_than_tried_are_refused(kept, capsys):
 
 @pytest.mark.cluster
 @pytest.mark.spark
+@pytest.mark.in_turn
 @pytest.mark.skipif(
     not os.environ.get(distribution.HOME),
     reason=f"no distribution of Artemis: {distribution.HOME} names none",

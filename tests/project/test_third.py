@@ -16,6 +16,25 @@ def test_the_thirds_together_are_all_mutants_each_once():
     assert third.chosen(third.ALL, NAMES) == NAMES
 
 
+class Item:
+    """Of a test: its name, and whether it is tried in turn."""
+
+    def __init__(self, nodeid, marked):
+        self.nodeid, self._marked = nodeid, marked
+
+    def get_closest_marker(self, name):
+        return True if self._marked and name == third.MARKER else None
+
+
+def test_each_commit_tries_all_other_tests_and_a_third_of_those_in_turn():
+    items = [Item(f"test_{number:02}", number % 2 == 0) for number in range(20)]
+    left = [third.left_to_others(one, items) for one in third.THIRDS]
+    in_turn = {item for item in items if item.get_closest_marker(third.MARKER)}
+    assert [in_turn - one for one in left] == [{*third.chosen(one, items[::2])} for one in third.THIRDS]
+    assert set.union(*(in_turn - one for one in left)) == in_turn
+    assert third.left_to_others(third.ALL, items) == set()
+
+
 @pytest.fixture
 def commit(tmp_path, monkeypatch):
     """Makes a commit in the repository that is asked."""

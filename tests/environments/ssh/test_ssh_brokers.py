@@ -10,7 +10,7 @@ from harness.systems.artemis import distribution as artemis
 from harness.systems.classic import distribution as classic
 from harness.systems.rabbitmq import distribution as rabbitmq
 
-pytestmark = [pytest.mark.ssh, pytest.mark.cluster, pytest.mark.spark]
+pytestmark = [pytest.mark.ssh, pytest.mark.cluster, pytest.mark.spark, pytest.mark.in_turn]
 
 
 def of(system, home, *words):
