@@ -74,6 +74,7 @@ class Management:
         self._jolokia = Jolokia("/jolokia/")
         self._members: dict[Address, _Members] = {}
         self._since: dict[Address, tuple[int, float]] = {}  # a life that was seen live, and from when on
+        self._numbers: dict[tuple[str, str], int] = {}  # of the takeovers by one of another that stand
         self._takers = nx.DiGraph()  # from each host whose data was taken over to who took it
 
     async def status(self, admin: Address) -> Status:
@@ -100,7 +101,7 @@ class Management:
             node_id=name,
             role=LIVE if serves else SUSPENDED if state == _PAUSED else STARTING,
             epoch=began,
-            takeovers=_taken_by(name, members) if serves else (),
+            takeovers=self._taken_by(name, members) if serves else (),
             details={MEMBERS: members, LIVE_S: now - self._since[admin][1] if serves else 0.0},
         )
 
@@ -123,6 +124,21 @@ class Management:
                     if one["StateLabel"] == _TAKEN
                 )
         return known.answer
+
+    def _taken_by(self, name: str, members: Sequence[Mapping[str, Any]]) -> tuple[Takeover, ...]:
+        """Whose data a broker has, as the database says.
+
+        A takeover's number is the time that was there first: a broker that starts again writes
+        another, and is still called taken over until it serves.
+        """
+        taken = {
+            (name, one["ID"]): int(one["StatusTimestamp"] or 0)
+            for one in members
+            if one["TakeoverBrokerID"] == name and one["StateLabel"] == _TAKEN
+        }
+        others = {key: time for key, time in self._numbers.items() if key[0] != name}
+        self._numbers = {**others, **{key: self._numbers.get(key, time) for key, time in taken.items()}}
+        return tuple(Takeover(node_id=key[1], life=self._numbers[key]) for key in taken)
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """As ``System.browse``. Raises OSError where a queue did not show all that it has.
@@ -217,21 +233,12 @@ class Management:
         (broker,) = await self._jolokia.ask(
             admin, {"type": "read", "mbean": _BROKER, "attribute": ["InstanceName"]}
         )
-        taken = _taken_by(broker["InstanceName"], members or ())
+        taken = self._taken_by(broker["InstanceName"], members or ())
         return {"taken-over": [one.node_id for one in taken]}
 
     async def _steer(self, admin: Address, operation: str, *arguments: Any) -> None:
         question = {"type": "exec", "mbean": _STEERED, "operation": operation, "arguments": [*arguments]}
         await self._jolokia.ask(admin, question)
-
-
-def _taken_by(name: str, members: Sequence[Mapping[str, Any]]) -> tuple[Takeover, ...]:
-    """Whose data a broker has, as the database says; a takeover's number is its time there."""
-    return tuple(
-        Takeover(node_id=one["ID"], life=int(one["StatusTimestamp"] or 0))
-        for one in members
-        if one["TakeoverBrokerID"] == name and one["StateLabel"] == _TAKEN
-    )
 
 
 def _host(member: Mapping[str, Any]) -> str:
