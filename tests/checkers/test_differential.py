@@ -81,6 +81,7 @@ def damaged(seeds):
 
 
 @pytest.mark.long
+@pytest.mark.in_turn
 def test_they_agree_on_files_too_whole_or_in_slices(tmp_path):
     """The same work as Spark's tasks do, done here: cheap enough for hundreds.
 

@@ -83,6 +83,7 @@ session.stop()
 
 
 @pytest.mark.long
+@pytest.mark.in_turn
 def test_without_java_the_packaged_runtime_is_used_its_cache_trained_once_and_a_damaged_one_ignored(tmp_path):
     """It takes a minute: a JVM starts three times, the first time to train its cache.
 

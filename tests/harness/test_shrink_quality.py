@@ -123,18 +123,20 @@ def without_one_property(case):
 CUT = Fault(kind="partition", start_s=4.391, duration_s=5.617, shape="halves", options={"pair": "a"})
 
 
+FOUR_MORE = (
+    Fault(kind="clock-step", start_s=0.9, duration_s=0.7, target="one"),
+    Fault(kind="disk-slow", start_s=2.6, duration_s=0.9, target="one", options={"delay_ms": 5.0}),
+    Fault(kind="pause", start_s=10.4, duration_s=0.2, target="one"),
+    Fault(kind="clock-skew", start_s=11.9, duration_s=1.2, target="one"),
+)
+
+
 @pytest.mark.parametrize(
     "more",
     [
-        (),
-        (
-            Fault(kind="clock-step", start_s=0.9, duration_s=0.7, target="one"),
-            Fault(kind="disk-slow", start_s=2.6, duration_s=0.9, target="one", options={"delay_ms": 5.0}),
-            Fault(kind="pause", start_s=10.4, duration_s=0.2, target="one"),
-            Fault(kind="clock-skew", start_s=11.9, duration_s=1.2, target="one"),
-        ),
+        pytest.param((), id="eight faults"),
+        pytest.param(FOUR_MORE, id="twelve faults", marks=pytest.mark.in_turn),
     ],
-    ids=["eight faults", "twelve faults"],
 )
 def test_the_split_brain_of_one_pair_shrinks_to_the_one_cut_that_makes_it(more):
     bar = Bar(faults=1, properties=0, clients=2, groups=1, seconds=6.0, runs=120)
@@ -147,6 +149,7 @@ def test_the_split_brain_of_one_pair_shrinks_to_the_one_cut_that_makes_it(more):
 
 
 @pytest.mark.long
+@pytest.mark.in_turn
 def test_the_loss_of_rp11_keeps_at_most_the_two_faults_that_it_takes():
     """It takes some 20 s: two hundred runs, of which each loses something."""
     scenario = named("RP11")

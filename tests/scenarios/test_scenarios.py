@@ -11,20 +11,13 @@ from harness.claims.runner import once
 from harness.claims.scenarios import SCENARIOS, Roles, named
 from harness.claims.scenarios.seen import Seen
 
-ON_PROCESSES = (
-    "RP1",
-    "RP4",
-    "RP5",
-    "RP6",
-    "RP11",
-    "RP14-false",
-    "SS1",
-    "MI1",
-)
-"""Those that every change is tried with on processes; in the simulation all are.
+ALWAYS = ("RP1", "RP5")
+"""Those that every commit tries on processes and on containers, the others in turn.
 
-A nightly run tries all of them (``jepsen-run claims --environment local``).
+In the simulation all are tried; by ``jepsen-run claims --environment local`` on processes, too.
 """
+
+ON_PROCESSES = ("RP1", "RP4", "RP5", "RP6", "RP11", "RP14-false", "SS1", "MI1")
 
 ON_CONTAINERS = ("RP1", "RP4", "RP5", "RP11", "HA5")
 """Those of which a container test adds most.
@@ -32,6 +25,13 @@ ON_CONTAINERS = ("RP1", "RP4", "RP5", "RP11", "HA5")
 A kill of a container, a firewall, a majority, a destroyed volume and brokers that change their
 roles, a fault that waits for a line of a log.
 """
+
+
+def some_in_turn(identifiers):
+    return [
+        pytest.param(each, marks=() if each in ALWAYS else pytest.mark.in_turn, id=each)
+        for each in identifiers
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def problem_of(identifier: str, environment: str, store, spark, seed=1):
 
 @pytest.mark.cluster
 @pytest.mark.spark
-@pytest.mark.parametrize("identifier", ON_PROCESSES)
+@pytest.mark.parametrize("identifier", some_in_turn(ON_PROCESSES))
 def test_on_processes_the_verdict_is_the_documents(identifier, tmp_path, spark):
     assert problem_of(identifier, "local", tmp_path, spark) == ""
 
@@ -65,7 +65,7 @@ def test_in_the_simulation_the_verdict_is_the_documents(simulated, tmp_path, spa
 @pytest.mark.cluster
 @pytest.mark.spark
 @pytest.mark.docker
-@pytest.mark.parametrize("identifier", ON_CONTAINERS)
+@pytest.mark.parametrize("identifier", some_in_turn(ON_CONTAINERS))
 def test_on_containers_the_verdict_is_the_documents(identifier, tmp_path, spark):
     """Each takes some 20 s: machines start, and the schedule takes its time."""
     assert problem_of(identifier, "docker", tmp_path, spark) == ""
