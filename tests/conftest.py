@@ -14,7 +14,7 @@ import sys
 import pytest
 import third
 from hypothesis import HealthCheck, settings
-from needs import need, ssh_missing
+from needs import need, need_distribution, ssh_missing
 
 from environments import ganesha
 from environments.docker.engine import engine_answers
@@ -74,17 +74,19 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @functools.cache
-def _engine():
-    return engine_answers()
+def _engine_missing():
+    answers, reason = engine_answers()
+    return "" if answers else reason
 
 
 def pytest_runtest_setup(item):
     if item.get_closest_marker("docker") is not None:
-        answers, reason = _engine()
-        need("DOCKER", "" if answers else reason)
+        need("DOCKER", _engine_missing)
     if item.get_closest_marker("fuse") is not None:
-        need("NFS", fuse_device.missing())  # the machines that have file servers have FUSE
+        need("NFS", fuse_device.missing)  # the machines that have file servers have FUSE
     if item.get_closest_marker("nfs") is not None:
-        need("NFS", ganesha.missing() or fuse_device.missing())
+        need("NFS", lambda: ganesha.missing() or fuse_device.missing())
     if item.get_closest_marker("ssh") is not None:
-        need("SSH", ssh_missing())
+        need("SSH", ssh_missing)
+    if (distribution := item.get_closest_marker("distribution")) is not None:
+        need_distribution(*distribution.args)

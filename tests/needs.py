@@ -1,23 +1,62 @@
 """What a test needs of the machine.
 
 Skipped by name where it is missing, failed where it must be there (JEPSEN_RUN_REQUIRE_<WHAT>=1).
+
+``JEPSEN_RUN_MACHINE`` names a file that is there as soon as the machine has all that it will have,
+and says then why it has not ("" where it has). Until then tests that need something of it wait, and
+others are begun before them (``side_by_side``); without that name nothing is waited for.
 """
 
+import importlib
 import os
 import shutil
+import time
+from pathlib import Path
 
 import pytest
 
+OF_THE_MACHINE = frozenset({"docker", "fuse", "nfs", "ssh", "database_server", "distribution"})
+"""Markers of tests that need something of it; some others find that out when they begin."""
 
-def need(what, lack):
+_AGAIN_S = 0.2
+
+
+def machine_is_ready():
+    """Whether nothing is to be waited for."""
+    word = os.environ.get("JEPSEN_RUN_MACHINE")
+    return not word or Path(word).exists()
+
+
+def _wait_for_the_machine():
+    while not machine_is_ready():
+        time.sleep(_AGAIN_S)
+    word = os.environ.get("JEPSEN_RUN_MACHINE")
+    if word and (trouble := Path(word).read_text().strip()):
+        pytest.fail(f"the machine is not as it should be: {trouble}")
+
+
+def need(what, lacking):
     """``what`` is DOCKER, POSTGRESQL, NFS, SSH or CLIENTS.
 
-    ``lack`` says what is missing, "" if nothing is.
+    ``lacking()`` says what is missing, "" if nothing is.
     """
+    _wait_for_the_machine()
+    lack = lacking()
     if lack and os.environ.get(f"JEPSEN_RUN_REQUIRE_{what}") == "1":
         pytest.fail(f"JEPSEN_RUN_REQUIRE_{what}=1, but {lack}")
     if lack:
         pytest.skip(lack)
+
+
+def need_distribution(system):
+    """Of that system under test; nothing fetches one but ``.ci/install-brokers``, where it can."""
+    _wait_for_the_machine()
+    variable = importlib.import_module(f"harness.systems.{system}.distribution").HOME
+    home = os.environ.get(variable, "")
+    if not home:
+        pytest.skip(f"no distribution of {system}: {variable} names none")
+    if not Path(home).is_dir():
+        pytest.skip(f"no distribution of {system}: {variable} is {home}, which is not there")
 
 
 def ssh_missing():

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from needs import OF_THE_MACHINE, machine_is_ready
 from xdist.scheduler import LoadScopeScheduling
 
 GROUPS = ("docker stores", "docker", "files", "spark", "simulated", "postgresql", "ssh")
@@ -42,6 +43,11 @@ def group_of(item):
     if fixtures & {"postgresql_server", "place"}:
         return "postgresql"
     return "ssh" if "ssh" in marks else None
+
+
+def waits(item):
+    """Whether it cannot begin before the machine has what it needs."""
+    return group_of(item) == "postgresql" or any(mark.name in OF_THE_MACHINE for mark in item.iter_markers())
 
 
 def begun(item):
@@ -77,7 +83,7 @@ class Worker:
         """Leave word of the groups; all workers write the same."""
         given = session.config.workerinput
         own = Path(f"{given[PLACE]}.{given['workerid']}")
-        own.write_text(json.dumps({item.nodeid: group_of(item) for item in session.items}))
+        own.write_text(json.dumps({item.nodeid: (group_of(item), waits(item)) for item in session.items}))
         own.replace(given[PLACE])
 
 
@@ -113,10 +119,26 @@ class GroupScheduling(LoadScopeScheduling):
         self._place = place
         self._groups = {}
 
-    def _split_scope(self, nodeid):
+    def _told(self, nodeid):
+        """Its group, and whether it waits for the machine."""
         if not self._groups:  # first asked for when all is collected
             self._groups = json.loads(self._place.read_text())
-        return self._groups[nodeid] or nodeid
+        return self._groups[nodeid]
+
+    def _split_scope(self, nodeid):
+        return self._told(nodeid)[0] or nodeid
+
+    def _assign_work_unit(self, node):
+        """The first; while the machine is not ready, the first that does not wait for it."""
+        if not machine_is_ready():
+            idle = (
+                scope
+                for scope, unit in self.workqueue.items()
+                if not any(self._told(test)[1] for test in unit)
+            )
+            if (first := next(idle, None)) is not None:
+                self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
 
     def mark_test_complete(self, node, item_index, duration=0):
         """What is done is forgotten: xdist counts all that a worker ever had after each test."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 from xml.etree import ElementTree as ET
 
@@ -376,13 +375,9 @@ def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):  # noqa: F8
             asyncio.run(Management().status(address))
 
 
-def home():
-    return os.environ.get(distribution.HOME, "")
-
-
 @pytest.mark.cluster
 @pytest.mark.spark
-@pytest.mark.skipif(not home(), reason=f"no distribution of Artemis: {distribution.HOME} names none")
+@pytest.mark.distribution("artemis")
 @pytest.mark.parametrize(
     ("policy", "environment"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import zipfile
 from xml.etree import ElementTree as ET
 
@@ -275,13 +274,9 @@ def test_what_happened_is_known_by_the_brokers_own_words(event, line):
     assert [name for name, each in EVENTS.items() if each.line.search(line)] == [event]
 
 
-def home():
-    return os.environ.get(distribution.HOME, "")
-
-
 @pytest.mark.cluster
 @pytest.mark.spark
-@pytest.mark.skipif(not home(), reason=f"no distribution of Classic: {distribution.HOME} names none")
+@pytest.mark.distribution("classic")
 @pytest.mark.parametrize(
     "policy",
     [

@@ -52,7 +52,8 @@ def _composed(environment, scenario, kind=None, seconds=6.0, options=None, **spe
 @pytest.mark.parametrize("environment", ["local", pytest.param("docker", marks=pytest.mark.docker)])
 def test_lost_commits_are_survived_and_the_password_is_nowhere(tmp_path, monkeypatch, passwords, environment):
     """Each takes some 25 s: a server is made, and the schedule takes its time."""
-    need("POSTGRESQL", program.missing() if environment == "local" else "")
+    if environment == "local":
+        need("POSTGRESQL", program.missing)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     talk = io.StringIO()
     # On a busy machine a broker may commit a few times only while the fault lasts: most of these

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import zipfile
 
 import msgspec
@@ -375,10 +374,6 @@ def test_what_happened_is_known_by_the_brokers_own_words(event, line):
     assert [name for name, each in EVENTS.items() if each.line.search(line)] == [event]
 
 
-def home():
-    return os.environ.get(distribution.HOME, "")
-
-
 def ran(tmp_path, capsys, *words):
     """What a run with brokers of the distribution printed."""
     status = cli.run(["--system", "openmq", *words, "--rate", "30", "--store", str(tmp_path)])
@@ -394,7 +389,7 @@ def ran(tmp_path, capsys, *words):
 @pytest.mark.docker
 @pytest.mark.spark
 @pytest.mark.in_turn
-@pytest.mark.skipif(not home(), reason=f"no distribution of Open MQ: {distribution.HOME} names none")
+@pytest.mark.distribution("openmq")
 @pytest.mark.parametrize("policy", [properties.CONVENTIONAL, properties.HA_DATABASE])
 def test_a_killed_broker_comes_back_or_is_taken_over(tmp_path, policy, capsys):
     words = ["--policy", policy, "--pairs", "2", "--environment", "docker", "--time-limit", "15"]

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -343,10 +342,6 @@ def test_lines_of_the_log_are_known(event, line):
     assert [name for name, known in EVENTS.items() if known.line.search(line)] == [event]
 
 
-def lack():
-    return distribution.missing() if os.environ.get(distribution.HOME) else f"{distribution.HOME} names none"
-
-
 def left_behind():
     """Programs of Erlang that some run of ours started."""
     found = []
@@ -361,7 +356,7 @@ def left_behind():
 
 @pytest.mark.cluster
 @pytest.mark.spark
-@pytest.mark.skipif(bool(lack()), reason=f"no RabbitMQ: {lack()}")
+@pytest.mark.distribution("rabbitmq")
 def test_a_killed_node_is_followed_by_others_and_nothing_is_left(tmp_path, capsys):
     words = ["--nemesis", "kill", "--target", "a1", "--rate", "50", "--time-limit", "20"]
     exit_status = cli.run([*WORDS, "--environment", "local", *words, "--store", str(tmp_path)])
@@ -375,7 +370,7 @@ def test_a_killed_node_is_followed_by_others_and_nothing_is_left(tmp_path, capsy
 
 
 @pytest.mark.cluster
-@pytest.mark.skipif(bool(lack()), reason=f"no RabbitMQ: {lack()}")
+@pytest.mark.distribution("rabbitmq")
 def test_a_node_that_is_not_there_is_said_by_erl_call():
     program = distribution.found().erlang / "bin" / "erl_call"
     with pytest.raises(OSError, match="failed to connect"):

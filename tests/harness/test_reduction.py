@@ -4,7 +4,6 @@ Exact in the simulation, k of n runs on real processes, and never a result that 
 """
 
 import itertools
-import os
 import re
 import shutil
 from pathlib import Path
@@ -23,7 +22,6 @@ from harness.interface import Fault, InfrastructureError, Schedule, TestSpec, Us
 from harness.run import reproduction, session
 from harness.run.compose import compose
 from harness.run.simulate import simulate
-from harness.systems.artemis import distribution
 
 CUT = Fault(kind="partition", start_s=1.0, duration_s=3.0, shape="pair-link")
 NOISE = tuple(
@@ -377,10 +375,7 @@ def test_nothing_found_and_more_needed_than_tried_are_refused(kept, capsys):
 @pytest.mark.cluster
 @pytest.mark.spark
 @pytest.mark.in_turn
-@pytest.mark.skipif(
-    not os.environ.get(distribution.HOME),
-    reason=f"no distribution of Artemis: {distribution.HOME} names none",
-)
+@pytest.mark.distribution("artemis")
 def test_a_finding_with_a_real_broker_is_made_smaller(tmp_path, capsys):
     """A broker alone whose disk is gone has lost what waited there; the pause did not do it."""
     spec = TestSpec(

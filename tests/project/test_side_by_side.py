@@ -1,10 +1,14 @@
 """Groups of tests run on one worker, whatever pytest and xdist make of each other."""
 
 import re
+import threading
 from pathlib import Path
 
+import needs
 import pytest
 import side_by_side
+
+from harness.systems.artemis import distribution as artemis
 
 pytest_plugins = "pytester"
 
@@ -25,6 +29,8 @@ def note(request):
 @pytest.mark.parametrize("number", range(40))
 def test_alone(number, request):
     note(request)
+    if number == 20:
+        Path("installed").touch()
 
 
 @pytest.mark.long
@@ -60,6 +66,7 @@ def ran(pytester, monkeypatch):
     pytester.makeini("[pytest]\nmarkers =\n docker: d\n spark: s\n nfs: n\n fuse: f\n long: l\n")
     pytester.makepyfile(test_it=TESTS)
     monkeypatch.setenv("PYTHONPATH", str(Path(side_by_side.__file__).parent))
+    monkeypatch.delenv("JEPSEN_RUN_MACHINE", raising=False)
 
     def run(*options):
         pytester.runpytest_subprocess("-n", "2", *options).assert_outcomes(passed=72)
@@ -84,3 +91,44 @@ def test_a_group_is_on_one_worker_and_the_rest_on_both(ran):
 
 def test_without_it_they_would_be_scattered(ran):
     assert len(workers_of(ran(), "container|judged|marked")) == 2
+
+
+def test_what_needs_the_machine_is_begun_once_it_is_ready(ran, pytester, monkeypatch):
+    monkeypatch.setenv("JEPSEN_RUN_MACHINE", str(pytester.path / "installed"))
+    tests = [test for _, test in ran("-p", "side_by_side")]
+    first, *_ = [index for index, test in enumerate(tests) if "container" in test]
+    installed = next(index for index, test in enumerate(tests) if "alone[20]" in test)
+    assert installed < first < len(tests) - 20, "before the other tests are over, too"
+
+
+def test_it_is_waited_for_and_what_is_wrong_with_it_is_said(tmp_path, monkeypatch):
+    place = tmp_path / "machine"
+    monkeypatch.setenv("JEPSEN_RUN_MACHINE", str(place))
+    monkeypatch.delenv("JEPSEN_RUN_REQUIRE_DOCKER", raising=False)
+
+    def installed(trouble):
+        (tmp_path / "told").write_text(f"{trouble}\n")
+        (tmp_path / "told").replace(place)
+
+    threading.Timer(0.3, installed, ("",)).start()
+    needs.need("DOCKER", lambda: "" if place.exists() else "it was not waited for")
+    with pytest.raises(pytest.skip.Exception, match="no engine"):
+        needs.need("DOCKER", lambda: "no engine")
+    monkeypatch.setenv("JEPSEN_RUN_REQUIRE_DOCKER", "1")
+    with pytest.raises(pytest.fail.Exception, match="REQUIRE_DOCKER=1, but no engine"):
+        needs.need("DOCKER", lambda: "no engine")
+    installed("no such package")
+    with pytest.raises(pytest.fail.Exception, match="no such package"):
+        needs.need("DOCKER", lambda: "")
+
+
+def test_a_distribution_is_missed_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.delenv("JEPSEN_RUN_MACHINE", raising=False)
+    monkeypatch.delenv(artemis.HOME, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="JEPSEN_RUN_ARTEMIS_HOME names none"):
+        needs.need_distribution("artemis")
+    monkeypatch.setenv(artemis.HOME, str(tmp_path / "none"))
+    with pytest.raises(pytest.skip.Exception, match="none, which is not there"):
+        needs.need_distribution("artemis")
+    monkeypatch.setenv(artemis.HOME, str(tmp_path))
+    needs.need_distribution("artemis")

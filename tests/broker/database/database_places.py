@@ -166,6 +166,5 @@ def postgresql_binaries():
 
 def start_postgresql():
     """A server, or a skip that says what is missing; a failure where it must run."""
-    binaries, reason = postgresql_binaries()
-    need("POSTGRESQL", "" if binaries is not None else reason)
-    return PostgresqlServer(binaries)
+    need("POSTGRESQL", lambda: postgresql_binaries()[1])
+    return PostgresqlServer(postgresql_binaries()[0])

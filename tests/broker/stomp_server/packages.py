@@ -14,7 +14,10 @@ JARS = PACKAGES / "java"
 
 def need_client(program, packages):
     """Skip the test, by name, where the program or its packages are missing."""
-    lack = "" if shutil.which(program) else f"{program} is not installed"
-    if not lack and not packages.exists():
-        lack = f"{packages} is missing: run .ci/install-clients"
-    need("CLIENTS", lack)
+
+    def lacking():
+        if not shutil.which(program):
+            return f"{program} is not installed"
+        return "" if packages.exists() else f"{packages} is missing: run .ci/install-clients"
+
+    need("CLIENTS", lacking)

@@ -32,7 +32,7 @@ PARTS = tuple(f"{name}/database" for name in NAMES)
 
 def require_postgresql():
     """Skip, naming what is missing; fail where it must run."""
-    need("POSTGRESQL", program.missing())
+    need("POSTGRESQL", program.missing)
 
 
 class StandBy:

@@ -1,31 +1,24 @@
 """Tests of brokers of others on hosts of one's own, whole."""
 
 import json
-import os
 
 import pytest
 
 from harness.commands import cli
-from harness.systems.artemis import distribution as artemis
-from harness.systems.classic import distribution as classic
-from harness.systems.rabbitmq import distribution as rabbitmq
 
 pytestmark = [pytest.mark.ssh, pytest.mark.cluster, pytest.mark.spark, pytest.mark.in_turn]
 
 
-def of(system, home, *words):
-    lacking = pytest.mark.skipif(
-        not os.environ.get(home), reason=f"no distribution of {system}: {home} names none"
-    )
-    return pytest.param(system, words, id=system, marks=lacking)
+def of(system, *words):
+    return pytest.param(system, words, id=system, marks=pytest.mark.distribution(system))
 
 
 @pytest.mark.parametrize(
     ("system", "words"),
     [
-        of("artemis", artemis.HOME, "--policy", "replication", "--pairs", "1"),
-        of("classic", classic.HOME, "--policy", "network", "--pairs", "2"),
-        of("rabbitmq", rabbitmq.HOME, "--policy", "quorum-queues", "--pairs", "3"),
+        of("artemis", "--policy", "replication", "--pairs", "1"),
+        of("classic", "--policy", "network", "--pairs", "2"),
+        of("rabbitmq", "--policy", "quorum-queues", "--pairs", "3"),
     ],
 )
 def test_brokers_are_brought_to_hosts_and_broken_there(ssh_bed, tmp_path, capsys, system, words):
