@@ -61,12 +61,6 @@ def attributes(root, path):
     return root.find(f".//{CORE}{path}").attrib
 
 
-def test_pairs_on_one_database_make_their_tables_one_after_another():
-    system = registry.get("classic")
-    for policy, after in (("jdbc", [None, "a1", "a1", "b1"]), ("shared-store", [None, "a1", None, "b1"])):
-        assert [node.after for node in system.plan(spec(policy))] == after
-
-
 @pytest.mark.usefixtures("distributed")
 def test_properties_are_attributes_of_the_elements_they_name():
     given_ = {
@@ -90,9 +84,10 @@ def test_properties_are_attributes_of_the_elements_they_name():
 
 
 @pytest.mark.usefixtures("distributed")
-def test_pairs_on_a_database_have_tables_of_their_own_and_no_file_has_its_password():
+def test_pairs_on_a_database_have_schemas_of_their_own_and_no_file_has_its_password():
     root, _ = instance("b2", spec("jdbc"))
-    assert attributes(root, "statements/")["tablePrefix"] == "b_"
+    first = [each.text for each in root.iter(f"{BEANS}value")]
+    assert first == ["CREATE SCHEMA IF NOT EXISTS b", "SET search_path TO b"]
     assert root.find(f".//{CORE}lease-database-locker") is not None
     assert root.find(f".//{CORE}leaseLockerIOExceptionHandler") is not None
     pool = {each.get("name"): each.get("value") for each in root.iter(f"{BEANS}property")}

@@ -185,7 +185,7 @@ def _document(
     _child(_child(broker, "managementContext"), "managementContext", createConnector=False)
     if policy == NETWORK:
         _bridges(broker, node, nodes, every["networkConnector"])
-    _store(_child(broker, "persistenceAdapter"), policy, node, layout, every)
+    _store(_child(broker, "persistenceAdapter"), policy, layout, every)
     connector = dict(every["transportConnector"])
     options = {name: connector.pop(name) for name in list(connector) if "." in name}
     connectors = _child(broker, "transportConnectors")
@@ -196,13 +196,13 @@ def _document(
         _child(connectors, "transportConnector", name="openwire", uri=f"tcp://{listen['cluster']}?{inactive}",
                **connector)  # fmt: skip
     if policy == JDBC:
-        _pool(beans, hosts[DATABASE])
+        _pool(beans, hosts[DATABASE], node.pair)
     ET.indent(beans)
     text: str = ET.tostring(beans, "unicode", xml_declaration=True)
     return f"{text}\n".encode()
 
 
-def _store(parent: ET.Element, policy: str, node: NodePlan, layout: Layout, every: Chosen) -> None:
+def _store(parent: ET.Element, policy: str, layout: Layout, every: Chosen) -> None:
     if policy != JDBC:
         kahadb = _child(parent, "kahaDB", directory=f"{layout.data}/kahadb", **every["kahaDB"])
         if policy == SHARED_STORE:
@@ -213,7 +213,6 @@ def _store(parent: ET.Element, policy: str, node: NodePlan, layout: Layout, ever
     adapter = _child(parent, "jdbcPersistenceAdapter", dataSource="#database", **values)
     adapter.set("dataDirectory", f"{layout.etc}/{_TEMPORARY}")
     _child(_child(adapter, "locker"), locker, **every[locker])
-    _child(_child(adapter, "statements"), "statements", tablePrefix=f"{node.pair}_")
 
 
 def _bridges(
@@ -233,8 +232,12 @@ def _inactive(values: Mapping[str, Any]) -> str:
     return urlencode({name: values[name], f"{name}InitalDelay": values[name]})
 
 
-def _pool(beans: ET.Element, server: Address) -> None:
-    """Credentials are in the broker's environment."""
+def _pool(beans: ET.Element, server: Address, pair: str) -> None:
+    """Credentials are in the broker's environment.
+
+    Each pair has a schema of its own: a prefix is not for constraints, so that tables of two pairs
+    would not be made.
+    """
     pool = _child(beans, "bean", id="database", **{"class": "org.apache.commons.dbcp2.BasicDataSource"})
     pool.set("destroy-method", "close")
     values = {
@@ -247,6 +250,9 @@ def _pool(beans: ET.Element, server: Address) -> None:
     }
     for name, value in values.items():
         _child(pool, "property", name=name, value=value)
+    first = _child(_child(pool, "property", name="connectionInitSqls"), "list")
+    for sql in (f"CREATE SCHEMA IF NOT EXISTS {pair}", f"SET search_path TO {pair}"):
+        _child(first, "value").text = sql
 
 
 def _set(element: ET.Element, values: Mapping[str, Any]) -> None:

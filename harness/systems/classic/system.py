@@ -91,14 +91,12 @@ class ClassicSystem(Management):
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 and a2, or a1 alone. Raises UsageError.
 
-        Who of a pair serves is decided by who comes first; a2 is started once a1 does. In a
-        database pairs make their tables one after another: indexes have the same names meanwhile.
+        Who of a pair serves is decided by who comes first; a2 is started once a1 does.
         """
         self.shares = spec.policy in (SHARED_STORE, JDBC)
         self._bridged = spec.policy == NETWORK
         self._on_database = spec.policy == JDBC
         pairs = string.ascii_lowercase[: spec.pairs]
-        earlier = [None, *(f"{pair}1" if self._on_database else None for pair in pairs[:-1])]
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -106,11 +104,11 @@ class ClassicSystem(Management):
                 configured=role,
                 ports=dict(configuration.PORTS),
                 announced=("cluster",) if spec.policy == NETWORK else (),
-                after=f"{pair}1" if role == SLAVE else before,
+                after=f"{pair}1" if role == SLAVE else None,
                 store=store.plan(spec, pair, f"{pair}{number}") if spec.policy == SHARED_STORE else None,
                 database=DatabasePlan(type="postgresql") if spec.policy == JDBC else None,
             )
-            for pair, before in zip(pairs, earlier, strict=True)
+            for pair in pairs
             for number, role in enumerate(_CONFIGURED[spec.policy], 1)
         )
         known = ["*", *(node.name for node in nodes)]
