@@ -14,8 +14,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import networkx as nx
-
 from harness.interface import LIVE, Address, Status, StoredMessage, Takeover
 from harness.systems.jolokia import Jolokia
 
@@ -75,7 +73,6 @@ class Management:
         self._members: dict[Address, _Members] = {}
         self._since: dict[Address, tuple[int, float]] = {}  # a life that was seen live, and from when on
         self._numbers: dict[tuple[str, str], int] = {}  # of the takeovers by one of another that stand
-        self._takers = nx.DiGraph()  # from each host whose data was taken over to who took it
 
     async def status(self, admin: Address) -> Status:
         """As ``System.status``.
@@ -117,12 +114,6 @@ class Management:
             await asyncio.wait((known.asked,), timeout=_MEMBERS_S)
             if known.asked.done() and known.asked.exception() is None:
                 known.answer = known.asked.result()[0] or ()
-                hosts = {one["ID"]: _host(one) for one in known.answer}
-                self._takers.add_edges_from(
-                    (_host(one), hosts[one["TakeoverBrokerID"]])
-                    for one in known.answer
-                    if one["StateLabel"] == _TAKEN
-                )
         return known.answer
 
     def _taken_by(self, name: str, members: Sequence[Mapping[str, Any]]) -> tuple[Takeover, ...]:
@@ -144,9 +135,9 @@ class Management:
         """As ``System.browse``. Raises OSError where a queue did not show all that it has.
 
         Brokers show what others have sent them for their consumers, too, and after those are gone,
-        and after it was acknowledged: a message is stored where it was sent, or by who has taken
-        that over. Where neither shows it, a cluster that has one database may have it or not: one
-        copy is told as one that is to be forwarded.
+        and after it was acknowledged: a message is stored where it was sent. In a cluster that has
+        one database, one that only others show was taken over by one of them, or is gone; they do
+        not say which, so one copy is told as one that is to be forwarded.
         """
         shown = await self._shown(admin)
         if not self.clustered:
@@ -165,13 +156,10 @@ class Management:
     ) -> tuple[Address | None, str]:
         """Who of those that show a message stores it, and in which of its stores."""
         sent_to = _SENT_TO.match(message)
-        home = "" if sent_to is None else sent_to[1]
-        takers = nx.descendants(self._takers, home) if home in self._takers else ()
-        having = {admin: host for admin, (host, messages) in holders.items() if message in messages}
-        owners = [admin for admin, host in having.items() if host == home]
-        owners = owners or [admin for admin, host in having.items() if host in takers]
-        if owners:
-            return min(owners), _MAIN
+        having = [admin for admin, (_, messages) in holders.items() if message in messages]
+        home = [admin for admin in having if sent_to is not None and holders[admin][0] == sent_to[1]]
+        if home:
+            return home[0], _MAIN
         return (min(having) if self.one_store else None), _ELSEWHERE
 
     async def _host(self, admin: Address) -> str:
@@ -179,7 +167,8 @@ class Management:
         (found,) = await self._jolokia.ask(
             admin, {"type": "read", "mbean": _CLUSTER, "attribute": ["LocalBrokerInfo"]}
         )
-        return _host(found["LocalBrokerInfo"])
+        host: str = found["LocalBrokerInfo"]["Address"].partition(":")[0]
+        return host
 
     async def _shown(self, admin: Address) -> list[tuple[str, Mapping[str, Any]]]:
         """Queue and message, of all that a broker shows."""
@@ -239,11 +228,6 @@ class Management:
     async def _steer(self, admin: Address, operation: str, *arguments: Any) -> None:
         question = {"type": "exec", "mbean": _STEERED, "operation": operation, "arguments": [*arguments]}
         await self._jolokia.ask(admin, question)
-
-
-def _host(member: Mapping[str, Any]) -> str:
-    host: str = member["Address"].partition(":")[0]
-    return host
 
 
 def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
