@@ -82,7 +82,7 @@ CLAIMS: Final = SystemClaims(
             spec=_JDBC,
             roles=Roles(live=("a2",)),
             besides=(Moved(least=20, of="a1", by="a2"), _LOST),
-            allowed=("split-brain",),
+            allowed=("split-brain", "duplicate"),
             departure=_BEGINS_ANEW,
         ),
         _row(
