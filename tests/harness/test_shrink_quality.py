@@ -131,13 +131,8 @@ FOUR_MORE = (
 )
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param((), id="eight faults"),
-        pytest.param(FOUR_MORE, id="twelve faults", marks=pytest.mark.in_turn),
-    ],
-)
+@pytest.mark.in_turn
+@pytest.mark.parametrize("more", [(), FOUR_MORE], ids=["eight faults", "twelve faults"])
 def test_the_split_brain_of_one_pair_shrinks_to_the_one_cut_that_makes_it(more):
     bar = Bar(faults=1, properties=0, clients=2, groups=1, seconds=6.0, runs=120)
     small = shrunk(*hidden(CUT, *more, prefetch=10), "split-brain", bar)
