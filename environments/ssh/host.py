@@ -63,7 +63,12 @@ class SshHost(Host):
             self._transport.close()
 
     def run_line(self, line: str, text: bytes, bound_s: float) -> tuple[int, bytes, bytes]:
-        """As any `Host`'s."""
+        """As any `Host`'s.
+
+        No end of the input is sent: paramiko may send it after its answer to the program's end,
+        and then sshd ends the connection.
+        """
+        line = f"head -c {len(text)} | {line}" if text else f"{line} </dev/null"
         with self._sessions, contextlib.closing(self._open("session")) as channel:
             bound = threading.Timer(bound_s, channel.close)
             bound.daemon = True
@@ -71,7 +76,7 @@ class SshHost(Host):
             began, status, out, errors = time.monotonic(), -1, b"", b""
             with contextlib.suppress(*_LOST), ThreadPoolExecutor() as threads:
                 channel.exec_command(line)
-                threads.submit(_feed, channel, text)  # which ends when the program or the connection does
+                threads.submit(channel.sendall, text)  # it ends when the program or the connection does
                 hearing = threads.submit(channel.makefile_stderr("rb").read)
                 out, errors = channel.makefile("rb").read(), hearing.result()
                 status = channel.recv_exit_status()
@@ -182,8 +187,3 @@ class SshHost(Host):
         transport.join(1)  # it ends its channels before it says why
         why = str(transport.saved_exception or "") or f"closed, or silent for {_SILENCE_MS // 1000} s"
         return self.error(f"the ssh connection was lost ({why})")
-
-
-def _feed(channel: Any, text: bytes) -> None:
-    with channel.makefile_stdin("wb") as stdin:
-        stdin.write(text)
