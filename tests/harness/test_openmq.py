@@ -161,12 +161,7 @@ def test_a_cluster_is_refused_where_addresses_are_loopback(capsys):
 
 
 BROKER = {"status": 200, "value": {"InstanceName": "a1"}}
-MEMBER = {
-    "ID": "a1",
-    "StateLabel": "OPERATING",
-    "TakeoverBrokerID": None,
-    "StatusTimestamp": 5,
-}
+MEMBER = {"ID": "a1", "StateLabel": "OPERATING", "TakeoverBrokerID": None, "StatusTimestamp": 5}
 
 
 def answered(address, say, said, policy="conventional"):

@@ -111,7 +111,12 @@ def test_it_is_waited_for_and_what_is_wrong_with_it_is_said(tmp_path, monkeypatc
         (tmp_path / "told").replace(place)
 
     threading.Timer(0.3, installed, ("",)).start()
-    needs.need("DOCKER", lambda: "" if place.exists() else "it was not waited for")
+
+    def lacking():
+        assert place.exists(), "it was not waited for"
+        return ""
+
+    needs.need("DOCKER", lacking)
     with pytest.raises(pytest.skip.Exception, match="no engine"):
         needs.need("DOCKER", lambda: "no engine")
     monkeypatch.setenv("JEPSEN_RUN_REQUIRE_DOCKER", "1")

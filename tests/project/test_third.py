@@ -1,6 +1,7 @@
 """The thirds of the mutants are all of them together, and three commits in a row have one each."""
 
 import subprocess
+import sys
 
 import pytest
 import third
@@ -33,6 +34,19 @@ def test_each_commit_tries_all_other_tests_and_a_third_of_those_in_turn():
     assert [in_turn - one for one in left] == [{*third.chosen(one, items[::2])} for one in third.THIRDS]
     assert set.union(*(in_turn - one for one in left)) == in_turn
     assert third.left_to_others(third.ALL, items) == set()
+
+
+def test_a_test_that_is_asked_for_by_its_name_is_tried_whoever_has_its_turn():
+    file = "tests/checkers/test_differential.py"
+    name = f"{file}::test_they_agree_on_files_too_whole_or_in_slices"
+
+    def collected(what):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--third=2/3", what]
+        return subprocess.run(command, cwd=third.ROOT, capture_output=True, text=True, check=False).stdout
+
+    assert name in collected(name)
+    assert name not in collected(file)
+    assert "test_both_implementations" in collected(file)
 
 
 @pytest.fixture
