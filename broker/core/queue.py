@@ -371,8 +371,9 @@ class Queue:
         while with_work:
             consumer = next(iter(with_work))
             del with_work[consumer]
-            while consumer.is_available() and (owned := self._oldest_owned(consumer)) is not None:
-                self._give(owned, consumer)
+            while consumer.is_available() and (lane := self._oldest_owned(consumer)) is not None:
+                free = self._oldest_unowned()  # one whose group it has just closed
+                self._give(lane if free is None or lane.head() < free.head() else free, consumer)
 
     def _give(self, lane: Lane, consumer: QueueConsumer) -> None:
         message = lane.pop()

@@ -245,6 +245,19 @@ def test_auto_mode_settles_at_dispatch():
     run(scenario)
 
 
+def test_what_waits_in_a_group_that_its_consumer_closes_is_not_passed_over():
+    async def scenario():
+        broker = await Broker.start()
+        for text, group in ("0b", "1a", "2a", "3a", "4b"):
+            broker.send(text, group, closes=text == "2")
+        await broker.settle()
+        client = broker.consume(auto=True)
+        await broker.settle()
+        assert client.texts == ["0", "1", "2", "3", "4"]
+
+    run(scenario)
+
+
 def test_a_deep_queue_costs_no_scan_per_dispatch():
     """100,000 messages of an owner without credit.
 
