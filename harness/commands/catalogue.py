@@ -6,6 +6,7 @@ command.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -17,6 +18,7 @@ from harness.interface import InfrastructureError, Installed, System, TestSpec, 
 from harness.run import compose
 from harness.systems import equipment
 from harness.systems import registry as systems
+from harness.systems.given import given_to_another
 from nemesis.target import TARGETS
 
 
@@ -84,7 +86,7 @@ def read(name: str) -> Catalogue:
         for policy, summary in system.policies.items()
     }
     return Catalogue(
-        systems={each: _system(each) for each in systems.names()},
+        systems={each: _system(each, name) for each in systems.names()},
         system=name,
         policies={
             policy: PolicyEntry(
@@ -132,13 +134,18 @@ def _supports(name: str, system: System) -> Mapping[str, str] | str:
         return str(error)
 
 
-def _system(name: str) -> UsableEntry:
-    """One that cannot even be made hides no other."""
+def _system(name: str, asked: str) -> UsableEntry:
+    """One that cannot even be made hides no other.
+
+    ``--system-home`` is of the system that was asked for, if that has a distribution.
+    """
     try:
         system = systems.get(name)
     except UsageError as error:
         return UsableEntry(description="of another package", problem=str(error))
-    missing = system.missing() if isinstance(system, Installed) else ""
+    others = name != asked and isinstance(systems.get(asked), Installed)
+    with given_to_another() if others else contextlib.nullcontext():
+        missing = system.missing() if isinstance(system, Installed) else ""
     return UsableEntry(description=system.summary, problem=missing)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Final
 
 HOME: Final = "JEPSEN_RUN_SYSTEM_HOME"
@@ -16,3 +18,14 @@ one machine.
 def given_home(variable: str) -> str:
     """As ``--system-home`` or the system's own variable says; "" where neither does."""
     return os.environ.get(HOME) or os.environ.get(variable, "")
+
+
+@contextlib.contextmanager
+def given_to_another() -> Iterator[None]:
+    """Meanwhile ``--system-home`` is not of the system that is asked."""
+    home = os.environ.pop(HOME, None)
+    try:
+        yield
+    finally:
+        if home is not None:
+            os.environ[HOME] = home

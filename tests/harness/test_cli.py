@@ -16,6 +16,7 @@ from harness.history import judge
 from harness.history import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
 from harness.run import session
+from harness.systems import given
 from harness.systems import registry as systems
 from harness.systems.rabbitmq.system import RabbitmqSystem
 from nemesis import registry as kinds
@@ -254,6 +255,14 @@ def test_a_disk_that_is_shared_breaks_only_where_the_list_says(capsys):
     assert status == 254
     assert "power-loss: a1 keeps its data in a shared store" in err
     assert err.endswith("use --environment simulation\n")
+
+
+def test_a_home_that_is_given_is_of_the_system_that_was_asked_for(capsys, monkeypatch):
+    monkeypatch.setenv(given.HOME, "")
+    status, text, _ = run(capsys, "list", "--system", "classic", "--system-home", "/nowhere")
+    unusable = [line for line in text.splitlines() if "not usable here: /nowhere" in line]
+    assert (status, len(unusable)) == (0, 1)
+    assert "activemq" in unusable[0]
 
 
 def test_the_list_says_why_in_the_words_of_the_environment(monkeypatch):

@@ -23,10 +23,6 @@ JAVA: Final = runtime.java(17)
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _TRIED: Final = "6.5.1"
-_FETCH: Final = (
-    f"{_COPY}org.glassfish.mq:mq-distribution:{_TRIED}:zip -DoutputDirectory=. && "
-    f"unzip mq-distribution-{_TRIED}.zip, then --system-home mq"
-)
 _BROKER: Final = "lib/imqbroker.jar"
 _EXTRA: Final = "lib/ext"
 _AGENT: Final = "jolokia-agent-jvm"
@@ -35,6 +31,11 @@ _ARTIFACTS: Final = {
     _AGENT: "org.jolokia:jolokia-agent-jvm:2.1.2:jar:javaagent",
     _DRIVER: "org.postgresql:postgresql:42.7.4",
 }
+_FETCH: Final = (
+    f"{_COPY}org.glassfish.mq:mq-distribution:{_TRIED}:zip -DoutputDirectory=. && "
+    f"unzip mq-distribution-{_TRIED}.zip && "
+    f"{_COPY}{_ARTIFACTS[_AGENT]} -DoutputDirectory=mq/{_EXTRA}, then --system-home mq"
+)
 LEFT_OUT: Final = ("javadoc/*", "examples/*", "bin/*.exe", "lib/help/*", "lib/*.war", "lib/*.rar")
 """Of what is put on other machines: what no broker here has."""
 
