@@ -39,7 +39,7 @@ def _mount_of(directory: Path, mounts: str) -> tuple[str, list[str]]:
     for line in mounts.splitlines():
         words = line.split()
         separator = words.index("-")
-        point = words[4].encode().decode("unicode_escape")
+        point = words[4].encode().decode("unicode_escape").encode("latin-1").decode()
         if (place == point or place.startswith(point.rstrip("/") + "/")) and len(point) >= best[0]:
             options = words[5].split(",") + words[separator + 3].split(",")
             best = (len(point), words[separator + 1], options)

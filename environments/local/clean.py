@@ -187,8 +187,7 @@ def mounts_below(directory: Path) -> list[Path]:
     """
     inside = str(directory.resolve()) + "/"
     found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        place = line.split()[4].encode().decode("unicode_escape")
+    for place, _, _ in fuse_device.places(fuse_device.MOUNTS.read_text()):
         if place.startswith(inside):
             found.append(Path(place))
     return sorted(found, key=lambda place: len(place.parts), reverse=True)

@@ -28,6 +28,10 @@ class Conversation:
     async def ask(self, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """What the disk answers. Raises DiskFailedError."""
         question = json.dumps({"do": do, "with": dict(arguments or {})}).encode() + b"\n"
+        # To its answer, though the asker may go: the next one would be given it.
+        return await asyncio.shield(self._asked(question))
+
+    async def _asked(self, question: bytes) -> Any:
         async with self._turn:
             try:
                 self._writer.write(question)

@@ -53,6 +53,10 @@ class Inodes(NodeTable[Inode]):
             at = at.parent
         return b"/".join((self._root, *reversed(names)))
 
+    def reached(self, inode: Inode) -> bytes:
+        """A path that leads to it even if it has lost its name, as long as it is open."""
+        return b"/proc/self/fd/%d" % inode.descriptors[0] if inode.descriptors else self.path(inode)
+
     def inside(self, parent: Inode, name: bytes) -> bytes:
         """Where a name in a directory leads to."""
         return self.path(parent) + b"/" + name
@@ -85,10 +89,10 @@ class Inodes(NodeTable[Inode]):
 
     def cut(self, inode: Inode, size: int) -> None:
         """Make a file shorter or longer, durably. Raises OSError."""
-        if inode.unsynced is not None:
-            inode.unsynced.cut(size)
-        descriptor = os.open(self.path(inode), os.O_RDWR)
+        descriptor = os.open(self.reached(inode), os.O_RDWR)
         try:
+            if inode.unsynced is not None:
+                inode.unsynced.cut(size, os.fstat(descriptor).st_size)
             os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)

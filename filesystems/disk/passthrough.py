@@ -76,9 +76,6 @@ class Passthrough:
     async def open(self, request: FuseRequest) -> Answer:
         flags, _ = kernel.OPEN_IN.unpack_from(request.body)
         inode = self._inodes[request.node]
-        if flags & os.O_TRUNC:
-            self.state.change()
-            self._inodes.cut(inode, 0)
         # Who writes must be able to read here: what is overwritten is remembered.
         access = os.O_RDWR if flags & os.O_ACCMODE else os.O_RDONLY
         return self._opened(inode, os.open(self._inodes.path(inode), access | os.O_NOFOLLOW))
@@ -114,14 +111,21 @@ class Passthrough:
         end = os.fstat(descriptor).st_size
         if flags & os.O_APPEND:
             offset = end
-        if inode.unsynced is None:
+        if inode.unsynced is None and self._inodes.known(inode.key) is inode:  # or a loss of power takes all
             inode.unsynced = Unsynced(end)
-        inode.unsynced.write(descriptor, offset, len(data))
-        return kernel.WRITE_OUT.pack(os.pwrite(descriptor, data, offset), 0)
+        if inode.unsynced is not None:
+            inode.unsynced.write(descriptor, offset, len(data))
+        taken = os.pwrite(descriptor, data, offset)
+        if flags & os.O_DSYNC:  # the kernel asks for no sync after what goes past its cache
+            await self._sync(inode, descriptor)
+        return kernel.WRITE_OUT.pack(taken, 0)
 
     async def fsync(self, request: FuseRequest) -> Answer:
         descriptor, _, _ = kernel.FSYNC_IN.unpack_from(request.body)
-        inode = self._inodes[request.node]
+        await self._sync(self._inodes[request.node], descriptor)
+        return b""
+
+    async def _sync(self, inode: Inode, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
         begun = 0 if inode.unsynced is None else len(inode.unsynced.overwritten)
         await self.state.settle()
@@ -131,7 +135,6 @@ class Passthrough:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if inode.unsynced is not None:
             inode.unsynced.kept(size, begun)
-        return b""
 
     async def flush(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         return b""  # closing a file syncs nothing

@@ -20,26 +20,39 @@ SECTOR_BYTES: Final = 512
 class Unsynced:
     """What the disk does not have yet of one file.
 
-    ``size`` bytes are on the disk but for what was ``overwritten`` since the last sync (offset,
-    what the disk has there) and ``dropped`` ranges.
+    ``size`` bytes are on the disk but for what was ``overwritten`` since the last sync and what was
+    ``dropped`` by one that failed, both as (offset, what the disk has there).
     """
 
     size: int
     overwritten: list[tuple[int, bytes]] = field(default_factory=list)
-    dropped: list[tuple[int, int]] = field(default_factory=list)
+    dropped: list[tuple[int, bytes]] = field(default_factory=list)
 
     def write(self, descriptor: int, offset: int, length: int) -> None:
-        """Remember what a write is about to replace."""
-        if offset < self.size and length:
-            self.overwritten.append((offset, os.pread(descriptor, min(length, self.size - offset), offset)))
+        """Remember what the disk has where a write goes; what was dropped there is written anew."""
+        if offset >= self.size or not length:
+            return
+        on_disk = bytearray(os.pread(descriptor, min(length, self.size - offset), offset))
+        end = offset + len(on_disk)
+        dropped, self.dropped = self.dropped, []
+        for start, old in dropped:
+            low, high = max(start, offset), min(start + len(old), end)
+            if low < high:
+                on_disk[low - offset : high - offset] = old[low - start : high - start]
+                pieces = (start, old[: low - start]), (high, old[high - start :])
+                self.dropped += [piece for piece in pieces if piece[1]]
+            else:
+                self.dropped.append((start, old))
+        self.overwritten.append((offset, bytes(on_disk)))
 
-    def cut(self, size: int) -> None:
-        """A file is made shorter or longer, durably."""
+    def cut(self, size: int, end: int) -> None:
+        """A file of ``end`` bytes is made shorter or longer, durably; none of it is synced."""
+        self.overwritten.append((self.size, bytes(max(0, min(size, end) - self.size))))
         self.size = size
-        self.overwritten = [
-            (offset, old[: size - offset]) for offset, old in self.overwritten if offset < size
-        ]
-        self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
+        self.overwritten, self.dropped = (
+            [(offset, old[: size - offset]) for offset, old in entries if offset < size]
+            for entries in (self.overwritten, self.dropped)
+        )
 
     def kept(self, size: int, overwritten: int) -> None:
         """A sync has ended well.
@@ -50,10 +63,10 @@ class Unsynced:
         del self.overwritten[:overwritten]
 
     def drop(self, size: int) -> None:
-        """A sync has failed: what it was to write is forgotten."""
-        if size > self.size:
-            self.dropped.append((self.size, size))
-            self.size = size
+        """A sync of ``size`` bytes has failed: what it was to write is forgotten."""
+        self.dropped[:0] = [*reversed(self.overwritten), (self.size, bytes(max(0, size - self.size)))]
+        self.overwritten.clear()
+        self.size = max(self.size, size)
 
     def power_lost(self, descriptor: int, chance: random.Random) -> int:
         """Leave in the file what a disk would have; how many bytes were lost.
@@ -61,18 +74,12 @@ class Unsynced:
         Any of the last sectors may be missing, not only the last ones.
         """
         end = os.fstat(descriptor).st_size
-        lost = 0
-        for offset, old in reversed(self.overwritten):
-            if chance.random() < 0.5 and offset < end:
-                os.pwrite(descriptor, old[: end - offset], offset)
-                lost += len(old)
-        lost += self._tear(descriptor, end, chance)
+        lost = self._tear(descriptor, end, chance)
         end = os.fstat(descriptor).st_size
-        for start, stop in self.dropped:
-            if start < end:
-                gone = min(stop, end) - start
-                os.pwrite(descriptor, bytes(gone), start)
-                lost += gone
+        undone = [entry for entry in reversed(self.overwritten) if chance.random() < 0.5]
+        for offset, old in (*undone, *self.dropped):
+            if offset < end:
+                lost += os.pwrite(descriptor, old[: end - offset], offset)
         self.size = end
         self.overwritten.clear()
         self.dropped.clear()

@@ -14,10 +14,12 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 DEVICE: Final = Path("/dev/fuse")
+MOUNTS: Final = Path("/proc/self/mountinfo")
 _NOSUID_NODEV: Final = 2 | 4
 _READ_ONLY: Final = 1
 _DETACH: Final = 2
@@ -102,12 +104,19 @@ def unmount(directory: Path) -> None:
 def connection(directory: Path) -> int | None:
     """The number of the FUSE connection on a directory, which is not touched; None if none is."""
     found = None
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        words = line.split()
-        place = words[4].encode().decode("unicode_escape")
-        if place == str(directory) and words[words.index("-") + 1].startswith("fuse"):
-            found = int(words[2].partition(":")[2])
+    for place, kind, device in places(MOUNTS.read_text()):
+        if place == str(directory.parent.resolve() / directory.name) and kind.startswith("fuse"):
+            found = int(device.partition(":")[2])
     return found
+
+
+def places(mounts: str) -> Iterator[tuple[str, str, str]]:
+    """Of a ``mountinfo`` each directory, the kind of file system on it, and its device number."""
+    for line in mounts.splitlines():
+        words = line.split()
+        # Escapes are octal numbers of bytes, and the bytes are UTF-8.
+        directory = words[4].encode().decode("unicode_escape").encode("latin-1").decode()
+        yield directory, words[words.index("-") + 1], words[2]
 
 
 def abort(number: int) -> bool:

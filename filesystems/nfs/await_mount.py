@@ -13,10 +13,10 @@ import os
 import select
 import shutil
 import sys
-from pathlib import Path
 from typing import Final, NoReturn
 
-MOUNTS: Final = Path("/proc/self/mountinfo")
+from filesystems.fuse.device import MOUNTS, places
+
 EXIT_USAGE: Final = 254
 _LOOK_MS: Final = 1000
 """The kernel says when mounts change; this is only for a kernel that does not."""
@@ -24,12 +24,8 @@ _LOOK_MS: Final = 1000
 
 def mounted(directory: str, mounts: str) -> bool:
     """Whether this ``mountinfo`` has NFS, the kernel's or through FUSE, on a directory."""
-    kind = ""
-    for line in mounts.splitlines():
-        words = line.split()
-        if words[4].encode().decode("unicode_escape") == directory:
-            kind = words[words.index("-") + 1]  # the last one is on top
-    return kind.startswith(("fuse", "nfs"))
+    kinds = {place: kind for place, kind, _ in places(mounts)}  # the last one is on top
+    return kinds.get(directory, "").startswith(("fuse", "nfs"))
 
 
 def wait(directory: str) -> None:

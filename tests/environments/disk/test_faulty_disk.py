@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from filesystems.disk.conversation import DiskFailedError
+from filesystems.disk.faulty_disk import FaultyDisk
 from filesystems.fuse import device as fuse_device
 
 pytestmark = pytest.mark.fuse
@@ -68,6 +69,41 @@ def test_power_loss_takes_what_was_not_synced_and_nothing_else(disk, root, run):
     assert run(disk.ask("power-loss")) == 0
 
 
+@pytest.mark.parametrize("flag", [os.O_DSYNC, os.O_SYNC])
+def test_what_is_written_to_be_synced_at_once_is_synced(disk, root, run, flag):
+    file = os.open(root / "x", os.O_WRONLY | os.O_CREAT | flag, 0o600)
+    os.write(file, b"s" * 5000)
+    assert run(disk.ask("power-loss")) == 0
+    assert (root / "x").read_bytes() == b"s" * 5000
+    run(disk.ask("condition", {"failing": ["sync"]}))
+    with pytest.raises(OSError, match="Input/output error"):
+        os.write(file, b"f" * 5000)
+    os.close(file)
+
+
+@pytest.mark.parametrize("size", [600, 2000])
+def test_a_file_that_is_cut_is_not_synced_by_it(disk, root, run, size):
+    names = [root / str(number) for number in range(20)]
+    for name in names:
+        append(name, b"u" * 1000, sync=False)
+        os.truncate(name, size)
+    assert run(disk.ask("power-loss")) > 0
+    assert {name.stat().st_size for name in names} == {size}
+    assert len({name.read_bytes()[:600] for name in names}) > 1
+
+
+def test_what_is_done_to_an_open_file_that_lost_its_name_is_done_to_no_other(disk, root, run):
+    append(root / "x", b"old", sync=False)
+    with (root / "x").open("r+b", buffering=0) as old:
+        append(root / "new", b"n" * 1000, sync=True)
+        (root / "new").rename(root / "x")
+        old.write(b"more")
+        old.truncate(2)
+        assert os.pread(old.fileno(), 9, 0) == b"mo"
+        assert run(disk.ask("power-loss")) == 0
+    assert (root / "x").read_bytes() == b"n" * 1000
+
+
 def test_a_killed_program_loses_nothing_that_the_system_had_taken(root):
     program = (
         f"import os; f = os.open({str(root / 'x')!r}, os.O_WRONLY | os.O_CREAT); os.write(f, "
@@ -90,6 +126,21 @@ def test_a_sync_that_failed_has_lost_its_bytes_even_if_the_next_one_succeeds(dis
     assert (root / "x").read_bytes() == b"1" * 600 + b"2" * 600 + b"3" * 600
     assert run(disk.ask("power-loss")) == 600
     assert (root / "x").read_bytes() == b"1" * 600 + bytes(600) + b"3" * 600
+
+
+def test_a_sync_that_failed_has_lost_what_was_overwritten_too_until_it_is_written_again(disk, root, run):
+    append(root / "x", b"1" * 900, sync=True)
+    with (root / "x").open("r+b", buffering=0) as file:
+        run(disk.ask("condition", {"failing": ["sync"]}))
+        for _ in range(2):
+            os.pwrite(file.fileno(), b"2" * 900, 0)
+            with pytest.raises(OSError, match="Input/output error"):
+                os.fsync(file.fileno())
+        run(disk.ask("condition"))
+        os.pwrite(file.fileno(), b"3" * 300, 300)
+        os.fsync(file.fileno())
+    assert run(disk.ask("power-loss")) > 0
+    assert (root / "x").read_bytes() == b"1" * 300 + b"3" * 300 + b"1" * 300
 
 
 @pytest.mark.parametrize(
@@ -168,6 +219,29 @@ def test_the_disk_ends_with_whoever_ran_it_even_while_it_is_stalled(disk, root, 
 
     run(scenario())
     assert fuse_device.connection(root) is None
+
+
+def test_a_disk_is_found_by_any_name_of_its_directory(tmp_path, run):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    disk = run(
+        FaultyDisk.mount(tmp_path / "behind", tmp_path / "link" / "j\u00fcrgen's \\disk", tmp_path / "log")
+    )
+    try:
+        assert fuse_device.connection(disk.directory) is not None
+    finally:
+        run(disk.close())
+
+
+def test_who_did_not_wait_for_an_answer_leaves_it_to_nobody_else(disk, run):
+    async def scenario():
+        await disk.ask("condition", {"stalled": True})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):  # a probe of a stalled disk takes longer
+                await disk.ask("probe")
+        assert await disk.ask("power-loss") == 0
+
+    run(scenario())
 
 
 def test_what_it_does_not_know_is_refused(disk, run):

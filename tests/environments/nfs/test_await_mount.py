@@ -17,6 +17,7 @@ PLAIN = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
 FUSE = "90 22 0:50 / /jepsen-run/store rw,nosuid - fuse.nfs4 10.0.0.2:2049/store rw,user_id=0\n"
 KERNEL = "91 22 0:51 / /jepsen-run/store rw,relatime shared:7 - nfs4 10.0.0.2:/store rw,vers=4.0\n"
 OVER = "92 22 0:52 / /jepsen-run/store rw - tmpfs tmpfs rw\n"
+UMLAUT = "94 22 0:54 / /jürgen rw - fuse.nfs4 10.0.0.2:2049/store rw\n"
 SPACE = "93 22 0:53 / /jepsen\\040run/store rw - fuse.nfs4 10.0.0.2:2049/store rw\n"
 
 
@@ -29,6 +30,7 @@ SPACE = "93 22 0:53 / /jepsen\\040run/store rw - fuse.nfs4 10.0.0.2:2049/store r
         (PLAIN + FUSE, "/jepsen-run", False),
         (PLAIN + FUSE + OVER, "/jepsen-run/store", False),
         (PLAIN + SPACE, "/jepsen run/store", True),
+        (PLAIN + UMLAUT, "/jürgen", True),
     ],
 )
 def test_only_nfs_on_the_very_directory_counts_and_the_last_mount_hides_the_others(mounts, directory, answer):
