@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import grp
 import pwd
 import stat
 from collections.abc import Callable
@@ -53,14 +54,19 @@ def _owner(reader: xdr.XdrReader) -> int:
     return _number(reader.opaque())
 
 
+def _group(reader: xdr.XdrReader) -> int:
+    return _number(reader.opaque(), group=True)
+
+
 @functools.lru_cache(256)
-def _number(owner: bytes) -> int:
-    """A user's number from what the server sends: the number itself, or name@domain."""
+def _number(owner: bytes, *, group: bool = False) -> int:
+    """A user's or group's number from what the server sends: the number itself, or name@domain."""
     name = owner.decode("utf-8", "replace")
     if name.isascii() and name.isdigit():
         return int(name)
     try:
-        return pwd.getpwnam(name.partition("@")[0]).pw_uid
+        name = name.partition("@")[0]
+        return grp.getgrnam(name).gr_gid if group else pwd.getpwnam(name).pw_uid
     except KeyError:
         return NOBODY
 
@@ -74,7 +80,8 @@ _DECODERS: Final[dict[int, Callable[[xdr.XdrReader], Any]]] = {
         ),
         xdr.XdrReader.u64,
     ),
-    **dict.fromkeys((OWNER, OWNER_GROUP), _owner),
+    OWNER: _owner,
+    OWNER_GROUP: _group,
     **dict.fromkeys((TIME_ACCESS, TIME_METADATA, TIME_MODIFY), _time),
 }  # fmt: skip
 

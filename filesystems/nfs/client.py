@@ -173,11 +173,7 @@ class NfsClient:
             restarted = status in (NfsStatus.STALE_CLIENTID, NfsStatus.STALE_STATEID)
             try:
                 if not restarted and status != NfsStatus.EXPIRED:
-                    try:
-                        await self._renew_once()
-                    except NfsError as error:
-                        status = error.status
-                        continue
+                    await self._renew_once()
                     return  # the server knows us: whoever asked has lost one file, not everything
                 self._tell(
                     "the server was restarted: reclaiming what was open and locked"
@@ -208,7 +204,11 @@ class NfsClient:
         self.client_id = client
 
     async def _renew_once(self) -> None:
-        await self.call(self._identity, ops.renew(self.client_id), hard=True)
+        try:
+            await self.call(self._identity, ops.renew(self.client_id), hard=True)
+        except NfsError as error:
+            if error.status != NfsStatus.CB_PATH_DOWN:  # which renews too: only delegations need a way back
+                raise
 
     async def _renew(self) -> None:
         """Renew the lease while the server can be reached, whether or not the mount is used."""
@@ -218,13 +218,11 @@ class NfsClient:
             try:
                 await self._renew_once()
             except NfsError as error:
-                if error.status not in (*STATE_GONE, NfsStatus.CB_PATH_DOWN):
+                if error.status not in STATE_GONE:
                     self._tell(f"renewing the lease failed: {error}")
-                elif (
-                    error.status != NfsStatus.CB_PATH_DOWN
-                ):  # which renews too: only delegations need a way back
-                    with contextlib.suppress(OSError):
-                        await self.recover(life, error.status, hard=True)
+                    continue
+                with contextlib.suppress(OSError):
+                    await self.recover(life, error.status, hard=True)
             except OSError as error:
                 self._tell(f"renewing the lease failed: {error}")
 

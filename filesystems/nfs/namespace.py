@@ -88,6 +88,8 @@ class NfsNamespace:
             return await self._at(request, node, ops.setattr_(stateid, values), ops.GETATTR)
 
         _, found = await self._files.surviving(state, change)
+        if valid & kernel.SET_SIZE:
+            node.cut(size)
         return kernel.attr_out(found, self._attribute_s)
 
     async def readlink(self, request: FuseRequest) -> Answer:
@@ -139,18 +141,20 @@ class NfsNamespace:
         """
         node = self._nodes.named(directory, name)
         if node is None or node.state is None or node.hidden:
-            await self.remove(request, directory, name)
+            await self._remove(request, directory, name)
             return
         hidden = f".nfs{os.urandom(8).hex()}".encode()
         await self._renamed(request, directory, name, directory, hidden)
         node.hidden, node.name = True, hidden
+        # Its last close may have ended meanwhile.
+        who = self._client.identity(request.uid, request.gid)
+        await self._files.remove_hidden(node, who, hard=False)
 
     async def rmdir(self, request: FuseRequest) -> Answer:
-        await self.remove(request, self._nodes[request.node], kernel.names(request.body, 1)[0])
+        await self._remove(request, self._nodes[request.node], kernel.names(request.body, 1)[0])
         return b""
 
-    async def remove(self, request: FuseRequest, directory: NfsNode, name: bytes) -> None:
-        """Take a name out of a directory."""
+    async def _remove(self, request: FuseRequest, directory: NfsNode, name: bytes) -> None:
         await self._at(request, directory, ops.remove(name))
 
     async def rename(self, request: FuseRequest) -> Answer:

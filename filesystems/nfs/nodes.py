@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from filesystems.fuse.node_table import ROOT, NodeTable
 from filesystems.nfs.files import FileState
@@ -49,6 +49,14 @@ class NfsNode:
     def needed(self) -> bool:
         """Whether it is open."""
         return self.state is not None
+
+    def cut(self, size: int) -> None:
+        """It has this size now: what it lost must not come back with what is sent again."""
+        self.unsynced = [
+            replace(entry, data=entry.data[: size - entry.offset])
+            for entry in self.unsynced
+            if entry.offset < size
+        ]
 
 
 class NfsNodes(NodeTable[NfsNode]):

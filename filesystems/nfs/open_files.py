@@ -19,7 +19,7 @@ from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import FileState, HolderKey, LockHolder, LockRange, StateLostError
 from filesystems.nfs.nodes import NfsNode, NfsNodes
 from filesystems.nfs.numbered_operations import NumberedOperations
-from filesystems.nfs.status import STATE_GONE, NfsError
+from filesystems.nfs.status import STATE_GONE, NfsError, NfsStatus
 
 T = TypeVar("T")
 
@@ -45,6 +45,10 @@ class OpenFiles:
             try:
                 return await action()
             except NfsError as error:
+                if error.status == NfsStatus.OLD_STATEID:
+                    # An open or lock beside this one came first, and its answer is under way.
+                    await self._client.later(0)
+                    continue
                 if error.status not in STATE_GONE:
                     raise
                 await self._client.recover(life, error.status, hard=hard)
@@ -91,7 +95,10 @@ class OpenFiles:
         self._task(self.close(node, state))
 
     async def close(self, node: NfsNode, state: FileState | None) -> None:
-        """One opening less; with the last one everything is given back to the server."""
+        """One opening less; with the last one everything is given back to the server.
+
+        A hidden file is removed then.
+        """
         if state is None:
             return
         await self._client.settled(hard=True)
@@ -107,13 +114,19 @@ class OpenFiles:
                 return
             if node.state is state:
                 node.state = None
-            if state.lost:
-                return
             try:
-                await self._operations.close(node, state)
+                if not state.lost:
+                    await self._operations.close(node, state)
             except NfsError as error:
                 if error.status not in STATE_GONE:  # forgotten is closed
                     raise
+        await self.remove_hidden(node, state.identity, hard=True)
+
+    async def remove_hidden(self, node: NfsNode, identity: bytes, *, hard: bool) -> None:
+        """Take away what was only renamed because it was open, once it is not."""
+        if node.hidden and node.state is None and node.parent is not None:
+            node.hidden = False
+            await self._client.call(identity, ops.putfh(node.parent.handle), ops.remove(node.name), hard=hard)
 
     async def lock(
         self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange, *, waiting: bool = False

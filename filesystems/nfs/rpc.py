@@ -31,6 +31,7 @@ _COMPOUND: Final = 1
 _AUTH_SYS: Final = 1
 _NO_VERIFIER: Final = xdr.u32(0) + xdr.u32(0)
 _LAST_FRAGMENT: Final = 0x80000000
+_MACHINE_BYTES_MAX: Final = 255
 _RECORD_BYTES_MAX: Final = 16 << 20
 _RECONNECT_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 
@@ -52,7 +53,8 @@ class RpcRefusedError(OSError):
 @functools.lru_cache(256)
 def credential(uid: int, gid: int, machine: str) -> bytes:
     """AUTH_SYS: what the server believes about who asks. Supplementary groups are not sent."""
-    body = xdr.u32(0) + xdr.opaque(machine.encode()) + xdr.u32(uid) + xdr.u32(gid) + xdr.u32(0)
+    named = xdr.opaque(machine.encode()[:_MACHINE_BYTES_MAX])
+    body = xdr.u32(0) + named + xdr.u32(uid) + xdr.u32(gid) + xdr.u32(0)
     return xdr.u32(_AUTH_SYS) + xdr.opaque(body) + _NO_VERIFIER
 
 

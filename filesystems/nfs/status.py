@@ -89,7 +89,6 @@ STATE_GONE: Final = frozenset(
         NfsStatus.STALE_CLIENTID,
         NfsStatus.STALE_STATEID,
         NfsStatus.BAD_STATEID,
-        NfsStatus.OLD_STATEID,
         NfsStatus.ADMIN_REVOKED,
         NfsStatus.BAD_SEQID,
     )

@@ -4,6 +4,7 @@ Nobody may hold it in the end.
 """
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +40,9 @@ class Client:
     async def settled(self, *, hard):
         pass
 
+    async def later(self, attempt):
+        pass
+
     async def patiently(self, work):
         return await asyncio.shield(work)
 
@@ -47,7 +51,7 @@ def opened(*ranges):
     """One open file, its holder, and the locks and unlocks that a server would see."""
     client, seen = Client(), []
     files = OpenFiles(client, [], seen.append)
-    node = SimpleNamespace(handle=b"h", name=b"server.lock", parent=None, state=None)
+    node = SimpleNamespace(handle=b"h", name=b"server.lock", parent=None, state=None, hidden=False)
     holder = LockHolder(stateid=b"s", ranges=list(ranges))
     node.state = state = FileState(b"", 3, b"o", holders={KEY: holder} if ranges else {})
     return client, files, node, state, holder, seen
@@ -127,6 +131,45 @@ def test_a_recovery_leaves_alone_what_was_locked_under_the_new_name_while_it_wen
         await files.recover(reclaim=False)
         assert (old.lost, old.stateid) == (True, None)
         assert (new.lost, new.stateid) == (False, b"n")
+
+    asyncio.run(test())
+
+
+def test_a_file_is_not_lost_because_opening_or_locking_it_overtook_a_read():
+    async def test():
+        client, files, _, state, _, _ = opened()
+        client.recover = lambda *_, **__: asyncio.sleep(0)  # the server knows us
+        answers = [NfsError(NfsStatus.OLD_STATEID, "READ"), None]
+
+        async def read():
+            if error := answers.pop(0):
+                raise error
+
+        await files.surviving(state, read)
+        assert (answers, state.lost) == ([], "")
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (NfsStatus.SERVERFAULT, pytest.raises(NfsError, match="SERVERFAULT")),
+        (NfsStatus.CB_PATH_DOWN, contextlib.nullcontext()),  # which says that it is renewed
+    ],
+)
+def test_a_server_that_does_not_renew_is_not_asked_without_end(status, outcome):
+    async def test():
+        client = NfsClient("127.0.0.1", 2049, parse("hard"), name="a1", tell=lambda _: None)
+
+        async def call(*_, **__):
+            await asyncio.sleep(0)
+            raise NfsError(status, "RENEW")
+
+        client.call = call
+        with outcome:
+            async with asyncio.timeout(10):
+                await client.recover(client.life, NfsStatus.BAD_STATEID, hard=True)
 
     asyncio.run(test())
 

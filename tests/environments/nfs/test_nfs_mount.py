@@ -4,11 +4,12 @@ What hosts see of each other's files, and what is said where nothing can be moun
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 
 import pytest
-from nfs_store import Store
+from nfs_store import SAFE, Store
 
 from filesystems.nfs.mount import EXIT_FAILED, EXIT_USAGE
 from harness.interface import InfrastructureError
@@ -87,6 +88,40 @@ def test_a_file_removed_while_open_stays_for_who_has_it_open(hosts, run):
             await asyncio.sleep(0.02)
 
     run(scenario())
+
+
+HOLDER = """
+import fcntl, os, signal, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+signal.pause()
+"""
+
+
+def test_a_file_is_closed_though_a_soft_mount_gave_up_unlocking_it(store, run):
+    async def scenario():
+        place = (await store.host("a", f"soft,{SAFE},timeo=2,retrans=1")).directory
+        holder = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", HOLDER, str(place / "file"), stdout=asyncio.subprocess.PIPE
+        )
+        await holder.stdout.readline()
+        await store.server.pause()
+        holder.kill()
+        await holder.wait()
+        await store.said("a", "not responding")
+        store.server.resume()
+        while (place / "file").exists():
+            with contextlib.suppress(OSError):
+                (place / "file").unlink()
+        while [*store.server.options.directory.iterdir()]:  # one that is open is only renamed
+            await asyncio.sleep(0.02)
+
+    run(scenario())
+
+
+def test_it_is_mounted_on_a_directory_with_a_long_name(store, run):
+    run(store.host("/".join(["long" * 15] * 5)))
 
 
 def test_what_cannot_be_mounted_is_said_in_one_line(tmp_path, store, run):
