@@ -12,6 +12,7 @@ logs, its address and the faults in force stay. ``python -m environments.agent.a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -38,7 +39,7 @@ from environments.agent.control import (
 )
 from environments.agent.disk import NodeDisk
 from environments.agent.firewall import Firewall, missing
-from environments.agent.prober import Prober
+from environments.agent.prober import Prober, clock
 from environments.agent.program import Program
 from environments.agent.server import Agent
 from environments.agent.store_client import StoreClient
@@ -199,6 +200,10 @@ class NodeAgent(Agent):
         """Which datagrams of others came here, and how long they took."""
         return self._prober.arrived(nonces)
 
+    async def do_now(self) -> dict[str, Any]:
+        """The monotonic clock by which that is measured."""
+        return {"clock": clock(), "ms": time.monotonic_ns() / 1e6}
+
 
 def clear(directory: Path) -> int:
     """Remove what is in a directory, not the directory itself (a volume is mounted there).
@@ -217,7 +222,8 @@ def clear(directory: Path) -> int:
 
 def say(text: str) -> None:
     """One line for ``docker logs``, and so for the logs that are collected."""
-    print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
+    with contextlib.suppress(OSError):  # a full disk must not keep anything from being healed
+        print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
 
 
 def main(kind: type[NodeAgent] = NodeAgent) -> None:

@@ -7,9 +7,11 @@ trouble there is, and whether the datagrams arrived tells whether it is this dir
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from environments.agent.prober import clock
 from environments.link_condition import link_name
 from environments.machines.node import Node, NodeDownError
 from harness.interface import Link
@@ -25,6 +27,8 @@ TIMEOUT_S: Final = 0.8
 
 Lost packets of a handshake are sent again after a second, so waiting longer is no use.
 """
+
+_CLOCK_ASKS: Final = 5
 
 
 async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, str]:
@@ -56,18 +60,40 @@ async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
     delays_ms: dict[str, float | None] = {}
     for arrived in await asyncio.gather(*(at_target(target, wanted) for target, wanted in nonces.items())):
         delays_ms.update(arrived)
+    ends = {end for link in seen for end in (link.source, link.target)}
+    clocks = dict(zip(ends, await asyncio.gather(*(_clock(nodes[end]) for end in ends)), strict=True))
+
+    def delay_ms(link: Link) -> float | None:
+        (wrong, since), (also, until) = clocks[link.source], clocks[link.target]
+        found = delays_ms.get(seen[link]["nonce"])
+        return None if found is None else found - (until - since) - (wrong + also)
+
     return {
-        link_name(link): "lost"
-        if link not in seen
-        else phrase(seen[link]["connection"], delays_ms.get(seen[link]["nonce"]))
+        link_name(link): "lost" if link not in seen else phrase(seen[link]["connection"], delay_ms(link))
         for link in links
     }
+
+
+async def _clock(node: Node) -> tuple[float, float]:
+    """By how many ms a machine's clock may be misread here, and how far it is ahead of ours."""
+    found = []
+    for _ in range(_CLOCK_ASKS):
+        before_ms = time.monotonic_ns() / 1e6
+        try:
+            seen = await node.ask("now")
+        except NodeDownError:
+            return 0.0, 0.0
+        if seen["clock"] == clock():
+            return 0.0, 0.0
+        wrong_ms = (time.monotonic_ns() / 1e6 - before_ms) / 2
+        found.append((wrong_ms, seen["ms"] - before_ms - wrong_ms))
+    return min(found)
 
 
 def phrase(connection: str, delay_ms: float | None) -> str:
     """The word for the state of one direction.
 
-    From how a connection went and how long the fastest datagram took (None: none arrived).
+    From how a connection went and how long the fastest datagram took at least (None: none arrived).
     """
     if delay_ms is not None:
         # This direction passes: whatever happened to the connection happened on the way back.

@@ -149,7 +149,7 @@ def _prepare(directory, count, port, files):
 
 @contextlib.contextmanager
 def namespaces(count, directory, *, port=22, size="512m"):
-    """``count`` machines as namespaces of this one: network, processes, mounts, host name.
+    """``count`` machines as namespaces of this one: network, processes, mounts, clocks, host name.
 
     Their network ends in this machine's. They share its file system except for /var/tmp, a memory
     disk of ``size`` of each one's own. All of it is processes of ours and ends with this one, so
@@ -161,7 +161,9 @@ def namespaces(count, directory, *, port=22, size="512m"):
         net = _join(hub)
         bed = Bed(directory)
         for number, own in enumerate(_prepare(directory, count, port, None), 1):
-            first = stack.enter_context(_namespace(_MACHINE, f"machine{number}", size, str(own)))
+            first = stack.enter_context(
+                _namespace(_MACHINE, f"machine{number}", size, str(own), ahead_s=1000 * number)
+            )
             inside = ["nsenter", "-t", str(first), "-a", "--"]
             _ip(f"link add port{number} netns {hub} type veth peer name eth0 netns {first}")
             _ip(f"link set port{number} master bridge up", hub)
@@ -175,9 +177,10 @@ def namespaces(count, directory, *, port=22, size="512m"):
 
 
 @contextlib.contextmanager
-def _namespace(script, *arguments):
-    """The first process of new namespaces, by its id here."""
+def _namespace(script, *arguments, ahead_s=0):
+    """The first process of new namespaces, by its id here; its monotonic clock is ahead of ours."""
     command = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts"]
+    command += ["--time", "--monotonic", str(ahead_s)]
     process = subprocess.Popen(
         [*command, "sh", "-c", f"echo begun; {script}", "sh", *arguments],
         stdin=subprocess.PIPE,

@@ -189,8 +189,10 @@ def test_slow_links_are_slow_or_refused_by_the_name_of_what_is_missing(run):
             assert await observe(environment, "a1->a2") == ("open",)
         else:
             await environment.inject("slow", links=[Link("a1", "a2")], options=options)
-            there, back = await observe(environment, "a1->a2", "a2->a1")
+            await environment.inject("slow", links=[Link("a1", "b1")], options={"rate_bytes_s": 200_000.0})
+            there, narrow, back = await observe(environment, "a1->a2", "a1->b1", "a2->a1")
             assert there.startswith("slow ")
+            assert narrow.startswith("slow ")
             assert back == "open"
         await environment.inject("slow", links=[Link("zone1", "a2")], options=options)
         assert (await observe(environment, "zone1->a2"))[0].startswith("slow ")
