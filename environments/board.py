@@ -36,7 +36,8 @@ def _now_s() -> float:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a full disk must not keep anything from being healed
+        print(text, file=sys.stderr, flush=True)
 
 
 class FaultBoard:

@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
-from environments.link_proxy import CLEAR, LinkProxy, link_name
+from environments.link_condition import CLEAR, link_name
+from environments.link_proxy import LinkProxy
 from harness.interface import Address, InfrastructureError, Link
 
 PROBE_BYTES: Final = 16 * 1024

@@ -39,24 +39,13 @@ import random
 import select
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from environments.link_condition import CLEAR, LinkCondition, combine, condition_of, link_name
+from environments.link_condition import LinkCondition
 from environments.link_pipe import End, Line, Pipe, set_reset_on_close
 from harness.interface import Address, InfrastructureError, Link
-
-__all__ = [
-    "CLEAR",
-    "LinkCondition",
-    "LinkProxy",
-    "combine",
-    "condition_of",
-    "link_name",
-    "reserve_port",
-    "reserve_ports",
-]
 
 BACKLOG: Final = 512
 
@@ -180,8 +169,6 @@ class LinkProxy:
         KeyError for an unknown link.
         """
         line = self._lines[link]
-        if line.condition == condition:
-            return
         line.condition = condition
         for route in self._routes.values():
             if route.forward is line or route.backward is line:
@@ -205,10 +192,6 @@ class LinkProxy:
     def links(self) -> tuple[Link, ...]:
         """The directed links that routes exist for, both ways of each."""
         return tuple(self._lines)
-
-    def connections(self) -> Mapping[Link, int]:
-        """How many connections each directed link carries now."""
-        return {link: len(line.pipes) for link, line in self._lines.items()}
 
     async def close(self) -> None:
         """Reset all connections and give back all ports."""

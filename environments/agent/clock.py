@@ -86,7 +86,11 @@ class Clock(Part):
         wanted_ms = sum(self._ahead.values())
         if wanted_ms != self._shifted_ms:
             self._record.write_text(repr(wanted_ms))
-            shift(wanted_ms - self._shifted_ms)
+            try:
+                shift(wanted_ms - self._shifted_ms)
+            except OSError:
+                self._record.write_text(repr(self._shifted_ms))
+                raise
             self._shifted_ms = wanted_ms
 
     @staticmethod

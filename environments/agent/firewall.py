@@ -146,6 +146,7 @@ class Firewall(Part):
             hit[fault.primitive].update(dict.fromkeys(fault.wanted))
         rules = ruleset(hit)
         if rules != self._rules:
+            self._rules = ""  # unknown, until the tool has ended well
             _tool(["nft", "-f", "-"], rules)
             self._rules = rules
         reset = set(hit["reset"])
@@ -159,11 +160,11 @@ class Firewall(Part):
         wanted = disciplines(slowed, self.device)
         if wanted != self._disciplines:
             if self._disciplines:
-                self._disciplines = []
                 _tool(["tc", "qdisc", "del", "dev", self.device, "root"])
+                self._disciplines = []
             for command in wanted:
-                self._disciplines = wanted  # even half of them must be deleted next time
                 _tool(["tc", *command])
+                self._disciplines = wanted  # even half of them must be deleted next time
 
 
 def missing() -> dict[str, str]:

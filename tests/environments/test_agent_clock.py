@@ -75,6 +75,20 @@ def test_nobody_who_does_not_renew_keeps_a_clock_wrong(wall, tmp_path):
     asyncio.run(test())
 
 
+def test_of_a_clock_that_may_not_be_set_nothing_is_recorded(wall, monkeypatch, tmp_path):
+    def refuse(_):
+        raise PermissionError(1, "Operation not permitted")
+
+    async def test():
+        under_test = board(Clock(tmp_path / "clock"))
+        monkeypatch.setattr(clocks, "shift", refuse)
+        with pytest.raises(PermissionError):
+            await under_test.begin([under_test.fault("skew", (), (), {"skew_ms": 500})], 60)
+        assert float((tmp_path / "clock").read_text()) == 0  # else its end would set it by as much
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(("name", "wanted"), [("skew", {}), ("strobe", {"skew_ms": 1, "period_ms": 0})])
 def test_what_is_no_fault_of_a_clock_is_refused(wall, tmp_path, name, wanted):
     async def test():

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from environments import board as boards
+from environments.agent import agent
 from environments.board import FaultBoard
 from environments.lease import LeaseExpiredError, UnknownLeaseError
 from environments.part import Part, PartFault
@@ -109,6 +111,22 @@ def test_what_nobody_renews_ends_by_itself_and_what_somebody_does_stays(lamps):
 
     said = on_board([lamps], main)
     assert said == ["lease-2 was not renewed, healed: dark b", "lease-1 was not renewed, healed: dark a"]
+
+
+def test_what_nobody_renews_ends_where_nothing_can_be_said_either(lamps, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("builtins.print", full)
+
+    async def run():
+        for put in (boards._say, agent.say):
+            board = FaultBoard([lamps], say=put)
+            await dark(board, "a", lease_s=0.05)
+            await asyncio.sleep(0.2)
+            assert not lamps.dark
+
+    World(1).run(run)
 
 
 def test_a_short_lease_ends_in_time_behind_a_long_one(lamps):

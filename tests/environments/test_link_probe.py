@@ -4,8 +4,9 @@ import contextlib
 import pytest
 import uvloop
 
+from environments.link_condition import CLEAR, LinkCondition
 from environments.link_probe import LinkProbe
-from environments.link_proxy import CLEAR, LinkCondition, LinkProxy
+from environments.link_proxy import LinkProxy
 from harness.interface import Link
 
 A, B = Link("a1", "b1"), Link("b1", "a1")

@@ -2,15 +2,17 @@ import asyncio
 import contextlib
 import hashlib
 import resource
+import socket
 import time
 
 import pytest
 import uvloop
 from echo_system import PATIENCE_S, connect, receive, until
 
+from environments.link_condition import CLEAR, LinkCondition
 from environments.link_pipe import HELD_BYTES_MAX
-from environments.link_proxy import CLEAR, LOOK_S, LinkCondition, LinkProxy
-from harness.interface import Address, Link
+from environments.link_proxy import LOOK_S, LinkProxy
+from harness.interface import Address, InfrastructureError, Link
 
 THERE, BACK = Link("c1", "a1"), Link("a1", "c1")
 CUT, RESET = LinkCondition(cut=True), LinkCondition(reset=True)
@@ -86,7 +88,10 @@ def test_bytes_pass_both_ways_and_ends_of_stream_too(run):
             assert (
                 await asyncio.wait_for(reader.read(), PATIENCE_S) == b"answer after the client ended its side"
             )
-            await until(lambda: not any(proxy.connections().values()), "the proxy to forget the connection")
+            await until(
+                lambda: not any(line.pipes for line in proxy._lines.values()),
+                "the proxy to forget the connection",
+            )
 
     run(main())
 
@@ -189,6 +194,24 @@ def test_a_reset_ends_connections_and_refuses_new_ones_until_it_heals(run, link)
             writer.write(b"again")
             there, _ = await target.connection(1)
             assert await receive(there, 5) == b"again"
+
+    run(main())
+
+
+def test_a_link_that_could_not_be_healed_at_once_is_healed_when_it_is_tried_again(run, monkeypatch):
+    class Scarce(socket.socket):
+        def listen(self, backlog):
+            monkeypatch.undo()
+            raise OSError(24, "Too many open files")
+
+    async def main():
+        async with network() as (proxy, _, dial):
+            proxy.set_condition(THERE, RESET)
+            monkeypatch.setattr(socket, "socket", Scarce)
+            with pytest.raises(InfrastructureError, match="Too many open files"):
+                proxy.set_condition(THERE, CLEAR)
+            proxy.set_condition(THERE, CLEAR)
+            await dial()
 
     run(main())
 

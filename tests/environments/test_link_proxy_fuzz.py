@@ -12,7 +12,8 @@ from echo_system import PATIENCE_S, connect, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from environments.link_proxy import CLEAR, LinkCondition, LinkProxy
+from environments.link_condition import CLEAR, LinkCondition
+from environments.link_proxy import LinkProxy
 from harness.interface import Address, Link
 
 THERE, BACK = Link("c1", "a1"), Link("a1", "c1")
@@ -81,7 +82,10 @@ async def _scenario(plan, seed, *, resets):
             got, complete = drinking.result()
             assert data.startswith(got), "bytes were changed, lost or reordered"
             assert resets or (complete and got == data), f"{len(got)} of {len(data)} bytes arrived"
-        await until(lambda: not any(proxy.connections().values()), "the proxy to forget ended connections")
+        await until(
+            lambda: not any(line.pipes for line in proxy._lines.values()),
+            "the proxy to forget ended connections",
+        )
     finally:
         for _, writer in (*clients, *accepted):
             writer.transport.abort()

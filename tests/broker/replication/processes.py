@@ -14,7 +14,8 @@ from plain_client import BOUND_S
 from replicated import Cluster, Node
 
 from broker import config
-from environments.link_proxy import LinkCondition, LinkProxy, reserve_port
+from environments.link_condition import LinkCondition
+from environments.link_proxy import LinkProxy, reserve_port
 from harness.interface import Address, Link
 
 ROOT = Path(__file__).parents[3]

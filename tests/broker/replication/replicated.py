@@ -13,7 +13,7 @@ from plain_client import BOUND_S, Client, LostError
 
 from broker import config
 from broker.admin_client import NobodyAnswersError, Target, log_in
-from environments.link_proxy import CLEAR, LinkCondition
+from environments.link_condition import CLEAR, LinkCondition
 from harness.interface import Link
 
 CUT = LinkCondition(cut=True)

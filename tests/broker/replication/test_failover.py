@@ -10,7 +10,7 @@ from plain_client import LostError
 from replicated import Load, cluster_test, nothing_lost, until
 
 from broker.cluster import incarnation as incarnations
-from environments.link_proxy import LinkCondition
+from environments.link_condition import LinkCondition
 
 
 @cluster_test(on_processes=True)
