@@ -39,7 +39,7 @@ class Deployment:
 
     def add(self, plan: NodePlan, machine: Machine, token: str, *, service: bool = False) -> None:
         """Make a machine known; its agent is asked with ``token``."""
-        node = self.machines[plan.name] = Node(plan, machine, token)
+        node = self.machines[plan.name] = Node(plan, machine, token, self.in_thread)
         (self.services if service else self.nodes)[plan.name] = node
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:

@@ -11,7 +11,7 @@ import contextlib
 import io
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -96,7 +96,9 @@ class Machine(Protocol):
 class Node:
     """A deployed node."""
 
-    def __init__(self, plan: NodePlan, machine: Machine, token: str) -> None:
+    def __init__(
+        self, plan: NodePlan, machine: Machine, token: str, in_thread: Callable[..., Any] = asyncio.to_thread
+    ) -> None:
         self.plan = plan
         self.machine = machine
         self.reach = machine.reach
@@ -107,6 +109,7 @@ class Node:
         self._down = asyncio.Event()  # set when this run of the machine ends at our hands
         self._left: bytes | None = None  # the log of a machine that does not run
         self._token = token
+        self._in_thread = in_thread
 
     @property
     def address(self) -> str:
@@ -132,14 +135,22 @@ class Node:
     async def ask(self, operation: str, *, timeout_s: float | None = CALL_TIMEOUT_S, **arguments: Any) -> Any:
         """One request to the agent.
 
-        Raises NodeDownError if the machine does not run, LeaseEndedError, UsageError for what
-        cannot be asked in this state, InfrastructureError for everything else that goes wrong.
+        Raises NodeDownError if the machine does not run or is killed meanwhile, whose network may
+        vanish before it has said goodbye; LeaseEndedError; UsageError for what cannot be asked in
+        this state; InfrastructureError for everything else that goes wrong.
         """
         if not self.up:
             raise NodeDownError(self.plan.name)
-        host = self.reach(CONTROL_PORT)
+        host, down = self.reach(CONTROL_PORT), self._down
+        asking = asyncio.ensure_future(
+            call(host.host, host.port, self._token, operation, timeout_s=timeout_s, **arguments)
+        )
+        falling = asyncio.ensure_future(down.wait())
         try:
-            return await call(host.host, host.port, self._token, operation, timeout_s=timeout_s, **arguments)
+            await asyncio.wait((asking, falling), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise NodeDownError(self.plan.name)
+            return asking.result()
         except AgentError as error:
             if error.kind == ENDED:
                 raise LeaseEndedError(f"{self.plan.name}: {error}") from error
@@ -149,13 +160,17 @@ class Node:
                 f"{self.plan.name}: {operation} failed on {self.machine.name}: {error}"
             ) from error
         except OSError as error:  # TimeoutError included
-            if not self.up or not await asyncio.to_thread(self.machine.runs):
+            if not down.is_set():
+                if await self._in_thread(self.machine.runs) or not self.machine.mortal:
+                    raise InfrastructureError(
+                        f"{self.plan.name}: the agent on {self.machine.name} does not answer {operation!r} "
+                        f"at {host} ({type(error).__name__}: {error})"
+                    ) from error
                 self.up = False
-                raise NodeDownError(self.plan.name) from error
-            raise InfrastructureError(
-                f"{self.plan.name}: {self.machine.name} runs, but the agent on it does not answer "
-                f"{operation!r} at {host} ({type(error).__name__}: {error})"
-            ) from error
+            raise NodeDownError(self.plan.name) from error
+        finally:
+            asking.cancel()
+            falling.cancel()
 
     async def look(self, operation: str, answer: str = "seen") -> str:
         """What the agent sees of something, in a phrase; "gone" with the machine."""
@@ -172,7 +187,7 @@ class Node:
         """
         if self.up:
             return False
-        await asyncio.to_thread(self.machine.begin)
+        await self._in_thread(self.machine.begin)
         host = self.reach(CONTROL_PORT)
         deadline = time.monotonic() + START_TIMEOUT_S
         looked = time.monotonic()
@@ -190,8 +205,8 @@ class Node:
                     ) from error
             if time.monotonic() > looked + 0.5:
                 looked = time.monotonic()
-                if not await asyncio.to_thread(self.machine.runs):
-                    words = await asyncio.to_thread(self.machine.words)
+                if not await self._in_thread(self.machine.runs):
+                    words = await self._in_thread(self.machine.words)
                     lines = words.decode(errors="replace").strip().split("\n")[-5:]
                     text = " / ".join(filter(None, lines))
                     raise InfrastructureError(
@@ -208,22 +223,11 @@ class Node:
 
         None if it never ran.
         """
-        asking = asyncio.ensure_future(self.ask("wait", timeout_s=None))
-        # A killed container's network may vanish before it has said goodbye, so its silence is not
-        # waited for.
-        falling = asyncio.ensure_future(self._down.wait())
         try:
-            await asyncio.wait((asking, falling), return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                return self.status
-            status: int | None = asking.result()["status"]
+            status: int | None = (await self.ask("wait", timeout_s=None))["status"]
         except NodeDownError:
             return self.status
-        else:
-            return status
-        finally:
-            asking.cancel()
-            falling.cancel()
+        return status
 
     def abandon(self) -> None:
         """Take the machine for gone: it is about to be removed."""
@@ -240,7 +244,7 @@ class Node:
         if self.machine.mortal:
             self.status = -9
             self.abandon()
-            await asyncio.to_thread(self.machine.halt)
+            await self._in_thread(self.machine.halt)
         else:
             await self.ask("kill")
 
@@ -250,7 +254,7 @@ class Node:
         Works for a machine that does not run, too. Nothing where none was made.
         """
         if self.made:
-            await asyncio.to_thread(self._collect, destination)
+            await self._in_thread(self._collect, destination)
 
     async def log(self, position: int | None) -> tuple[bytes, int]:
         """What the broker has logged behind ``position`` (bytes), or the next of it; and the end.
@@ -262,7 +266,7 @@ class Node:
             return answer["text"].encode("latin-1"), answer["end"]
         async with self.lock:  # whoever ends the machine has ended it
             if not self.up and self._left is None:
-                self._left = await asyncio.to_thread(self._log_left)
+                self._left = await self._in_thread(self._log_left)
             left = self._left or b""
         return left[position:], len(left)
 
