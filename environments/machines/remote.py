@@ -49,11 +49,14 @@ echo $! >"$1/agent.pid"
 """
 _END: Final = """
 [ -e "$1" ] || exit 0
-app=$(ls -d "$2"/app-* | tail -n 1)
+app=$(ls -d "$2"/app-???????????????? | tail -n 1)
 [ "$app" ] || { echo "$2 has lost our program: remove $1 by hand" >&2; exit 1; }
 cd "$app" && exec "$3" -m environments.agent.end "$1"
 """
-_SWEEP: Final = 'cd "$1" 2>/dev/null || exit 0; ls -d jepsen-run-* >/dev/null 2>&1 || rm -rf -- "$1"'
+_SWEEP: Final = """
+cd "$1" 2>/dev/null && ! ls -d jepsen-run-* >/dev/null 2>&1 || exit 0
+rm -rf -- app-???????????????? home-???????????????? && rmdir -- "$1" 2>/dev/null || true
+"""
 
 _fetching = threading.Lock()
 _site = functools.cache(payload.site)

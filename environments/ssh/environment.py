@@ -78,21 +78,11 @@ class SshEnvironment(MachinesEnvironment):
         token = secrets.token_hex(16)
         machines = []
         distribution = None if self._provision is None else Homes(self._provision)
+        given = (token, self._orphan_s, self._provision, distribution)
         for plan, config in zip(nodes, hosts, strict=True):
             host = SshHost(config, known_hosts)
             self._connected.append(host)
-            machines.append(
-                RemoteMachine(
-                    host,
-                    config.python,
-                    self.run,
-                    plan.name,
-                    token,
-                    self._orphan_s,
-                    self._provision,
-                    distribution,
-                )
-            )
+            machines.append(RemoteMachine(host, config.python, self.run, plan.name, *given))
             self._deployment.add(plan, machines[-1], token)
         self.tell(f"looking at {len(nodes)} machines, and bringing them what they lack")
         await at_once(self._deployment.in_thread(machine.look) for machine in machines)

@@ -48,11 +48,12 @@ class SshHost(Host):
 
     @functools.cached_property
     def address(self) -> str:
-        """Where the other hosts reach it. Raises InfrastructureError if its name is not known."""
+        """Where the other hosts reach it, by IPv4. Raises InfrastructureError if it has none."""
         try:
-            return self.config.inner or str(socket.getaddrinfo(self.config.address, None)[0][4][0])
+            found = socket.getaddrinfo(self.config.inner or self.config.address, None, socket.AF_INET)
+            return str(found[0][4][0])
         except OSError as error:
-            raise self.error(f"its address cannot be resolved ({error.strerror})") from None
+            raise self.error(f"no IPv4 address of it is known ({error.strerror})") from None
 
     def close(self) -> None:
         """End the connection and what goes through it, for ever."""
@@ -149,7 +150,10 @@ class SshHost(Host):
     def _greet(self, transport: Any) -> None:
         """Agree on a cipher, by a host key of a type that we know, and see that we know the key."""
         where = (self._known, self.config.address, self.config.port)
-        known = known_hosts.find(*where)
+        try:
+            known = known_hosts.find(*where)
+        except OSError as error:
+            raise self.error(f"{self._known} cannot be read: {error.strerror}") from None
         names = {one.key.get_name() for one in known}
         kinds = names | {name.replace("ssh-rsa", "rsa-sha2-512") for name in names}
         options = transport.get_security_options()

@@ -42,6 +42,19 @@ def test_it_is_put_there_once_and_can_be_run(brought):
     assert machine.run(("stat", "-c", "%y", f"{home}/words")).startswith(b"2001-01-01")
 
 
+def test_what_others_keep_in_the_same_directory_stays(brought):
+    machine = brought()
+    machine.look()
+    machine.bring()
+    top = machine.root.rpartition(f"/{RUN}/")[0]
+    machine.run(("mkdir", f"{top}/app-of-others"))
+    machine.remove(program=True)
+    assert machine.run(("ls", "-A", top)) == b"app-of-others\n"
+    machine.run(("rmdir", f"{top}/app-of-others"))
+    machine.remove(program=True)
+    assert not machine.run(("sh", "-c", 'ls -d "$1" 2>/dev/null || true', "sh", top))
+
+
 @pytest.mark.parametrize(
     ("asked", "line"),
     [

@@ -56,6 +56,12 @@ def machine(bed):
     machine.sh(f"rm -rf {TOP} /var/tmp/fill")
 
 
+def test_known_hosts_that_cannot_be_read_are_told_by_their_name(own, connect):
+    own.known_hosts.unlink()
+    own.known_hosts.mkdir()
+    assert refusal(connect(own).run, ["true"]).endswith(f": {own.known_hosts} cannot be read: Is a directory")
+
+
 def test_an_unknown_host_key_is_refused_and_can_be_accepted_as_is_said(own, machine, connect):
     own.known_hosts.write_text("")
     said = refusal(connect(own).run, ["true"])

@@ -1,13 +1,15 @@
 """hosts.toml and --host: what is read, and one line for each thing that is wrong."""
 
 import getpass
+import socket
 from pathlib import Path
 
 import beds
 import pytest
 
+from environments.ssh.host import SshHost
 from environments.ssh.hosts import HostConfig, listed, load
-from harness.interface import UsageError
+from harness.interface import InfrastructureError, UsageError
 
 
 def written(tmp_path, text):
@@ -147,3 +149,16 @@ def test_texts_that_are_refused_for_a_number_or_for_being_there_twice():
         listed(["a:70000"])
     with pytest.raises(UsageError, match=r"^--host: a stands there twice: each machine runs one node$"):
         listed(["root@a", "a"])
+
+
+def test_a_machine_is_reached_by_the_others_at_its_ipv4_address(monkeypatch, tmp_path):
+    known = {socket.AF_INET6: "2001:db8::11", socket.AF_INET: "192.0.2.11"}
+
+    def resolve(name, port, family=0, *_):
+        return [(one, 1, 6, "", (known[one], 0)) for one in known if family in (0, one)]
+
+    with monkeypatch.context() as both:
+        both.setattr(socket, "getaddrinfo", resolve)
+        assert SshHost(HostConfig(address="a.example"), tmp_path).address == "192.0.2.11"
+    with pytest.raises(InfrastructureError, match=r"no IPv4 address of it is known \("):
+        _ = SshHost(HostConfig(address="2001:db8::11"), tmp_path).address
