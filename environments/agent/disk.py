@@ -37,7 +37,7 @@ class NodeDisk(Part):
         """Whether the node's data lie behind it."""
         return self._conversation is not None
 
-    async def begin(self) -> None:
+    async def begin(self) -> Conversation:
         """Mount it, unless it is. Raises DiskFailedError."""
         async with self._turn:
             if self._conversation is None:
@@ -45,12 +45,11 @@ class NodeDisk(Part):
                 await conversation.mounted()
                 self._conversation = conversation
                 await conversation.ask("condition", self._wanted)
+            return self._conversation
 
     async def ask(self, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What the disk answers. Raises DiskFailedError, RuntimeError where there is none."""
-        if self._conversation is None:
-            raise RuntimeError("this node has no disk that can break")
-        return await self._conversation.ask(do, arguments)
+        """What the disk answers; it is mounted for that, unless it is. Raises DiskFailedError."""
+        return await (await self.begin()).ask(do, arguments)
 
     def wanted(self, asked: PartFault) -> Any:
         """As the harness sent it. Raises TypeError or ValueError for anything else."""

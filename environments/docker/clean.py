@@ -3,7 +3,7 @@
 Containers, networks, volumes, all found by their labels.
 
 Containers of a killed harness go on running (their faults have healed themselves); nothing else is
-needed to remove them than the engine. Images are a cache and stay, unless asked for.
+needed to remove them than the engine. Images are a cache and stay.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from environments.docker.base_image import REPOSITORY
 from environments.docker.engine import RUN_LABEL, connect, harness_of
 from environments.labels import NOTE, in_use
 from harness.interface import InfrastructureError
@@ -34,18 +33,19 @@ def leftovers(*, force: bool = False) -> list[str]:
         ]
 
 
-def remove(*, force: bool = False, images: bool = False) -> list[str]:
-    """Remove what `leftovers` lists, with ``images`` also the cached images.
+def remove(*, force: bool = False) -> list[str]:
+    """Remove what `leftovers` lists; one line for each run, a note where something stays.
 
-    One line for each thing removed. Raises InfrastructureError if no engine answers, or naming what
-    it refused to remove.
+    Raises InfrastructureError if no engine answers.
     """
+    lines = []
     with contextlib.closing(connect()) as client:
-        lines = [
-            note or f"docker run {run}: removed {', '.join(remove_run(client, run))}"
-            for run, note, _ in _runs(client, force=force)
-        ]
-        return lines + (_remove_images(client) if images else [])
+        for run, note, _ in _runs(client, force=force):
+            try:
+                lines.append(note or f"docker run {run}: removed {', '.join(remove_run(client, run))}")
+            except InfrastructureError as error:
+                lines.append(f"{NOTE}docker run {run}: {error}")
+    return lines
 
 
 def remove_run(client: Any, run: str) -> list[str]:
@@ -113,22 +113,4 @@ def _runs(client: Any, *, force: bool) -> Iterator[tuple[str, str, list[tuple[st
 
 
 def _labels(thing: Any) -> dict[str, str]:
-    attributes = thing.attrs
-    return dict(attributes.get("Labels") or attributes.get("Config", {}).get("Labels") or {})
-
-
-def _remove_images(client: Any) -> list[str]:
-    from docker.errors import APIError  # noqa: PLC0415
-
-    lines = []
-    images = client.images.list(filters={"reference": f"{REPOSITORY}/*"})
-    # Those made from others first: they are younger.
-    for image in sorted(images, key=lambda image: str(image.attrs["Created"]), reverse=True):
-        for tag in image.tags:
-            try:
-                client.images.remove(tag)
-            except APIError as error:
-                lines.append(f"{NOTE}image {tag} stays: {error.explanation or error}")
-            else:
-                lines.append(f"image {tag}: removed")
-    return lines
+    return dict(thing.attrs.get("Labels") or thing.attrs.get("Config", {}).get("Labels") or {})

@@ -112,13 +112,16 @@ class Container:
         """As any machine's; the container need not run."""
         from docker.errors import NotFound  # noqa: PLC0415
 
-        try:
-            chunks, found = self._container.get_archive(path)
-            if found["mode"] & _IS_DIRECTORY:
-                chunks, _ = self._container.get_archive(f"{path}/.")
-        except NotFound:
-            return b""
-        return self._engine("read the files of", b"".join, chunks)  # type: ignore[no-any-return]
+        def read() -> bytes:
+            try:
+                chunks, found = self._container.get_archive(path)
+                if found["mode"] & _IS_DIRECTORY:
+                    chunks, _ = self._container.get_archive(f"{path}/.")
+            except NotFound:
+                return b""
+            return b"".join(chunks)
+
+        return self._engine("read the files of", read)  # type: ignore[no-any-return]
 
     def _engine(self, what: str, do: Any, *arguments: Any, **options: Any) -> Any:
         from docker.errors import DockerException  # noqa: PLC0415

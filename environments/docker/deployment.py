@@ -61,24 +61,24 @@ def make_known(
         publish = _must_publish(client)
     network, subnet = create_network(client, deployment.run, internal=not publish)
     token = secrets.token_hex(16)
-    for number, (plan, chosen, special) in enumerate(wanted):
-        published: dict[int, int] = {}
-        with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
+    with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
+        for number, (plan, chosen, special) in enumerate(wanted):
+            published: dict[int, int] = {}
             for port in (CONTROL_PORT, *plan.ports.values()) if publish else ():
                 published[port] = reserved.enter_context(reserve_port()).getsockname()[1]
-        container = Container(
-            client=client,
-            run=deployment.run,
-            node=plan.name,
-            image=chosen,
-            network=network.name,
-            address=host_address(subnet, number),
-            token=token,
-            published=published,
-            options=special,
-            homes=homes,
-        )
-        deployment.add(plan, container, token, service=number >= len(plans))
+            container = Container(
+                client=client,
+                run=deployment.run,
+                node=plan.name,
+                image=chosen,
+                network=network.name,
+                address=host_address(subnet, number),
+                token=token,
+                published=published,
+                options=special,
+                homes=homes,
+            )
+            deployment.add(plan, container, token, service=number >= len(plans))
 
 
 def _must_publish(client: Any) -> bool:

@@ -7,6 +7,7 @@ it (pid and start time, because pids are used again, and where that pid means so
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any, Final
@@ -35,15 +36,12 @@ def engine_answers() -> tuple[bool, str]:
     Its version, or what is wrong and what mends it.
     """
     try:
-        client = connect(ANSWER_TIMEOUT_S)
+        with contextlib.closing(connect(ANSWER_TIMEOUT_S)) as client:
+            version = client.version()
     except InfrastructureError as error:
         return False, str(error)
-    try:
-        version = client.version()
     except Exception as error:  # noqa: BLE001 - the SDK lets its transport's own errors through
         return False, _cannot_reach(error)
-    finally:
-        client.close()
     return True, f"Docker {version.get('Version', 'engine')} ({version.get('Os')}/{version.get('Arch')})"
 
 

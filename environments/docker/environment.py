@@ -18,7 +18,7 @@ from environments.lease import DEFAULT_LEASE_S
 from environments.machines import disks
 from environments.machines.disks import MachineDisks
 from environments.machines.environment import MachinesEnvironment
-from harness.interface import NodePlan
+from harness.interface import InfrastructureError, NodePlan
 
 
 class DockerEnvironment(MachinesEnvironment):
@@ -59,9 +59,12 @@ class DockerEnvironment(MachinesEnvironment):
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
         """Image, network and volumes."""
         loop = asyncio.get_running_loop()
-        await self._deployment.in_thread(
-            self._make_known, nodes, lambda line: loop.call_soon_threadsafe(self.tell, line)
-        )
+        try:
+            await self._deployment.in_thread(
+                self._make_known, nodes, lambda line: loop.call_soon_threadsafe(self.tell, line)
+            )
+        except OSError as error:  # the SDK lets its transport's own errors through
+            raise InfrastructureError(f"the engine could not make images and network: {error}") from error
 
     def _make_known(self, nodes: Sequence[NodePlan], tell: Tell) -> None:
         self._client = connect()
@@ -84,7 +87,7 @@ class DockerEnvironment(MachinesEnvironment):
         )
 
     def _remove(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            remove_run(client, self.run)
-            client.close()
+        if self._client is not None:
+            remove_run(self._client, self.run)
+            self._client.close()
+            self._client = None

@@ -205,10 +205,9 @@ class StoreContainers(Furniture):
             return "none"
         server = self._deployment.services[name]
         try:
-            seen = await _ask(self._deployment.nodes[node], server.address)
+            return await _ask(self._deployment.nodes[node], server.address)
         except NodeDownError:  # its machine sees nothing: then whether there is anything to be seen
-            seen = await _ask(server, "127.0.0.1")
-        return seen
+            return await _ask(server, "127.0.0.1")
 
     async def _serve(self, name: str) -> None:
         options = server_options(self._plans[name])

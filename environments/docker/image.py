@@ -140,6 +140,7 @@ def _forget_old(client: Any, kind: str) -> None:
     from docker.errors import APIError  # noqa: PLC0415
 
     tags = {tag: found.attrs["Created"] for found in client.images.list(name=kind) for tag in found.tags}
-    for tag in sorted(tags, key=lambda tag: tags[tag], reverse=True)[_KEPT:]:
+    ours = [tag for tag in tags if tag.startswith(f"{kind}:")]
+    for tag in sorted(ours, key=lambda tag: tags[tag], reverse=True)[_KEPT:]:
         with contextlib.suppress(APIError):  # a container of another run uses it, or another run removed it
             client.images.remove(tag)

@@ -23,15 +23,12 @@ def missing(root: Path = Path("/")) -> dict[str, str]:
     settings = _settings(root)
     if settings is None:
         return {"cut": "", "slow": ""}
-    absent = {name: f"no {_module(name)} in this kernel" for name in (*_CUT, *_SLOW) if name not in settings}
+    lacking = [name for name in (*_CUT, *_SLOW) if name not in settings]
+    absent = {name: f"no {name.removeprefix('NET_').lower()} in this kernel" for name in lacking}
     return {
         "cut": next((absent[name] for name in _CUT if name in absent), ""),
         "slow": next((absent[name] for name in _SLOW if name in absent), ""),
     }
-
-
-def _module(option: str) -> str:
-    return option.removeprefix("NET_").lower()
 
 
 def _settings(root: Path) -> set[str] | None:

@@ -33,6 +33,7 @@ def test_disks_of_containers_break_and_heal_on_the_node_itself():
         try:
             assert environment.supports()["power-loss"] == ""
             admin = environment.resolve("admin", "a1", "admin")
+            assert await seen(environment, "a1") == "sound", "of a broker that was never started"
             for node in ("a1", "b1"):
                 await begin(environment, node)
             assert await say(admin, "sync one") == "a1: one"
@@ -59,6 +60,10 @@ def test_disks_of_containers_break_and_heal_on_the_node_itself():
             assert await seen(environment, "a1") == "sound"
 
             await environment.kill("b1")
+            await environment.destroy_data("b1")
+            await environment.inject("disk-slow", nodes=["b1"], options={"delay_ms": 20.0})
+            assert (await seen(environment, "b1")).startswith("slow ")
+            await environment.inject("power-loss", nodes=["b1"])
             with pytest.raises(InfrastructureError, match="nothing is on the disk of b1"):
                 await environment.inject("disk-corrupt", nodes=["b1"])
             await environment.kill("a1")

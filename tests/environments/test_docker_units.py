@@ -4,25 +4,37 @@ Rules, hashes, labels, phrases, the agent's own parts.
 """
 
 import ast
+import asyncio
+import contextlib
+import dataclasses
 import gzip
+import ipaddress
+import itertools
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import requests
 
 from environments import payload
 from environments.agent import AGENT_MODULES, firewall
 from environments.agent.firewall import SlowTarget, disciplines, ruleset
+from environments.agent.prober import Prober
 from environments.board import FaultBoard
-from environments.docker import engine, kernel
+from environments.docker import clean, deployment, engine, environment, image, kernel
+from environments.docker.container import Container
 from environments.docker.deployment import _must_publish
+from environments.docker.environment import DockerEnvironment
 from environments.docker.network import host_address
-from environments.labels import judge
+from environments.labels import NOTE, judge
 from environments.machines import probes
-from harness.interface import InfrastructureError
+from environments.machines.deployment import Deployment
+from harness.interface import InfrastructureError, Link, NodePlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,6 +129,42 @@ def test_slow_links_of_several_faults_are_slowed_together_and_heal_one_by_one(to
     tools.clear()
     under_test.apply([], other)
     assert [command for command, _ in tools] == ["tc qdisc del dev eth0 root"]
+
+
+def test_a_delay_that_could_not_be_taken_away_is_taken_away_next_time(monkeypatch):
+    deleted, refused = [], ["busy"]
+
+    def run(command, **_):
+        if "del" in command:
+            deleted.append(command)
+            if refused:
+                return subprocess.CompletedProcess(command, 1, "", refused.pop())
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(firewall.subprocess, "run", run)
+    under_test = firewall.Firewall("eth0")
+    (slow,) = broken(under_test, slow=[{"target": "10.0.0.2", "delay_ms": 5.0}])
+    under_test.apply([slow], slow)
+    with pytest.raises(OSError, match="busy"):
+        under_test.apply([], slow)
+    under_test.apply([], slow)
+    assert len(deleted) == 2
+
+
+def test_rules_that_may_have_been_loaded_by_a_tool_that_was_ended_are_taken_away(tools, monkeypatch):
+    under_test = firewall.Firewall("eth0")
+    (cut,) = broken(under_test, cut=["10.0.0.2"])
+    run = firewall.subprocess.run
+
+    def late(command, **options):
+        run(command, **options)
+        raise subprocess.TimeoutExpired(command, 10)
+
+    with monkeypatch.context() as slow, pytest.raises(OSError, match="did not end"):
+        slow.setattr(firewall.subprocess, "run", late)
+        under_test.apply([cut], cut)
+    under_test.apply([], cut)
+    assert tools[-1] == ("nft -f -", ruleset({}))
 
 
 def test_silent_connections_are_ended_once_when_a_reset_begins(tools):
@@ -298,9 +346,89 @@ def test_an_engine_of_another_machine_is_refused():
         _must_publish(Client)
 
 
-def test_node_addresses_are_fixed_by_their_number():
-    import ipaddress
+def test_no_port_of_this_host_is_given_twice(monkeypatch):
+    held = set()
 
+    @contextlib.contextmanager
+    def reserve():
+        port = next(number for number in itertools.count(1000) if number not in held)
+        held.add(port)
+        yield SimpleNamespace(getsockname=lambda: ("127.0.0.1", port))
+        held.remove(port)
+
+    monkeypatch.setattr(deployment, "reserve_port", reserve)
+    network = SimpleNamespace(name="n"), ipaddress.IPv4Network("172.18.0.0/16")
+    monkeypatch.setattr(deployment, "create_network", lambda *_, **__: network)
+    made = Deployment("run", lambda: None)
+    plans = [NodePlan(name=name, pair="a", configured="master", ports={"stomp": 1}) for name in ("a1", "a2")]
+    deployment.make_known(None, made, plans, "image", print, services=(), options={}, publish=True, homes={})
+    given = [port for node in made.nodes.values() for port in node.machine.published.values()]
+    assert len(given) == len(set(given)) == 4
+
+
+def things(**containers):
+    """An engine with containers: name -> whether they can be removed."""
+
+    def thing(name, removable):
+        def remove(**_):
+            if not removable:
+                raise OSError("device or resource busy")
+
+        return SimpleNamespace(name=name, attrs={"Labels": {engine.RUN_LABEL: f"run-{name}"}}, remove=remove)
+
+    def listed(*, filters, **_):
+        wanted = filters["label"].partition("=")[2]
+        return [thing(*one) for one in containers.items() if wanted in ("", f"run-{one[0]}")]
+
+    none = SimpleNamespace(list=lambda **_: [])
+    return SimpleNamespace(
+        containers=SimpleNamespace(list=listed), networks=none, volumes=none, close=lambda: None
+    )
+
+
+def test_one_run_that_cannot_be_removed_keeps_no_other(monkeypatch):
+    monkeypatch.setattr(clean, "connect", lambda: things(a=True, b=False, c=True))
+    first, stays, last = clean.remove()
+    assert (first, last) == ("docker run run-a: removed container a", "docker run run-c: removed container c")
+    assert stays.startswith(f"{NOTE}docker run run-b: the engine did not remove container b (device or ")
+
+
+def test_what_was_not_removed_is_tried_again_by_the_next_teardown():
+    ending = DockerEnvironment()
+    ending.run, ending._client = "run-b", things(b=False)
+    for _ in range(2):
+        with pytest.raises(InfrastructureError, match="did not remove container b"):
+            ending._remove()
+
+
+def silent(*_, **__):
+    raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")
+
+
+def test_an_engine_that_falls_silent_is_the_machines_fault(monkeypatch):
+    monkeypatch.setattr(environment, "connect", lambda: SimpleNamespace(images=SimpleNamespace(get=silent)))
+    deploying = DockerEnvironment()
+    deploying._provision = None
+    with pytest.raises(InfrastructureError, match="Read timed out"):
+        asyncio.run(deploying._prepare([]))
+    one = Container(**dict.fromkeys(field.name for field in dataclasses.fields(Container) if field.init))
+    one._container = SimpleNamespace(get_archive=silent)
+    with pytest.raises(InfrastructureError, match="could not read the files of the container of None"):
+        one.fetch("/logs")
+
+
+def test_an_old_image_keeps_the_names_that_others_gave_it():
+    removed = []
+    found = [
+        SimpleNamespace(attrs={"Created": str(number)}, tags=[f"jepsen-run/node:{number}", f"mine:{number}"])
+        for number in range(8)
+    ]
+    images = SimpleNamespace(list=lambda name: found, remove=removed.append)
+    image._forget_old(SimpleNamespace(images=images), "jepsen-run/node")
+    assert sorted(removed) == ["jepsen-run/node:0", "jepsen-run/node:1", "jepsen-run/node:2"]
+
+
+def test_node_addresses_are_fixed_by_their_number():
     subnet = ipaddress.IPv4Network("172.18.0.0/16")
     assert [host_address(subnet, number) for number in (0, 5)] == ["172.18.0.10", "172.18.0.15"]
 
@@ -321,6 +449,63 @@ def test_node_addresses_are_fixed_by_their_number():
 )
 def test_one_direction_is_told_from_the_other(connection, delay_ms, expected):
     assert probes.phrase(connection, delay_ms) == expected
+
+
+class OtherMachine:
+    """A node whose monotonic clock is another, and whose link to the next delays."""
+
+    def __init__(self, ahead_ms, delay_ms=0.0):
+        self.address = ""
+        self.ahead_ms, self.delay_ms = ahead_ms, delay_ms
+
+    async def ask(self, operation, **asked):
+        if operation == "now":
+            await asyncio.sleep(0.001)
+            return {"clock": "another", "ms": time.monotonic_ns() / 1e6 + self.ahead_ms}
+        if operation == "probe":
+            return {target: {"connection": "open", "nonce": target} for target in asked["targets"]}
+        return dict.fromkeys(asked["nonces"], self.delay_ms)
+
+
+@pytest.mark.parametrize(("until_ms", "took_ms"), [(-5e7, 0.3), (5e7, 0.3), (5e7, 200.0)])
+def test_machines_whose_clocks_differ_are_not_slow_by_that(until_ms, took_ms):
+    there, here = OtherMachine(until_ms, until_ms + took_ms), OtherMachine(0.0)
+    seen = asyncio.run(probes.probe({"a1": here, "a2": there}, [Link("a1", "a2")]))
+    assert seen["a1->a2"].partition(" ")[0] == ("slow" if took_ms > 100 else "open")
+
+
+class Narrow(asyncio.DatagramProtocol):
+    """Passes on what comes, no faster than so many bytes a second."""
+
+    def __init__(self, target, rate_bytes_s):
+        self.target, self.rate_bytes_s, self.free_s = target, rate_bytes_s, 0.0
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, addr):
+        loop = asyncio.get_running_loop()
+        self.free_s = max(self.free_s, loop.time()) + len(data) / self.rate_bytes_s
+        loop.call_at(self.free_s, self.transport.sendto, data, self.target)
+
+
+def test_a_link_with_a_limited_rate_is_slow():
+    async def test():
+        loop = asyncio.get_running_loop()
+        source, target = Prober(), Prober()
+        await source.listen("127.0.0.1", 0)
+        await target.listen("127.0.0.1", 0)
+        to = target._datagrams.get_extra_info("sockname")
+        relay, _ = await loop.create_datagram_endpoint(
+            lambda: Narrow(to, 200_000.0), local_addr=("127.0.0.1", 0)
+        )
+        _, port = relay.get_extra_info("sockname")
+        found = await source.probe({"a2": "127.0.0.1"}, 0.8, port)
+        await asyncio.sleep(0.1)
+        (delay_ms,) = target.arrived([found["a2"]["nonce"]]).values()
+        assert probes.phrase(found["a2"]["connection"], delay_ms).startswith("slow ")
+
+    asyncio.run(test())
 
 
 def test_no_host_name_of_a_registry_is_in_the_recipes():
