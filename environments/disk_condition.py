@@ -38,10 +38,7 @@ def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
         if operation not in ("write", "sync"):
             raise UsageError(f"{primitive}: operation must be write or sync, not {operation!r}")
         return DiskCondition(failing=(operation,))
-    delay_ms, jitter_ms = (
-        number(primitive, given, "delay_ms"),
-        number(primitive, given, "jitter_ms", 0.0),
-    )
+    delay_ms, jitter_ms = number(primitive, given, "delay_ms"), number(primitive, given, "jitter_ms", 0.0)
     if delay_ms < 0 or jitter_ms < 0 or not delay_ms + jitter_ms:
         raise UsageError(f"{primitive}: delay_ms and jitter_ms must be 0 or more, and not both 0")
     return DiskCondition(delay_ms=delay_ms, jitter_ms=jitter_ms)

@@ -132,9 +132,6 @@ class LeaseTable(Generic[F]):
         """The faults in force, oldest first."""
         return [held.fault for held in self._held.values()]
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def _remember(self, lease: str) -> None:
         self._ended[lease] = None
         if len(self._ended) > REMEMBERED:

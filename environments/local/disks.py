@@ -23,12 +23,8 @@ from harness.interface import InfrastructureError, UsageError
 def supports() -> dict[str, str]:
     """Disk fault -> why this machine cannot do it; "" if it can."""
     lack = fuse_device.missing()
-    reason = (
-        f"the brokers' disks are put behind FUSE for it, and {lack}; use --environment simulation"
-        if lack
-        else ""
-    )
-    return dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), reason)
+    reason = f"the brokers' disks are put behind FUSE for it, and {lack}; use --environment simulation"
+    return dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), reason if lack else "")
 
 
 class Disks(DiskPart):

@@ -81,11 +81,8 @@ class MachineDisks(Furniture):
         """
         if primitive not in DISK_MOMENTS:
             return
-        strike = (
-            self._power_lost
-            if primitive == "power-loss"
-            else functools.partial(self._corrupt, boot, dict(options))
-        )
+        corrupt = functools.partial(self._corrupt, boot, dict(options))
+        strike = self._power_lost if primitive == "power-loss" else corrupt
         await at_once(strike(self._deployment.nodes[name]) for name in nodes)
 
     async def look(self, name: str) -> str:

@@ -107,9 +107,7 @@ class Faults:
             return
         name = node.plan.name
         here = [held for held in self._held.values() if name in held.at_nodes]
-        for (
-            held
-        ) in here:  # all of them before anything else can run: the old leases mean nothing to the new agent
+        for held in here:  # all at once: the old leases mean nothing to the new agent
             held.leases.pop(name, None)
         for held in here:
             await self._inject_locked(held, node)

@@ -14,7 +14,7 @@ from harness.history import judge as judging
 def clean_command(force: bool, dry_run: bool) -> int:
     """Remove what interrupted or killed runs left.
 
-    Processes, containers, networks, images in the making.
+    Processes, containers, networks, volumes, mounts, directories.
     """
     from environments import labels  # noqa: PLC0415 - errors of usage need none of it
 

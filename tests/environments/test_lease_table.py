@@ -69,7 +69,7 @@ def test_a_lease_that_never_was_is_the_callers_mistake(table):
 def test_heal_all_undoes_the_newest_first(table):
     leases = [table.inject(fault) for fault in "abc"]
     assert table.heal_all() == ["c", "b", "a"]
-    assert len(table) == 0
+    assert table.in_force() == []
     assert [table.heal(lease) for lease in leases] == [None, None, None]
 
 
