@@ -29,8 +29,7 @@ class Program(Part):
 
     def __init__(self, child: Child) -> None:
         self.child = child
-        self._paused = False
-        self._down = False
+        self._paused = self._down = self._ended = False  # ended: by a fault, and not started again yet
 
     def wanted(self, asked: PartFault) -> bool:
         """As the harness sent it."""
@@ -39,13 +38,14 @@ class Program(Part):
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None]:
         """Signals are sent at once; a signal takes effect when its target is next scheduled."""
         kinds = {fault.primitive for fault in in_force}
-        before_down, self._down, self._paused = self._down, "down" in kinds, "pause" in kinds
+        self._down, self._paused = "down" in kinds, "pause" in kinds
         begins = changed in in_force
         if changed.primitive == "pause" and (begins or not self._paused):
             self.child.signal(signal.SIGSTOP if begins else signal.SIGCONT)
-        if self._down and not before_down:
+        if self._down and not self._ended:
+            self._ended = True
             self.child.signal(signal.SIGKILL)
-        if before_down and not self._down:
+        if self._ended and not self._down:
             return self._return()
         return self._settle("paused") if kinds else self._goes_on()
 
@@ -56,15 +56,16 @@ class Program(Part):
 
     def end(self) -> None:
         """End it for good."""
-        self._down = False
+        self._ended = False
         self.child.signal(signal.SIGKILL)
 
     async def _return(self) -> None:
         """Start what a fault has ended, unless the next such fault is in force by then."""
         await self.child.exited.wait()
         await asyncio.sleep(max(0.0, int(self.child.began_s) + _RESTART_GAP_S - time.time()))
-        if not self._down:
+        if self._ended and not self._down:
             self.child.again()
+            self._ended = False
             if self._paused:
                 self.child.signal(signal.SIGSTOP)
             else:

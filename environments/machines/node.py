@@ -224,10 +224,9 @@ class Node:
         None if it never ran.
         """
         try:
-            status: int | None = (await self.ask("wait", timeout_s=None))["status"]
+            return (await self.ask("wait", timeout_s=None))["status"]  # type: ignore[no-any-return]
         except NodeDownError:
             return self.status
-        return status
 
     def abandon(self) -> None:
         """Take the machine for gone: it is about to be removed."""

@@ -188,6 +188,26 @@ def test_a_program_that_is_stopped_and_down_by_several_faults_comes_back_with_th
     run_with_child(tmp_path, test)
 
 
+def test_a_program_that_cannot_be_started_again_at_once_is_started_when_it_is_tried_again(
+    tmp_path, monkeypatch
+):
+    def refuse(*_):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    async def test(child):
+        said = []
+        board = FaultBoard([Program(child)], say=said.append)
+        child.start(["sleep", "60"], {})
+        down = await board.begin([board.fault("down", (), (), True)], 60)
+        with monkeypatch.context() as refusing, pytest.raises(OSError, match="temporarily"):
+            refusing.setattr(child, "start", refuse)
+            await board.heal(down)
+        assert said[0].startswith("healing failed, trying again")
+        await until(lambda: child.state() == "running")
+
+    run_with_child(tmp_path, test)
+
+
 def test_one_request_breaks_several_parts_and_a_fault_that_is_no_fault_none(monkeypatch):
     async def main():
         agent = NodeAgent("secret")
