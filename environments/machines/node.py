@@ -161,7 +161,7 @@ class Node:
             ) from error
         except OSError as error:  # TimeoutError included
             if not down.is_set():
-                if await self._in_thread(self.machine.runs) or not self.machine.mortal:
+                if await asyncio.to_thread(self.machine.runs) or not self.machine.mortal:
                     raise InfrastructureError(
                         f"{self.plan.name}: the agent on {self.machine.name} does not answer {operation!r} "
                         f"at {host} ({type(error).__name__}: {error})"
@@ -205,8 +205,8 @@ class Node:
                     ) from error
             if time.monotonic() > looked + 0.5:
                 looked = time.monotonic()
-                if not await self._in_thread(self.machine.runs):
-                    words = await self._in_thread(self.machine.words)
+                if not await asyncio.to_thread(self.machine.runs):
+                    words = await asyncio.to_thread(self.machine.words)
                     lines = words.decode(errors="replace").strip().split("\n")[-5:]
                     text = " / ".join(filter(None, lines))
                     raise InfrastructureError(
@@ -253,7 +253,7 @@ class Node:
         Works for a machine that does not run, too. Nothing where none was made.
         """
         if self.made:
-            await self._in_thread(self._collect, destination)
+            await asyncio.to_thread(self._collect, destination)
 
     async def log(self, position: int | None) -> tuple[bytes, int]:
         """What the broker has logged behind ``position`` (bytes), or the next of it; and the end.
@@ -265,7 +265,7 @@ class Node:
             return answer["text"].encode("latin-1"), answer["end"]
         async with self.lock:  # whoever ends the machine has ended it
             if not self.up and self._left is None:
-                self._left = await self._in_thread(self._log_left)
+                self._left = await asyncio.to_thread(self._log_left)
             left = self._left or b""
         return left[position:], len(left)
 

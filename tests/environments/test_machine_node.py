@@ -37,6 +37,12 @@ class Machine:
     def runs(self):
         return self.running
 
+    def fetch(self, path):
+        return b""
+
+    def words(self):
+        return b""
+
     def halt(self):
         self.running = False
 
@@ -91,17 +97,20 @@ def test_an_agent_that_is_gone_is_no_crash_where_we_do_not_end_machines():
     asyncio.run(test())
 
 
-def test_what_is_being_started_is_waited_for_before_it_is_removed():
+def test_what_is_being_started_is_waited_for_before_it_is_removed(tmp_path):
     async def test():
         machine = Machine()
         machine.begins_s = 0.3
         left = []
         deployment = Deployment("run", lambda: left.append(machine.running))
         deployment.add(PLAN, machine, "token")
-        booting = asyncio.create_task(deployment.nodes["a1"].boot())
+        node = deployment.nodes["a1"]
+        node.made = True
+        booting = asyncio.create_task(node.boot())
         await asyncio.sleep(0.1)
         booting.cancel()
         await deployment.remove()
         assert left == [True], "it is removed while it is being started"
+        await node.collect(tmp_path / "a1")  # as who deployed does in the end, whether or not that worked
 
     asyncio.run(test())
