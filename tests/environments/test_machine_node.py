@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -19,6 +20,7 @@ class Machine:
 
     name = "the machine of a1"
     root = "/nowhere"
+    homes: ClassVar = {}
     address = "127.0.0.1"
     begins_s = 0.0
 
