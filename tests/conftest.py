@@ -18,6 +18,7 @@ from needs import need, need_distribution, ssh_missing
 
 from environments import ganesha
 from environments.docker.engine import engine_answers
+from environments.postgresql import program
 from filesystems.fuse import device as fuse_device
 
 settings.register_profile(
@@ -77,6 +78,18 @@ def pytest_terminal_summary(terminalreporter, config):
 def _engine_missing():
     answers, reason = engine_answers()
     return "" if answers else reason
+
+
+@pytest.fixture
+def equipped(monkeypatch, tmp_path_factory):
+    """As if this machine had Java, PostgreSQL, a file server and FUSE: for who only plans."""
+    monkeypatch.setattr(program, "missing", lambda: "")
+    monkeypatch.setattr(ganesha, "missing", lambda: "")
+    monkeypatch.setattr(fuse_device, "missing", lambda: "")
+    java = tmp_path_factory.mktemp("bin") / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{java.parent}:{os.environ['PATH']}")
 
 
 def pytest_runtest_setup(item):

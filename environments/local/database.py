@@ -31,6 +31,12 @@ HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
 
 
+def missing() -> str:
+    """What this machine lacks for a server of PostgreSQL; "" if nothing."""
+    lack = program.missing()
+    return f"{lack}; or use --environment docker or simulation" if lack else ""
+
+
 class LocalDatabase(DatabasePart):
     """Made by `make`; until then there is none.
 
@@ -69,7 +75,7 @@ class LocalDatabase(DatabasePart):
         ]
         if not wanting:
             return {}
-        if lack := program.missing():
+        if lack := missing():
             raise InfrastructureError(lack)
         self._log = place / NODE / "logs" / "postgresql.log"
         self._log.parent.mkdir(parents=True)

@@ -27,9 +27,7 @@ from environments.homes import homes_here
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
-from environments.local import clean, disks, state, stores
-from environments.local.database import NODE as DATABASE_NODE
-from environments.postgresql import program
+from environments.local import clean, database, disks, state, stores
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.proxied_links import Routes
 from environments.real_environment import DIRECT_PORTS, SIMULATED_ONLY, RealEnvironment
@@ -88,7 +86,7 @@ class LocalEnvironment(RealEnvironment):
         return {
             **can,
             **SIMULATED_ONLY,
-            **dict.fromkeys(DATABASE_PRIMITIVES, program.missing()),
+            **dict.fromkeys(DATABASE_PRIMITIVES, database.missing()),
             **disks.supports(),
             **dict.fromkeys(stores.PRIMITIVES, stores.missing()),
         }
@@ -96,7 +94,7 @@ class LocalEnvironment(RealEnvironment):
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here; "" if it can."""
         server = any(node.database is not None and node.database.type == "postgresql" for node in nodes)
-        return (program.missing() if server else "") or stores.refuses(nodes)
+        return (database.missing() if server else "") or stores.refuses(nodes)
 
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
@@ -205,7 +203,7 @@ class LocalEnvironment(RealEnvironment):
 
     def describe_services(self) -> dict[str, str]:
         """Each store and the database's server: what it is, and how it is mounted."""
-        server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._made.databases else {}
+        server = {database.NODE: "PostgreSQL, a process of this machine"} if self._made.databases else {}
         return {**self._stores.describe_services(), **server}
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
@@ -226,7 +224,7 @@ class LocalEnvironment(RealEnvironment):
         """The agent's log as ``agent.log``, if it said anything."""
         homes = {node: self._home(node) / "logs" for node in self._made.listen}
         if self._made.databases and self._nodes is not None:
-            homes[DATABASE_NODE] = self._nodes / DATABASE_NODE / "logs"
+            homes[database.NODE] = self._nodes / database.NODE / "logs"
         if self._nodes is not None:
             homes |= self._stores.logs(self._nodes)
         agent_log = None if self._state is None else self._state / state.LOG_FILE

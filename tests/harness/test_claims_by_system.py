@@ -35,6 +35,7 @@ def ids(value):
     return value if isinstance(value, str) else value.scenario.id
 
 
+@pytest.mark.usefixtures("equipped")
 @pytest.mark.parametrize(("system", "row"), ROWS, ids=ids)
 def test_a_row_of_a_system_can_be_run_with_it_and_something_is_expected(system, row):
     scenario = row.scenario

@@ -152,6 +152,7 @@ def test_a_property_that_is_none_is_one_line(policy, setting, complaint):
         registry.of(spec(policy)).plan(spec(policy, properties=setting))
 
 
+@pytest.mark.usefixtures("equipped")
 def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv(given.HOME, raising=False)
     monkeypatch.delenv(distribution.HOME, raising=False)

@@ -75,6 +75,7 @@ def test_lost_commits_are_survived_and_the_password_is_nowhere(tmp_path, monkeyp
     assert password not in talk.getvalue()
 
 
+@pytest.mark.usefixtures("equipped")
 def test_a_fault_of_the_database_brings_a_server_where_the_person_left_its_kind_open():
     nodes = _composed("local", "HA11-stall", "database-stall").nodes
     assert {node.database.type for node in nodes} == {"postgresql"}
@@ -82,6 +83,7 @@ def test_a_fault_of_the_database_brings_a_server_where_the_person_left_its_kind_
     assert {node.database.type for node in nodes} == {""}
 
 
+@pytest.mark.usefixtures("equipped")
 def test_a_server_may_be_asked_for_whatever_the_place_has():
     """A broker that is stopped within a commit keeps a file of SQLite locked.
 
@@ -94,6 +96,7 @@ def test_a_server_may_be_asked_for_whatever_the_place_has():
     assert _composed("simulation", "HA11-stall", properties=asked).environment.virtual
 
 
+@pytest.mark.usefixtures("equipped")
 @pytest.mark.parametrize(
     ("environment", "properties", "words"),
     [
@@ -130,6 +133,7 @@ def test_a_database_that_cannot_be_had_or_broken_is_refused_by_name(environment,
         _composed(environment, "HA11-stall", "database-stall", properties=properties)
 
 
+@pytest.mark.usefixtures("equipped")
 def test_scenarios_of_claims_take_settings_as_a_test_does():
     scenario = named("HA1").with_settings(["database:type=postgresql"])
     assert {
@@ -141,6 +145,7 @@ def test_scenarios_of_claims_take_settings_as_a_test_does():
     assert named("HA1").with_settings([]) == named("HA1")
 
 
+@pytest.mark.usefixtures("equipped")
 def test_a_row_that_cannot_be_had_here_is_undecided_and_says_why(tmp_path):
     scenario = named("HA11-stall").with_settings(["database:type=sqlite"])
     ran = once(scenario, "local", 0, tmp_path)

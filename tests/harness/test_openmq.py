@@ -134,6 +134,7 @@ def refused(capsys, *words):
     return line
 
 
+@pytest.mark.usefixtures("equipped")
 def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypatch, capsys):
     words = ("--policy", "standalone", "--environment", "local")
     monkeypatch.delenv(given.HOME, raising=False)
