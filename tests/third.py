@@ -4,13 +4,14 @@ Mutants, ports under hostile inputs, scenarios once more with another seed or in
 and tests with the marker ``in_turn``: those that see once more, with another broker or on another
 machine, what a test of every commit sees, and take a JVM or a cluster for it.
 Why a third: each takes seconds of processor time, and a commit that blinds the search to one mutant
-is seen three commits later at the latest. Every night tries all (``--third=all``).
+is seen three commits later at the latest. Of scenarios once more a commit tries a ninth: they are
+simulated by every commit. Every night tries all (``--third=all``).
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -57,7 +58,14 @@ def left_to_others(third: str, items: Sequence[Any]) -> set[Any]:
     return {*marked} - {*chosen(third, marked)}
 
 
-def parametrize(metafunc: Any, argument: str, those: Mapping[str, Any]) -> None:
+def few(third: str, those: Sequence[T]) -> Sequence[T]:
+    """A third of that third, or all: of what only the night tries wholly."""
+    return those if third == ALL else chosen(third, those)[::3]
+
+
+def parametrize(
+    metafunc: Any, argument: str, those: Mapping[str, Any], choose: Callable[..., Any] = chosen
+) -> None:
     """The test is there for the third of those, which have names."""
-    names = chosen(metafunc.config.getoption(OPTION), tuple(those))
+    names = choose(metafunc.config.getoption(OPTION), tuple(those))
     metafunc.parametrize(argument, [those[name] for name in names], ids=names)

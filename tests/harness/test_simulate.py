@@ -76,7 +76,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def elsewhere(pytestconfig):
-    process = Elsewhere(third.chosen(pytestconfig.getoption(third.OPTION), IDENTIFIERS))
+    process = Elsewhere(third.few(pytestconfig.getoption(third.OPTION), IDENTIFIERS))
     yield process
     process.end()
 
@@ -134,7 +134,7 @@ def test_tracing_and_judging_change_nothing():
 
 def pytest_generate_tests(metafunc):
     if "retold" in metafunc.fixturenames:
-        third.parametrize(metafunc, "retold", {identifier: identifier for identifier in IDENTIFIERS})
+        third.parametrize(metafunc, "retold", dict(zip(IDENTIFIERS, IDENTIFIERS, strict=True)), third.few)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)

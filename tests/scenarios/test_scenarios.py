@@ -53,7 +53,8 @@ def test_on_processes_the_verdict_is_the_documents(identifier, tmp_path, spark):
 
 def pytest_generate_tests(metafunc):
     if "simulated" in metafunc.fixturenames:
-        third.parametrize(metafunc, "simulated", {scenario.id: scenario.id for scenario in SCENARIOS})
+        those = {scenario.id: scenario.id for scenario in SCENARIOS}
+        third.parametrize(metafunc, "simulated", those, third.few)
 
 
 @pytest.mark.spark
