@@ -133,21 +133,22 @@ class OpenFiles:
     ) -> None:
         """Take a lock now; ops.LockDenied (EAGAIN) if somebody else has one that conflicts."""
         holder = state.holders.setdefault(key, LockHolder())
-        confirms = bool(holder.ranges)
+        confirms, held = bool(holder.ranges), piece in holder.ranges
 
         async def action() -> None:
-            # What was lost and let go of while this waited must not be taken anew: nobody would let
-            # go of it again.
-            if state.lost or holder.lost or (confirms and not holder.ranges):
-                raise StateLostError(state.lost or "the lock of this file was lost with the lease")
             async with holder.order:
+                # What was lost and let go of while this waited must not be taken anew: nobody would
+                # let go of it again.
+                if state.lost or holder.lost or (confirms and not holder.ranges):
+                    raise StateLostError(state.lost or "the lock of this file was lost with the lease")
                 await self._operations.lock(node, state, holder, piece, waiting=waiting)
                 holder.replace(piece, held=True)
 
         task = self._task(self.surviving(state, action, hard=True))
         state.locking.add(task)
         task.add_done_callback(state.locking.discard)
-        await self._answered(task, lambda _: self.unlock(node, state, key, piece))
+        # What was held before this stays so, whether or not it was confirmed.
+        await self._answered(task, None if held else lambda _: self.unlock(node, state, key, piece))
 
     async def unlock(self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange) -> None:
         """Give back what is held of a range. One whose lock was lost may lock anew after this."""

@@ -22,9 +22,9 @@ from harness.interface.network import Address
 class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with a disk; the fields combine freely, the default is a sound disk.
 
-    ``delay_ms`` (and up to ``jitter_ms`` more) is added to every write and sync; ``stalled`` lets
-    none of them end. ``full`` refuses what needs space (ENOSPC), ``failing`` ("write", "sync")
-    those operations (EIO).
+    ``delay_ms`` (and up to ``jitter_ms`` more) is added to every sync and change of a directory;
+    ``stalled`` lets none of them end. ``full`` refuses what needs space (ENOSPC), ``failing``
+    ("write", "sync") those operations (EIO).
     """
 
     delay_ms: float = 0.0

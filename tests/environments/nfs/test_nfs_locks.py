@@ -7,6 +7,7 @@ itself.
 """
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -15,6 +16,7 @@ import struct
 import sys
 
 import pytest
+from nfs_store import SAFE
 
 pytestmark = pytest.mark.nfs
 
@@ -38,6 +40,11 @@ def is_locked(path):
     return False
 
 
+def confirm(descriptor):
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 1, 1, 0)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, asked)
+
+
 def by_opening(path):
     """Lock one byte for an opening and not for a process, as brokers do; the descriptor.
 
@@ -45,8 +52,7 @@ def by_opening(path):
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 1, 1, 0)
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, asked)
+        confirm(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
@@ -213,6 +219,27 @@ def test_who_writes_through_an_opening_whose_lock_was_lost_is_told(store, run):
             os.write(held, b"MINE")
         os.close(held)
         os.close(taken)
+
+    run(scenario())
+
+
+def test_a_lock_whose_confirmation_was_given_up_is_held_still(store, run):
+    async def scenario():
+        a = (await store.host("a", f"soft,{SAFE},timeo=2,retrans=1")).directory
+        b = (await store.host("b")).directory
+        held = by_opening(a / "lock")
+        await store.server.pause()
+        with pytest.raises(OSError, match="Input/output error"):
+            await asyncio.to_thread(confirm, held)
+        store.server.resume()
+        while True:  # until it answers again
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(os.pwrite, held, b"0", 1)
+                break
+        for _ in range(20):
+            with pytest.raises(BlockingIOError):
+                await asyncio.to_thread(by_opening, b / "lock")
+        os.close(held)
 
     run(scenario())
 
