@@ -85,7 +85,7 @@ def main() -> None:
             subprocess.run(["tc", "qdisc", "del", "dev", name, "root"], check=False)
             print(f"delays of {name} removed")
     clock = Path(f"{root}{CLOCK.removeprefix(ROOT)}")
-    if clock.exists() and (wrong_ms := float(clock.read_text())):
+    if clock.exists() and (wrong_ms := float(clock.read_text() or 0)):
         shift(-wrong_ms)
         clock.write_text("0.0")
         print(f"clock set right by {-wrong_ms:g} ms")

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from environments.agent import clock as clocks
+from environments.agent import end
 from environments.agent.clock import Clock
 from environments.board import FaultBoard
 
@@ -87,6 +88,18 @@ def test_of_a_clock_that_may_not_be_set_nothing_is_recorded(wall, monkeypatch, t
         assert float((tmp_path / "clock").read_text()) == 0  # else its end would set it by as much
 
     asyncio.run(test())
+
+
+def test_what_is_left_of_a_node_is_removed_though_its_agent_was_killed_while_it_took_note(
+    wall, monkeypatch, tmp_path
+):
+    root = tmp_path / "run" / "a1"
+    root.mkdir(parents=True)
+    (root / "clock").touch()
+    monkeypatch.setattr(end.sys, "argv", ["end", str(root)])
+    end.main()
+    assert not root.exists()
+    assert wall.ahead_ms == 0
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("skew", {}), ("strobe", {"skew_ms": 1, "period_ms": 0})])
