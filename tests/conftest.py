@@ -14,12 +14,15 @@ import sys
 import pytest
 import third
 from hypothesis import HealthCheck, settings
-from needs import need, need_distribution, ssh_missing
+from needs import OF_THE_MACHINE, need, need_distribution, ssh_missing
 
 from environments import ganesha
 from environments.docker.engine import engine_answers
 from environments.postgresql import program
 from filesystems.fuse import device as fuse_device
+from harness.systems import runtime
+
+_lack_here = runtime.lack_here
 
 settings.register_profile(
     "any machine", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -80,12 +83,21 @@ def _engine_missing():
     return "" if answers else reason
 
 
+@pytest.fixture(autouse=True)
+def unequipped(request, monkeypatch):
+    """A test that does not say what it needs finds nothing of it here, as it may elsewhere."""
+    if not any(mark.name in OF_THE_MACHINE for mark in request.node.iter_markers()):
+        for part in (program, ganesha, fuse_device):
+            monkeypatch.setattr(part, "missing", lambda: "a test without a marker for it has no such thing")
+        monkeypatch.setattr(runtime, "lack_here", lambda _: "a test without the fixture for it has no Java")
+
+
 @pytest.fixture
-def equipped(monkeypatch, tmp_path_factory):
+def equipped(unequipped, monkeypatch, tmp_path_factory):
     """As if this machine had Java, PostgreSQL, a file server and FUSE: for who only plans."""
-    monkeypatch.setattr(program, "missing", lambda: "")
-    monkeypatch.setattr(ganesha, "missing", lambda: "")
-    monkeypatch.setattr(fuse_device, "missing", lambda: "")
+    for part in (program, ganesha, fuse_device):
+        monkeypatch.setattr(part, "missing", lambda: "")
+    monkeypatch.setattr(runtime, "lack_here", _lack_here)
     java = tmp_path_factory.mktemp("bin") / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
     java.chmod(0o755)
@@ -99,6 +111,8 @@ def pytest_runtest_setup(item):
         need("NFS", fuse_device.missing)  # the machines that have file servers have FUSE
     if item.get_closest_marker("nfs") is not None:
         need("NFS", lambda: ganesha.missing() or fuse_device.missing())
+    if item.get_closest_marker("postgresql") is not None:
+        need("POSTGRESQL", program.missing)
     if item.get_closest_marker("ssh") is not None:
         need("SSH", ssh_missing)
     if (distribution := item.get_closest_marker("distribution")) is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-OF_THE_MACHINE = frozenset({"docker", "fuse", "nfs", "ssh", "database_server", "distribution"})
+OF_THE_MACHINE = frozenset({"docker", "fuse", "nfs", "ssh", "postgresql", "database_server", "distribution"})
 """Markers of tests that need something of it; some others find that out when they begin."""
 
 _AGAIN_S = 0.2

@@ -109,6 +109,7 @@ FINDINGS = sorted((DOCS / "findings").glob("*/spec.json"))
 SCRIPTS = sorted((DOCS / "findings").glob("*.py"))
 
 
+@pytest.mark.usefixtures("equipped")
 @pytest.mark.parametrize("finding", [path.parent for path in FINDINGS], ids=lambda path: path.name)
 def test_a_finding_has_the_load_and_the_faults_that_its_page_repeats_it_with(finding):
     spec = specs.load(finding)

@@ -8,7 +8,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
-from environments.postgresql import program
 from harness.commands import cli
 from harness.interface import DATABASE, Address, Layout, TestSpec, UsageError
 from harness.systems import given, registry
@@ -277,12 +276,12 @@ def test_what_happened_is_known_by_the_brokers_own_words(event, line):
     "policy",
     [
         properties.SHARED_STORE,
-        pytest.param(properties.JDBC, marks=pytest.mark.in_turn),
+        pytest.param(properties.JDBC, marks=[pytest.mark.in_turn, pytest.mark.postgresql]),
         pytest.param(properties.NETWORK, marks=pytest.mark.in_turn),
     ],
 )
 def test_a_killed_broker_is_followed_or_comes_back(tmp_path, policy, capsys):
-    if policy == properties.JDBC and (lack := distribution.missing_for_database() or program.missing()):
+    if policy == properties.JDBC and (lack := distribution.missing_for_database()):
         pytest.skip(lack)
     words = ["--policy", policy, "--pairs", "1", "--nemesis", "kill", "--target", "live", "--rate", "30"]
     words += ["--environment", "local", "--time-limit", "20", "--store", str(tmp_path)]

@@ -249,6 +249,7 @@ def test_the_only_policy_is_taken_by_each_command(capsys, monkeypatch):
     assert {cell.policy for cell in cells} == {"quorum-queues"}
 
 
+@pytest.mark.usefixtures("equipped")
 def test_a_disk_that_is_shared_breaks_only_where_the_list_says(capsys):
     words = ["--policy", "shared-store", "--nemesis", "power-loss", "--environment", "local"]
     status, _, err = run(capsys, *words)

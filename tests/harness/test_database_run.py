@@ -8,11 +8,9 @@ import json
 
 import msgspec
 import pytest
-from needs import need
 
 from environments.docker.database_server import DatabaseContainer
 from environments.local.environment import LocalEnvironment
-from environments.postgresql import program
 from harness.claims.runner import once
 from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule, UsageError
@@ -49,11 +47,15 @@ def _composed(environment, scenario, kind=None, seconds=6.0, options=None, **spe
 
 @pytest.mark.spark
 @pytest.mark.cluster
-@pytest.mark.parametrize("environment", ["local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param("local", marks=pytest.mark.postgresql),
+        pytest.param("docker", marks=pytest.mark.docker),
+    ],
+)
 def test_lost_commits_are_survived_and_the_password_is_nowhere(tmp_path, monkeypatch, passwords, environment):
     """Each takes some 25 s: a server is made, and the schedule takes its time."""
-    if environment == "local":
-        need("POSTGRESQL", program.missing)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     talk = io.StringIO()
     # On a busy machine a broker may commit a few times only while the fault lasts: most of these

@@ -431,6 +431,7 @@ def test_without_nemeses_each_policy_has_all_that_it_is_promised_to_survive():
     assert "kill" in of["standalone"]
 
 
+@pytest.mark.usefixtures("equipped")
 def test_a_deployed_sweep_leaves_out_what_cannot_be_broken_there_and_says_no_more_than_one_line_of_a_run():
     plan = plans.sweep_plan({"environment": "local", "policies": ("replication", "shared-store")}, 1)
     broken = {policy: {each.nemesis for each in plan.cells if each.policy == policy} for policy in

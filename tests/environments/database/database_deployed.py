@@ -7,9 +7,7 @@ import asyncio
 
 import psycopg
 import pytest
-from needs import need
 
-from environments.postgresql import program
 from harness.interface import DATABASE, DatabasePlan, NodePlan, TestSpec
 
 PATIENCE_S = 90.0
@@ -28,11 +26,6 @@ NODES = tuple(
 )
 NAMES = tuple(node.name for node in NODES)
 PARTS = tuple(f"{name}/database" for name in NAMES)
-
-
-def require_postgresql():
-    """Skip, naming what is missing; fail where it must run."""
-    need("POSTGRESQL", program.missing)
 
 
 class StandBy:

@@ -20,7 +20,6 @@ from database_deployed import (
     PATIENCE_S,
     SPEC,
     StandBy,
-    require_postgresql,
     the_three_faults,
     until_seen,
 )
@@ -30,14 +29,9 @@ from environments.local.environment import LocalEnvironment
 from environments.postgresql import program, tree
 from harness.interface import UsageError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.postgresql]
 
 HARNESS = Path(__file__).with_name("abandoned_database.py")
-
-
-@pytest.fixture(autouse=True)
-def _real_postgresql():
-    require_postgresql()
 
 
 @pytest.fixture
@@ -134,8 +128,9 @@ def test_clean_ends_a_server_that_stands_still_with_its_agent_dead(tmp_path, sta
 def test_without_postgresql_a_test_that_needs_it_is_refused_by_what_is_missing(monkeypatch):
     monkeypatch.setattr("environments.postgresql.program.binaries", lambda: None)
     environment = LocalEnvironment()
-    assert environment.refuses(NODES) == "PostgreSQL is not installed (sudo apt-get install postgresql)"
-    assert environment.supports()["database-stall"] == environment.refuses(NODES)
+    refused = environment.refuses(NODES)
+    assert refused.startswith("PostgreSQL is not installed (sudo apt-get install postgresql); or use --env")
+    assert environment.supports()["database-stall"] == refused
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
