@@ -13,8 +13,6 @@ from environments.payload import archive
 from harness.interface import Address, InfrastructureError
 
 _LOG_BYTES_MAX: Final = "20m"
-_IS_DIRECTORY: Final = 1 << 31
-"""Of a mode as Go has them."""
 
 
 @dataclass(kw_only=True)
@@ -110,15 +108,16 @@ class Container:
 
     def fetch(self, path: str) -> bytes:
         """As any machine's; the container need not run."""
-        from docker.errors import NotFound  # noqa: PLC0415
+        from docker.errors import APIError, NotFound  # noqa: PLC0415
 
         def read() -> bytes:
             try:
-                chunks, found = self._container.get_archive(path)
-                if found["mode"] & _IS_DIRECTORY:
-                    chunks, _ = self._container.get_archive(f"{path}/.")
+                chunks, _ = self._container.get_archive(f"{path}/.")
             except NotFound:
                 return b""
+            except APIError:  # no directory
+                chunks, _ = self._container.get_archive(path)
+            # To its end: until then the engine lets nobody else have this container.
             return b"".join(chunks)
 
         return self._engine("read the files of", read)  # type: ignore[no-any-return]

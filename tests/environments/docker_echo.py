@@ -21,6 +21,8 @@ data = Path(sys.argv[2], "lines")
 async def serve(reader, writer):
     while line := await reader.readline():
         words = line.split()
+        if words[0] == b"shout":
+            print("x" * int(words[1]), flush=True)
         if words[0] == b"exit":
             sys.exit(int(words[1]))
         if words[0] == b"dial":

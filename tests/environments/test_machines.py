@@ -325,6 +325,17 @@ def test_the_exit_status_and_the_logs_of_every_run_are_kept(run, tmp_path):
     run(test)
 
 
+def test_a_log_of_any_length_is_kept(run, tmp_path):
+    async def test(environment):
+        await say(environment.resolve("admin", "a2", "admin"), "shout 3000000")
+        async with asyncio.timeout(BOUND_S):
+            await environment.collect(tmp_path)
+        assert (tmp_path / "a2" / "broker.log").stat().st_size > 3_000_000
+        assert "agent ready" in (tmp_path / "a2" / "agent.log").read_text()
+
+    run(test)
+
+
 def test_a_log_is_followed_whether_or_not_its_machine_runs(run):
     async def test(environment):
         _, end = await environment.log_lines("b1", None)
