@@ -176,7 +176,7 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     if swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen):
         faults = [_brisk(fault) for fault in faults]
     if chance.random() < 0.5:
-        pair = chance.choice(sorted({node.pair for node in nodes}))
+        pair = chance.choice(sorted(_pairs(nodes)))
         faults = [_focused(fault, pair, nodes) for fault in faults]
     return spec, Schedule(faults=tuple(faults))
 
@@ -348,6 +348,10 @@ def _breakable(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
     return True
 
 
+def _pairs(nodes: Sequence[NodePlan]) -> set[str]:
+    return {node.pair for node in nodes if node.broker}
+
+
 def _paired(nodes: Sequence[NodePlan]) -> bool:
     """Whether anybody's data is also with another, who must have caught up before the next blow.
 
@@ -362,5 +366,5 @@ def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     Brokers that share a store ask it who is live, not each other.
     """
     kind = kinds.get(name)
-    few = _paired(nodes) and len({node.pair for node in nodes}) < QUORUM_PAIRS
+    few = _paired(nodes) and len(_pairs(nodes)) < QUORUM_PAIRS
     return bool(kind.unpromised or (few and kind.wants_quorum))

@@ -9,11 +9,13 @@ import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
 from harness.commands import cli
+from harness.explore import swarm
 from harness.interface import Address, Fault, Layout, Status, TestSpec, UsageError
 from harness.report.summary import size
 from harness.systems import given, readiness, registry, runtime
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.management import Management
+from harness.systems.artemis.system import ArtemisSystem
 from nemesis.kind import Situation
 from nemesis.target import resolve_target
 from workloads.layout import pairs_of
@@ -184,6 +186,15 @@ def test_names_resolve_in_each_broker_to_its_own_links():
 def test_a_property_that_is_none_is_one_line(setting, complaint):
     with pytest.raises(UsageError, match=complaint):
         registry.of(spec()).plan(spec(properties=setting))
+
+
+@pytest.mark.usefixtures("equipped")
+def test_a_server_of_the_lock_manager_is_no_pair_to_which_drawn_faults_are_kept(monkeypatch):
+    monkeypatch.setattr(ArtemisSystem, "missing", lambda _: "")
+    drawn_from = swarm.swarm(spec("lock-manager"))
+    schedules = [swarm.draw(drawn_from, f"pairs/{number}")[1] for number in range(60)]
+    pairs = {fault.options.get("pair") for schedule in schedules for fault in schedule.faults}
+    assert {"a", "b"} < pairs <= {"a", "b", None}
 
 
 @pytest.mark.usefixtures("equipped")
