@@ -233,7 +233,7 @@ class Kind(ABC):
             if wanted:
                 raise UsageError(f'option "{name}" is {value!r}: it must be {wanted}')
         pair = fault.options.get("pair")
-        pairs = {node.pair for node in nodes}
+        pairs = {node.pair for node in nodes if node.broker}
         if pair is not None and pair not in pairs:
             raise UsageError(f'unknown pair "{pair}": {near(pair, pairs)}')
 

@@ -16,6 +16,7 @@ from harness.systems import given, readiness, registry, runtime
 from harness.systems.artemis import configuration, distribution, properties
 from harness.systems.artemis.management import Management
 from harness.systems.artemis.system import ArtemisSystem
+from nemesis import registry as kinds
 from nemesis.kind import Situation
 from nemesis.target import resolve_target
 from workloads.layout import pairs_of
@@ -195,6 +196,11 @@ def test_a_server_of_the_lock_manager_is_no_pair_to_which_drawn_faults_are_kept(
     schedules = [swarm.draw(drawn_from, f"pairs/{number}")[1] for number in range(60)]
     pairs = {fault.options.get("pair") for schedule in schedules for fault in schedule.faults}
     assert {"a", "b"} < pairs <= {"a", "b", None}
+    with pytest.raises(UsageError, match='unknown pair "zk"'):
+        kinds.get("kill").validate(
+            Fault(kind="kill", start_s=1.0, target="one", options={"pair": "zk"}),
+            registry.of(spec("lock-manager")).plan(spec("lock-manager")),
+        )
 
 
 @pytest.mark.usefixtures("equipped")
