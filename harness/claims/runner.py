@@ -169,7 +169,7 @@ def once(
         # The scenario is right: what it needs cannot be had here.
         return Ran(problem=f"could not be run: {error}", undecided=True)
     verdict = outcome.verdict
-    if outcome.status == judging.INTERRUPTED:
+    if outcome.interrupted:
         raise KeyboardInterrupt
     if verdict is None:
         last = talk.getvalue().strip().rpartition("\n")[2]

@@ -191,7 +191,7 @@ def once(spec: TestSpec, schedule: Schedule, root: Path, talk: TextIO, spark: St
     from harness.run import session  # noqa: PLC0415 - imports every part
 
     outcome = session.execute(compose(spec, schedule, ""), root, talk, spark=spark)
-    if outcome.status == judging.INTERRUPTED:
+    if outcome.interrupted:
         raise KeyboardInterrupt
     verdict = outcome.verdict
     if verdict is None:

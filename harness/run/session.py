@@ -64,7 +64,8 @@ class RunOutcome:
     """How a test ended.
 
     ``verdict`` is None only if it was interrupted or a bug of ours ended it; ``judged_s`` is from
-    the last operation to the printed verdict.
+    the last operation to the printed verdict. ``interrupted`` is so, too, where that was asked for
+    when the verdict was known: who makes several runs makes no other.
     """
 
     status: int
@@ -72,6 +73,7 @@ class RunOutcome:
     verdict: Verdict | None = None
     judged_s: float | None = None
     known: known.Review | None = None
+    interrupted: bool = False
 
 
 def run(
@@ -266,7 +268,7 @@ class _Attempt:
                 file=self.talk,
                 flush=True,
             )
-            return RunOutcome(status=judging.INTERRUPTED, store=self.store)
+            return RunOutcome(status=judging.INTERRUPTED, store=self.store, interrupted=True)
         await asyncio.to_thread(files.write, self.store)
         return RunOutcome(
             status=known.exit_status(verdict, self._known),
@@ -274,6 +276,7 @@ class _Attempt:
             verdict=verdict,
             judged_s=judged_s,
             known=self._known,
+            interrupted=self.interrupted,
         )
 
     async def _judge(self, life: Run) -> Verdict:

@@ -3,7 +3,10 @@
 As expected, not as expected, not to be said.
 """
 
+import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -14,6 +17,7 @@ from harness.claims import runner
 from harness.claims.scenarios import PROBES, SCENARIOS, Roles, named, registry
 from harness.history import judge as judging
 from harness.interface import UsageError
+from harness.run import session
 
 
 def fault(kind, *nodes, label="1"):
@@ -136,3 +140,23 @@ def test_the_page_of_claims_has_every_scenario_as_it_is_today():
         assert f"| {each.id} | {each.claim} | {each.source} | {each.expected} |" in page, (
             "run: jepsen-run claims --render docs/claims.md"
         )
+
+
+def test_who_interrupts_when_a_run_is_judged_makes_no_other(tmp_path, monkeypatch):
+    """While its cluster is removed, which is done all the same."""
+    removed, dismantle = [], session._Attempt._dismantle
+
+    async def interrupted(self, life):
+        while not self._ending:
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        while not self.interrupted:
+            await asyncio.sleep(0.01)
+        await dismantle(self, life)
+        removed.append(life)
+
+    monkeypatch.setattr(session._Attempt, "_dismantle", interrupted)
+    scenario = named("RP13-right")
+    with pytest.raises(KeyboardInterrupt):
+        runner.once(scenario, "simulation", 1, tmp_path)
+    assert removed

@@ -20,7 +20,6 @@ from checkers import facts
 from harness.explore.plans import SweepPlan, drawn
 from harness.explore.runs import WORDS
 from harness.explore.sweep.table import SweptRun
-from harness.history import judge as judging
 from harness.history import known, parquet
 from harness.history import store as stores
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
@@ -72,7 +71,7 @@ def _made(
     try:
         outcome = session.execute(compose(spec, schedule, ""), store / DIRECTORY, io.StringIO(), spark=spark)
         directory, verdict = str(outcome.store.relative_to(store)), outcome.verdict
-        interrupted = outcome.status == judging.INTERRUPTED
+        interrupted = outcome.interrupted
         if verdict is not None:
             ended, trouble = WORDS[verdict.valid], next(iter(verdict.reasons), "")
         else:
