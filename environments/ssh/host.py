@@ -31,6 +31,7 @@ _SILENCE_MS: Final = 10_000
 """A machine that has not acknowledged what was sent for so long is lost."""
 
 _SESSIONS: Final = 8  # programs at once on one connection: sshd allows 10 (MaxSessions)
+_PIECE_BYTES: Final = 1 << 20  # paramiko copies all that is left with each packet
 _LOST: Final = (paramiko.SSHException, EOFError, OSError)  # what paramiko says of a lost connection
 
 
@@ -77,7 +78,7 @@ class SshHost(Host):
             began, status, out, errors = time.monotonic(), -1, b"", b""
             with contextlib.suppress(*_LOST), ThreadPoolExecutor() as threads:
                 channel.exec_command(line)
-                threads.submit(channel.sendall, text)  # it ends when the program or the connection does
+                threads.submit(_send, channel, text)  # it ends when the program or the connection does
                 hearing = threads.submit(channel.makefile_stderr("rb").read)
                 out, errors = channel.makefile("rb").read(), hearing.result()
                 status = channel.recv_exit_status()
@@ -191,3 +192,8 @@ class SshHost(Host):
         transport.join(1)  # it ends its channels before it says why
         why = str(transport.saved_exception or "") or f"closed, or silent for {_SILENCE_MS // 1000} s"
         return self.error(f"the ssh connection was lost ({why})")
+
+
+def _send(channel: Any, text: bytes) -> None:
+    for start in range(0, len(text), _PIECE_BYTES):
+        channel.sendall(text[start : start + _PIECE_BYTES])
