@@ -142,7 +142,7 @@ class Cluster:
         verdict = SimpleNamespace(
             findings=found, valid=valid, reasons=() if valid is not None else ("no disk",)
         )
-        return SimpleNamespace(status=0, verdict=verdict, store=store)
+        return session.RunOutcome(status=0, verdict=verdict, store=store)
 
     def shrink(self, *words):
         return cli.run(["shrink", str(self.file), "--store", str(self.root), *words])
