@@ -134,7 +134,7 @@ def test_tracing_and_judging_change_nothing():
 
 def pytest_generate_tests(metafunc):
     if "retold" in metafunc.fixturenames:
-        third.parametrize(metafunc, "retold", dict(zip(IDENTIFIERS, IDENTIFIERS, strict=True)), third.few)
+        third.parametrize(metafunc, "retold", {each: each for each in IDENTIFIERS}, third.few)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)

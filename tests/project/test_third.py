@@ -14,7 +14,9 @@ def test_the_thirds_together_are_all_mutants_each_once():
     parts = [third.chosen(one, NAMES) for one in third.THIRDS]
     assert sorted(name for part in parts for name in part) == sorted(NAMES)
     assert {len(part) for part in parts} <= {len(NAMES) // 3, len(NAMES) // 3 + 1}
-    assert third.chosen(third.ALL, NAMES) == NAMES
+    assert third.chosen(third.ALL, NAMES) == third.few(third.ALL, NAMES) == NAMES
+    for one, part in zip(third.THIRDS, parts, strict=True):
+        assert set(third.few(one, NAMES)) < set(part)
 
 
 class Item:

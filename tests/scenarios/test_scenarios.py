@@ -53,8 +53,7 @@ def test_on_processes_the_verdict_is_the_documents(identifier, tmp_path, spark):
 
 def pytest_generate_tests(metafunc):
     if "simulated" in metafunc.fixturenames:
-        those = {scenario.id: scenario.id for scenario in SCENARIOS}
-        third.parametrize(metafunc, "simulated", those, third.few)
+        third.parametrize(metafunc, "simulated", {each.id: each.id for each in SCENARIOS}, third.few)
 
 
 @pytest.mark.spark
