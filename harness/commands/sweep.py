@@ -30,6 +30,7 @@ from harness.history import known
 )
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
+@options.settings()
 @options.known()
 @options.exploring("sweep", "--runs may ask for more", "simulates and checks", "all cores of this machine")
 def sweep_command(runs: int | None, store: Path | None, known_file: Path | None, **given: Any) -> int:
@@ -42,7 +43,7 @@ def sweep_command(runs: int | None, store: Path | None, known_file: Path | None,
 
     accepted = None if known_file is None else known.load(known_file)
     request = {name: given.pop(name) for name in options.EXPLORING}
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = {name: value for name, value in given.items() if value not in (None, ())}
     if store is not None:
         store = options.resumed(store, fields)
         plan = plans.SweepPlan.load(store, runs=runs)

@@ -213,7 +213,7 @@ def search_plan(
 def sweep_plan(given: Mapping[str, Any], runs: int) -> SweepPlan:
     """The plan of a new sweep, from what was given.
 
-    ``policies``, ``nemeses``, ``seed`` and fields of a spec.
+    ``policies``, ``nemeses``, ``seed``, ``settings`` (those of ``--set``) and fields of a spec.
 
     Raises UsageError for what cannot be.
     """
@@ -222,12 +222,14 @@ def sweep_plan(given: Mapping[str, Any], runs: int) -> SweepPlan:
         systems.usual_policy(values.get("system", OWN)),
     )
     nemeses: Sequence[str] = values.pop("nemeses", None) or ()
+    settings: Sequence[str] = values.pop("settings", ())
     seed = {"seed": values.pop("seed")} if "seed" in values else {}
     for option, names in (("policy", policies), ("nemesis", nemeses)):
         if len(set(names)) != len(names):
             raise UsageError(f"--{option} {','.join(names)} names one twice")
     defaults = DEFAULTS if values.get("environment", "simulation") == "simulation" else DEPLOYED
-    base = specs.build({**defaults, **values, "name": "-".join([*policies, *nemeses])})
+    named = specs.build({**defaults, **values, "name": "-".join([*policies, *nemeses])})
+    base = specs.with_settings(named, settings)
     return SweepPlan(
         runs=runs, base=base, cells=_cells(base, policies, nemeses), fixed=tuple(sorted(values)), **seed
     )

@@ -410,6 +410,9 @@ def test_a_sweep_of_another_version_is_not_mixed(copy, capsys):
         (["--spark-master", "host:7077"], "--spark-master is host:7077: it must be spark://HOST:PORT"),
         (["--resume", "/nowhere"], "/nowhere is not the directory of a sweep: it has no sweep.json"),
         (["--resume", "/nowhere", "--pairs", "2"], "--pairs cannot be changed with --resume"),
+        (["--set", "*:acceptor"], '--set "*:acceptor" is not NODE:property=value'),
+        (["--set", "*:acceptr.connection-ttl=1"], "unknown property 'acceptr'"),
+        (["--resume", "/nowhere", "--set", "*:journal.sync=1"], "--set cannot be changed with --resume"),
         (["--resume", "/nowhere", "--nemesis", "kill"], "--nemesis cannot be changed with --resume"),
     ],
 )
@@ -429,6 +432,15 @@ def test_without_nemeses_each_policy_has_all_that_it_is_promised_to_survive():
     assert {"partition", "kill", "pause"} <= of["replication"]
     assert "destroy" not in of["replication"]
     assert "kill" in of["standalone"]
+
+
+def test_a_property_that_is_set_is_that_of_every_run_of_each_policy():
+    settings = ("*:acceptor.connection-ttl=1234", "a1:acceptor.connection-ttl=2345")
+    plan = plans.sweep_plan({"policies": ("replication", "standalone"), "settings": settings}, 4)
+    for number in range(2 * len(plan.cells)):
+        properties = plans.drawn(plan, number)[0].properties
+        assert properties["*"]["acceptor.connection-ttl"] == 1234
+        assert properties["a1"]["acceptor.connection-ttl"] == 2345
 
 
 @pytest.mark.usefixtures("equipped")
