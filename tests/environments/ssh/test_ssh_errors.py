@@ -274,10 +274,12 @@ def test_a_server_that_was_killed_and_started_again(own, machine, connect):
     host.run(["true"])
     sessions = machine.sh('ps -o pid= --ppid "$(cat /run/sshd/ours.pid)"').split()
     machine.end_server()
-    assert host.run(["echo", "still"]) == b"still\n"
-    machine.sh("kill -9 $*", *sessions)
-    assert "on port 22 (Connection refused)" in refusal(host.run, ["true"])
-    machine.begin_server()
+    try:
+        assert host.run(["echo", "still"]) == b"still\n"
+        machine.sh("kill -9 $*; while ps -o stat= -p $* | grep -qv Z; do sleep 0.05; done", *sessions)
+        assert "on port 22 (Connection refused)" in refusal(host.run, ["true"])
+    finally:
+        machine.begin_server()
     assert host.run(["echo", "again"]) == b"again\n"
 
 
