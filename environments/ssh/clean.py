@@ -1,7 +1,6 @@
 """Removes what killed runs left on machines over ssh.
 
-Each run has a record in the state directory of the user who started it: which machines, and which
-nodes there. With it ``jepsen-run clean`` finds them again; it needs the same keys as the run did.
+A record in its user's state directory says where each run is; the keys must be those of the run.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ def end_run(run: str, *, program: bool = False) -> tuple[list[str], list[str]]:
     found = next((found for found, _ in _runs(force=True) if found.run == run), None)
     if found is None:
         return [], []
-    done: list[str] = []
-    problems: list[str] = []
+    done, problems = list[str](), list[str]()
 
     def end(config: HostConfig, node: str) -> None:
         with contextlib.closing(SshHost(config, Path(found.known_hosts))) as host:

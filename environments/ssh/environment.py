@@ -1,8 +1,6 @@
 """Brokers on machines that somebody else owns, reached over ssh: one machine for each.
 
-What is done there, and how it ends, is the agent's (``environments.agent``), as in a container;
-see ``environments.machines.remote`` for what is put there, and ``environments.ssh.clean`` for what
-is removed when the harness was killed.
+What is put there, ``environments.machines.remote`` says; an agent does the rest, as in a container.
 """
 
 from __future__ import annotations
@@ -59,8 +57,7 @@ class SshEnvironment(MachinesEnvironment):
         """Why this cluster cannot be deployed there, with where it can be; "" if it can."""
         if not self._hosts:
             return "name the machines: --hosts hosts.toml, or --host user@address for each of them"
-        have = len(inventory(self._hosts).hosts)
-        if have < len(nodes):
+        if (have := len(inventory(self._hosts).hosts)) < len(nodes):
             return (
                 f"each of the {len(nodes)} brokers takes a machine of its own, and {have} are named: name "
                 "more, or take fewer pairs (--pairs)"

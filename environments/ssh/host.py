@@ -1,7 +1,6 @@
 """A machine over ssh, as a host: one connection, a channel for each thing that is done.
 
-Several threads may use it at once. A connection that is lost ends the calls in flight within
-seconds (``_SILENCE_MS``), and the next call makes another one.
+Threads may share it. A lost connection ends its calls within seconds, and the next makes another.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False  # what matters of it is in our errors
 
 CONNECT_TIMEOUT_S: Final = 10.0
-_SILENCE_MS: Final = 10_000
-"""A machine that has not acknowledged what was sent for so long is lost."""
-
+_SILENCE_MS: Final = 10_000  # who has not acknowledged what was sent for so long is lost
 _SESSIONS: Final = 8  # programs at once on one connection: sshd allows 10 (MaxSessions)
 _PIECE_BYTES: Final = 1 << 20  # paramiko copies all that is left with each packet
 _LOST: Final = (paramiko.SSHException, EOFError, OSError)  # what paramiko says of a lost connection

@@ -124,10 +124,7 @@ def _host(where: str, row: Mapping[str, Any], directory: Path) -> HostConfig:
 
 
 def _inventory(where: str, known_hosts: Path, hosts: Sequence[HostConfig]) -> Inventory:
-    seen: set[str] = set()
-    for host in hosts:
-        names = {host.name, host.inner or host.name}
-        if twice := sorted(names & seen):
-            raise UsageError(f"{where}: {twice[0]} stands there twice: each machine runs one node")
-        seen |= names
+    names = [name for host in hosts for name in {host.name, host.inner or host.name}]
+    if twice := min((name for name in names if names.count(name) > 1), default=""):
+        raise UsageError(f"{where}: {twice} stands there twice: each machine runs one node")
     return Inventory(known_hosts, tuple(hosts))

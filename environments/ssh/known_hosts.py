@@ -48,8 +48,7 @@ def objection(path: Path, address: str, port: int, known: Sequence[KnownKey], ke
         return f"{shown} is revoked in {path}:{revoked[0].line}"
     if same:
         return ""
-    valid = [one for one in known if not one.revoked]
-    if valid:
+    if valid := [one for one in known if not one.revoked]:
         other = next((one for one in valid if one.key.get_name() == key.get_name()), valid[0])
         return (
             f"{shown} is not the known one, {other.key.fingerprint} in {path}:{other.line}: somebody "
