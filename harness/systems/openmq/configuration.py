@@ -100,13 +100,14 @@ def files(
                 f"jdbc:postgresql://{hosts[DATABASE]}/{program.DATABASE}"
             ),
         }
-    peers = {logical.partition(":")[0]: address.host for logical, address in hosts.items()}
-    lines = "".join(f"{peers[each.name]} {each.name}\n" for each in nodes if each.name in peers)
+    found = {logical.partition(":")[0]: address.host for logical, address in hosts.items()}
+    peers = {each.name: found[each.name] for each in nodes if each.name in found}
+    lines = "".join(f"{address} {name}\n" for name, address in peers.items())
     return {
         "broker.properties": "".join(f"{name}={_word(value)}\n" for name, value in values.items()).encode(),
         "java.args": _arguments(heap, node, layout, listen["admin"], place),
         "peers": lines.encode(),
-        "start": _start(layout, database=policy == HA_DATABASE),
+        "start": _start(node, layout, list(peers.values()), database=policy == HA_DATABASE),
     }
 
 
@@ -144,20 +145,24 @@ def _arguments(heap: str, node: NodePlan, layout: Layout, admin: Address, place:
     return "".join(f'"{word}"\n' for word in every).encode()
 
 
-def _start(layout: Layout, *, database: bool) -> bytes:
+def _start(node: NodePlan, layout: Layout, peers: Sequence[str], *, database: bool) -> bytes:
     """A shell that stays beside the JVM: a broker that asks for it is started again.
 
-    As the distribution's own script has it. A SIGTERM is the JVM's to obey.
+    As the distribution's own script has it. A SIGTERM is the JVM's to obey. On a machine that is
+    not called as its broker both names are its address, by which it reaches the ``peers``.
     """
     etc = shlex.quote(layout.etc)
     secrets = [
         "  printf 'imq.persist.jdbc.postgresql.user=%s\\n' \"$PGUSER\"",
         "  printf 'imq.persist.jdbc.postgresql.password=%s\\n' \"$PGPASSWORD\"",
     ]
+    names = rf"\1 {node.name} $(uname -n)"
+    found = [f'ip -o route get {peer} | sed "s/.* src \\([^ ]*\\) .*/{names}/"; ' for peer in peers[:1]]
+    own = "".join(f"grep -qw {node.name} /etc/hosts || {line}" for line in found)
     lines = [
         "trap : TERM",
         f"mkdir -p {shlex.quote(layout.data)}/instances",
-        f"cat /etc/hosts {etc}/peers > {etc}/hosts",
+        f"{{ {own}cat /etc/hosts {etc}/peers; }} > {etc}/hosts",
         "while :; do",
         f"  {{ cat {etc}/broker.properties",
         *(secrets if database else []),

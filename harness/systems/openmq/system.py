@@ -134,10 +134,10 @@ class OpenmqSystem(Management):
 
     def unplaced(self, environment: str) -> str:
         """As ``Installed``'s, for what was planned last."""
-        if self.clustered and environment != "docker":
+        if self.clustered and environment == "local":
             return (
-                f"policy {self._policy} of openmq needs --environment docker: its brokers refuse loopback "
-                "addresses in a cluster (B3151)"
+                f"policy {self._policy} of openmq needs --environment docker or ssh: its brokers refuse "
+                "loopback addresses in a cluster (B3151)"
             )
         return runtime.lack_here(distribution.JAVA) if environment == "local" else ""
 

@@ -18,6 +18,7 @@ def of(system, *words):
     [
         of("artemis", "--policy", "replication", "--pairs", "1"),
         of("classic", "--policy", "network", "--pairs", "2"),
+        of("openmq", "--policy", "conventional", "--pairs", "2"),
         of("rabbitmq", "--policy", "quorum-queues", "--pairs", "3"),
     ],
 )
