@@ -53,9 +53,10 @@ class StreamRecorder(HistoryRecorder):
     """Records one test into ``directory/history.arrows``.
 
     Use as ``async with StreamRecorder(directory) as recorder``: entering starts the flusher,
-    leaving writes what is left. A flush that fails (disk full) calls ``on_failure`` once, from the
-    event loop, with an InfrastructureError that says from which row on the history is missing:
-    whoever runs the test must end it. ``close`` raises the same error, so that it cannot get lost.
+    leaving writes what is left. A flush that fails calls ``on_failure`` once, from the event loop,
+    with the error (of a full disk an InfrastructureError that says from which row on the history is
+    missing): whoever runs the test must end it. ``close`` raises the same error, so that it cannot
+    get lost.
 
     Args:
         directory: the store directory of the test; must exist.
@@ -74,7 +75,7 @@ class StreamRecorder(HistoryRecorder):
     def __init__(self, directory: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.path = directory / STREAM
         super().__init__(clock)
-        self._failure: InfrastructureError | None = None
+        self._failure: Exception | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
         try:
@@ -96,7 +97,8 @@ class StreamRecorder(HistoryRecorder):
     async def flush(self) -> None:
         """Write every row recorded before this call and hand it to the operating system.
 
-        Raises InfrastructureError if the file cannot be written. Being cancelled changes nothing
+        Raises InfrastructureError if the file cannot be written, and as Arrow does for a row that
+        has no place in the columns, which is a bug of ours. Being cancelled changes nothing
         for the rows: the writer thread takes them in the order of the calls and finishes what it
         has begun.
         """
@@ -116,13 +118,15 @@ class StreamRecorder(HistoryRecorder):
                 chunk = rows[written : written + BATCH_ROWS]
                 self._append(chunk)
                 written += len(chunk)
-        except (OSError, pa.ArrowException) as error:
+        except OSError as error:
             self._failure = InfrastructureError(
                 f"the history {self.path} cannot be written ({error}): the rows from {rows[written][0]} "
                 "on are not on disk; "
                 "free some space and run again"
             )
             self._failure.__cause__ = error
+        except Exception as error:  # noqa: BLE001 - kept, for whoever waited for this may be cancelled
+            self._failure = error
         if self._failure is not None:
             raise self._failure
 
@@ -140,7 +144,7 @@ class StreamRecorder(HistoryRecorder):
             idle = 0.0
             try:
                 await self.flush()
-            except InfrastructureError as failure:
+            except Exception as failure:  # noqa: BLE001 - close raises it again
                 if self.on_failure is not None:
                     self.on_failure(failure)
                 return
@@ -148,7 +152,7 @@ class StreamRecorder(HistoryRecorder):
     async def close(self) -> None:
         """Write what is left and close the stream; may be called twice.
 
-        Raises InfrastructureError if rows are missing on disk.
+        Raises what kept rows from the disk, if they are missing there.
         """
         if self._flusher is not None:
             self._flusher.cancel()

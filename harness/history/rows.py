@@ -25,7 +25,7 @@ class HistoryRecorder(Recorder, abc.ABC):
 
     def __init__(self, clock: Callable[[], int]) -> None:
         super().__init__(clock)
-        self.on_failure: Callable[[InfrastructureError], None] | None = None
+        self.on_failure: Callable[[Exception], None] | None = None
 
     @abc.abstractmethod
     async def __aenter__(self) -> Self: ...

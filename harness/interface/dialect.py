@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
+
+_COUNT_MAX: Final = 2**31 - 1
+"""What the history's column of delivery counts has room for."""
 
 
 def _never(headers: Mapping[str, str]) -> bool:
@@ -91,8 +95,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
         """(redelivered, which delivery it is if the broker tells) of a MESSAGE frame's headers.
 
-        Raises ValueError for a count that is no number.
+        Raises ValueError for a count that is no number, or none that a history has room for.
         """
         count = headers.get(self.count_header) if self.count_header else None
         which = None if count is None else int(count) - self.first_count + 1
+        if which is not None and not -_COUNT_MAX <= which <= _COUNT_MAX:
+            raise ValueError(f"{self.count_header} is {count}")
         return headers.get(self.redelivered_header) == "true", which

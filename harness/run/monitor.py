@@ -24,6 +24,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from checkers.schema import MONITOR
 from harness.interface import LIVE, InfrastructureError, Recorder, Server, Status
 
@@ -187,7 +189,8 @@ class Monitor:
             # what it is. ``low`` stays that of the last answer: nothing is known from there on.
             if old is not None and old.role not in {UNREACHABLE, STOPPED}:
                 self._record_role(name, new, track.low, arrived)
-                track.known = new
+                # What it had taken over it still has: when it is told again, that is no news.
+                track.known = msgspec.structs.replace(new, takeovers=old.takeovers)
             return
         same = old is not None and _identity(old) == _identity(new)
         taken_before = () if old is None else old.takeovers

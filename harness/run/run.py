@@ -118,8 +118,13 @@ class Run:
 
         All end together.
         """
-        lost = asyncio.get_running_loop().create_future()
-        recorder.on_failure = lost.set_exception
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def fail(error: Exception) -> None:
+            if not lost.done():  # nobody watches any more once the phases are over: closing tells it
+                lost.set_exception(error)
+
+        recorder.on_failure = fail
         environment = self.test.environment
         monitor = Monitor(
             [self._watched(node.name) for node in self.test.brokers],
@@ -311,9 +316,7 @@ class Run:
                     await asyncio.sleep(end - asyncio.get_running_loop().time())
                 self._enter(recorder, "heal")
             finally:
-                conducting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await conducting
+                await _end(conducting)
         if context.missed:
             self.trouble = "; ".join(context.missed)
 
@@ -353,7 +356,8 @@ class Run:
             if now - quiet_since < RESTART_AFTER_S:
                 continue
             for node in self.test.nodes:
-                if node.name not in held and not self._in_force and not await environment.running(node.name):
+                ended = node.name not in held and not await environment.running(node.name)
+                if ended and not self._in_force:  # a fault may have ended it while that was asked
                     recorder.event(HARNESS, "info", "restart", broker=node.name)
                     await environment.start(node.name)
 
@@ -429,10 +433,11 @@ class Run:
                     if not await anything_left(self.test, monitor.roles()):
                         return
         except TimeoutError:
-            self.trouble = (
+            words = (
                 f"the queues could not be drained within {DRAIN_S:g} s: what was left cannot "
                 "be told from what was lost"
             )
+            self.trouble = "; ".join(filter(None, (self.trouble, words)))
 
     async def _last_words(self, node: str) -> str:
         """The end of a broker's log, for an error message."""
@@ -477,9 +482,25 @@ async def _beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[N
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await _end(task)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel it and wait until it has ended, however long that takes; what it raised is raised.
+
+    Who is cancelled while he waits is cancelled afterwards: that must not be taken for the task's.
+    """
+    task.cancel()
+    interruption: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            interruption = error
+    if not task.cancelled():
+        task.result()
+    if interruption is not None:
+        raise interruption
 
 
 async def _raise(failure: asyncio.Future[None]) -> None:

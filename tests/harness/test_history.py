@@ -296,6 +296,38 @@ def test_a_full_disk_is_told_once_and_again_at_the_end(tmp_path, monkeypatch):
     assert read_all(recover(tmp_path)).num_rows == 1, "what had been written can be judged"
 
 
+def test_a_row_that_has_no_place_is_no_full_disk_and_is_told_at_once(tmp_path):
+    told = []
+
+    async def main():
+        recorder = StreamRecorder(tmp_path)
+        recorder.on_failure = told.append
+        with pytest.raises(UnicodeEncodeError):
+            async with recorder:
+                recorder.event(1, "ok", "send", error="\udc80")
+                deadline = time.monotonic() + 60
+                while not told:
+                    assert time.monotonic() < deadline, "nobody was told"
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert [type(each) for each in told] == [UnicodeEncodeError]
+
+
+def test_a_row_that_has_no_place_is_told_though_its_flush_was_cancelled(tmp_path):
+    async def main():
+        async with StreamRecorder(tmp_path) as recorder:
+            recorder.event(1, "ok", "send", delivery_count=2**31)
+            flushing = asyncio.create_task(recorder.flush())
+            await asyncio.sleep(0)
+            flushing.cancel()
+            await asyncio.wait([flushing])
+            recorder.event(1, "ok", "send")
+
+    with pytest.raises(pa.ArrowInvalid):
+        asyncio.run(main())
+
+
 def test_a_flush_that_is_cancelled_loses_and_mixes_nothing(tmp_path, monkeypatch):
     """Each flush is cancelled while its thread writes; the next begins at once."""
     real = StreamRecorder._append

@@ -223,5 +223,7 @@ def test_a_dialect_is_data():
     assert other.send_headers("g1") == {"persistent": "true"}
     assert other.subscribe_headers(10) == {"consumer-window-size": "4000"}
     assert other.delivery({"redelivered": "true", "x-delivery-count": "1"}) == (True, 2)
+    with pytest.raises(ValueError, match="x-delivery-count is 4294967296"):
+        other.delivery({"x-delivery-count": str(2**32)})
     assert Dialect(window_header=None).subscribe_headers(10) == {}
     assert not other.refused({"message": "no"})

@@ -338,6 +338,101 @@ def test_a_broker_that_ended_by_itself_stays_away_while_a_fault_is_in_force(tmp_
 
 
 @pytest.mark.usefixtures("soon")
+def test_a_broker_that_a_fault_ends_while_it_is_looked_at_is_not_started_again(tmp_path):
+    class Slow(FakeEnvironment):
+        """A kill begins after it is seen that no fault is in force, and before the answer."""
+
+        async def running(self, node):
+            if node == "a2" and lives and lives[0]._phase == "load":
+                lives[0]._in_force["kill-1"] = "kill a2"
+                self.up.discard("a2")
+            return await super().running(node)
+
+    lives = []
+
+    async def hold_on_to(task, life):
+        lives.append(life)
+
+    _, history = conduct(tmp_path, composition(Slow(), time_limit_s=1.5), meanwhile=hold_on_to)
+    assert "kill-1" in lives[0]._in_force, "the supervisor did not look"
+    assert not [row for row in history if row["f"] == "restart"]
+
+
+def test_who_is_interrupted_while_something_beside_ends_is_interrupted():
+    async def slow_to_end():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append(True)
+
+    async def phases():
+        async with running._beside(slow_to_end(), "slow"):
+            await asyncio.sleep(0)
+            leaving.set()
+        await asyncio.sleep(60)
+
+    async def main():
+        work = asyncio.create_task(phases())
+        await leaving.wait()
+        await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(work, 30)
+        assert work.cancelled()
+
+    ended = []
+    leaving = asyncio.Event()
+    asyncio.run(main())
+    assert ended == [True]
+
+
+def test_a_full_disk_while_everything_is_healed_is_the_machines_fault(tmp_path, monkeypatch):
+    """Nobody watches the recorder any more then."""
+    full = False
+
+    class Healing(FakeEnvironment):
+        async def heal_all(self):
+            nonlocal full
+            await super().heal_all()
+            if lives[0]._phase == "end":
+                full = True
+                lives[0].recorder.event(-3, "info", "phase", value="end")
+                await asyncio.sleep(0.6)
+
+    real = StreamRecorder._append
+
+    def write(self, chunk):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(self, chunk)
+
+    async def hold_on_to(task, life):
+        lives.append(life)
+
+    lives = []
+    monkeypatch.setattr(StreamRecorder, "_append", write)
+    with pytest.raises(InfrastructureError, match="No space left on device.*are not on disk"):
+        conduct(tmp_path, composition(Healing()), meanwhile=hold_on_to)
+
+
+def test_a_drain_that_takes_too_long_hides_no_other_trouble(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "DRAIN_S", 0.05)
+
+    class Endless(FakeWorkload):
+        async def drain(self, context):
+            lives[0].trouble = "kill-1 was not injected"
+            await asyncio.sleep(60)
+
+    async def hold_on_to(task, life):
+        lives.append(life)
+
+    lives = []
+    life, _ = conduct(tmp_path, composition(workload=Endless()), meanwhile=hold_on_to)
+    assert "kill-1 was not injected; the queues could not be drained" in life.trouble
+
+
+@pytest.mark.usefixtures("soon")
 def test_a_broker_that_ends_by_itself_just_after_the_healing_is_started_again(tmp_path):
     """A live that lost its vote under the last fault says so late.
 

@@ -93,7 +93,10 @@ def test_only_a_live_has_a_number_in_its_row():
     ]
 
 
-@pytest.mark.parametrize("between", [[], [("verifying", 3, 2, (FIRST,)), ("live", 4, 2, (FIRST,))]])
+@pytest.mark.parametrize(
+    "between",
+    [[], [("verifying", 3, 2, (FIRST,)), ("live", 4, 2, (FIRST,))], [TimeoutError("stands still")]],
+)
 def test_a_takeover_that_is_told_of_again_and_again_is_one(between):
     rows = seen([("live", 2, 2, (FIRST,)), *between, ("live", 4 if between else 2, 2, (FIRST,))])
     assert [row for row in rows if row[0] == "takeover"] == [("takeover", "n", "2", 0, 0)]
