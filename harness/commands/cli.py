@@ -7,13 +7,16 @@ before 254 before 2).
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
 import tomllib
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 import click
 
@@ -31,6 +34,9 @@ from harness.commands.test import test_command
 from harness.history import judge as judging
 from harness.interface import InfrastructureError, UsageError
 from harness.interface.errors import near
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 DEFAULT_COMMAND: Final = "test"
 
@@ -135,9 +141,46 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
+class _Unread(io.FileIO):
+    """Output whose reader may leave, as ``| head`` does, or a terminal that is closed.
+
+    What nobody can read is dropped: it must not end a run.
+    """
+
+    dropped = False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            self.dropped = True
+            return memoryview(data).nbytes
+
+
+def _for_any_reader(stream: TextIO | None) -> TextIO:
+    """A standard stream that outlives its reader; of one that is closed, output to nobody."""
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    raw = io.BufferedWriter(_Unread(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, line_buffering=True)
+
+
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(run())
+    sys.stdout, sys.stderr = _for_any_reader(sys.stdout), _for_any_reader(sys.stderr)
+    status = run()
+    sys.stdout.flush()
+    if status == judging.VALID and _dropped(sys.stdout):
+        status = judging.UNKNOWN
+    sys.exit(status)
+
+
+def _dropped(stream: TextIO) -> bool:
+    """Whether some of it went to nobody: the status then tells no verdict that is good."""
+    raw = getattr(stream.buffer, "raw", None)
+    return isinstance(raw, _Unread) and raw.dropped
 
 
 if __name__ == "__main__":

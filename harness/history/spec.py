@@ -8,6 +8,7 @@ Every refusal is one line: what is wrong, where, and what would be right.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +24,6 @@ _ONLY_IN_FILES: Final = (
     "queues",
     "payload_bytes",
     "large_message_bytes",
-    "hold_s",
-    "prefetch",
     "operation_timeout_s",
     "unavailable_bound_s",
     "recovery_bound_s",
@@ -92,6 +91,9 @@ def default_name(values: Mapping[str, Any]) -> str:
 
 def validate(spec: TestSpec) -> None:
     """Raises UsageError for a number or word that no test can have."""
+    for field, value in msgspec.structs.asdict(spec).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{_flag(field)} is {value}: it must be a number")
     for field, least in _AT_LEAST.items():
         value = getattr(spec, field)
         if value is not None and value < least:
@@ -166,7 +168,7 @@ def _object(path: Path) -> dict[str, Any]:
         table = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     if not isinstance(table, dict):
         raise UsageError(f"{path}: expected an object in braces, found {type(table).__name__}")

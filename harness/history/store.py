@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from environments.labels import Process, identify, judge
+from harness.history import spec as specs
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
 
 SPEC: Final = "spec.json"
@@ -126,7 +127,11 @@ def find(path: Path) -> list[Path]:
 
     Raises UsageError if nothing there is a run.
     """
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    if not there:
         raise UsageError(f"{path} does not exist: give the directory of a run, for example store/latest")
     if path.is_file():
         if path.name == STREAM or path.suffix == ".json":
@@ -163,7 +168,12 @@ def as_json(value: Any) -> str:
 
 def load_spec(store: Path) -> TestSpec:
     """The spec that a run was made from; raises UsageError if the file cannot be used."""
-    return _load(store / SPEC, TestSpec)
+    spec = _load(store / SPEC, TestSpec)
+    try:
+        specs.validate(spec)
+    except UsageError as error:
+        raise UsageError(f"{store / SPEC}: {error}") from None
+    return spec
 
 
 def load_schedule(store: Path) -> Schedule | None:
@@ -181,5 +191,5 @@ def _load(path: Path, type_: type[T]) -> T:
         return msgspec.json.decode(path.read_bytes(), type=type_)
     except FileNotFoundError:
         raise UsageError(f"{path} is missing: {path.parent} is not the directory of a run") from None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error

@@ -186,12 +186,13 @@ class _Attempt:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
-        for number in _SIGNALS:
+        heeded = [number for number in _SIGNALS if not _nohup(number)]
+        for number in heeded:
             loop.add_signal_handler(number, self._interrupt, task)
         try:
             return await self._attempt(task)
         finally:
-            for number in _SIGNALS:  # closing uvloop's loop leaves them, and Ctrl-C would do nothing
+            for number in heeded:  # closing uvloop's loop leaves them, and Ctrl-C would do nothing
                 loop.remove_signal_handler(number)
 
     async def _attempt(self, task: asyncio.Task[Any]) -> RunOutcome:
@@ -367,7 +368,8 @@ def check(
 ) -> int:
     """Judge stored runs; the gravest exit status of all."""
     entries = None if known_file is None else known.load(known_file)
-    runs = [store for path in paths for store in stores.find(path)]
+    # "store/*" names the latest run twice, of which one is a link.
+    runs = list({store.resolve(): store for path in paths for store in stores.find(path)}.values())
     from checkers import api  # noqa: PLC0415 - imports Arrow
     from harness.history import lean  # noqa: PLC0415 - as above
 
@@ -500,6 +502,11 @@ def _stop_spark() -> None:
     from checkers import api  # noqa: PLC0415 - as above
 
     api.stop(at_once=True)
+
+
+def _nohup(number: signal.Signals) -> bool:
+    """Whether who started this wants it to go on without its terminal."""
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _wall_clock(environment: Environment, recorder: HistoryRecorder) -> str:

@@ -3,7 +3,9 @@ trust.
 """
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from harness.commands import catalogue, cli
 from harness.explore import plans
 from harness.history import judge
 from harness.history import store as stores
+from harness.history.rows import MemoryRecorder
 from harness.interface import InfrastructureError, TestSpec, UsageError
 from harness.run import session
 from harness.systems import given
@@ -287,3 +290,83 @@ def test_output_that_nobody_reads_is_no_verdict():
         check=False,
     )
     assert told.stderr.split()[-1] == "2", told.stderr
+
+
+def read_by_nobody(tmp_path, *words):
+    """Of a command whose output nobody reads after the first line: exit status, complaints."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.commands.cli", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert process.stdout.readline()
+    process.stdout.close()
+    complaints = process.stderr.read()
+    return process.wait(), complaints
+
+
+def test_who_reads_no_further_ends_no_run_and_changes_no_verdict(tmp_path):
+    ran = ("--environment", "simulation", "--pairs", "1", "--time-limit", "2", "--seed", "1")
+    assert read_by_nobody(tmp_path, *ran) == (judge.UNKNOWN, "")
+    store = (tmp_path / "store" / "latest").resolve()
+    assert stores.load_run(store).state == "ended"
+    assert (store / stores.REPORT).is_file()
+    assert judge.judge(store, lambda: None).valid
+    assert read_by_nobody(tmp_path, "check", str(store)) == (judge.UNKNOWN, "")
+
+
+def test_that_a_run_is_invalid_does_not_depend_on_who_reads_it(tmp_path):
+    recorder = MemoryRecorder(lambda: 0)
+    recorder.event(1, "ok", "deliver", queue="q0", message=5, session=1, broker="a1")
+    recorder.store(tmp_path)
+    stores.save(tmp_path, stores.SPEC, TestSpec(name="phantom", policy="replication"))
+    assert read_by_nobody(tmp_path, "check", str(tmp_path)) == (judge.INVALID, "")
+
+
+def test_output_that_is_closed_is_no_bug(tmp_path):
+    words = [sys.executable, "-m", "harness.commands.cli", "check", str(tmp_path)]
+    script = f"cd {ROOT} && {shlex.join(words)} >&- 2>&-"
+    assert subprocess.run(["bash", "-c", script], check=False).returncode == judge.USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--time-limit", "inf"),
+        ("--interval", "nan"),
+        ("--rate", "inf"),
+        ("--hold", "nan"),
+        ("--large-message-share", "nan"),
+    ],
+)
+def test_a_number_that_is_none_is_refused(capsys, words):
+    status, _, complaint = run(capsys, *words)
+    assert status == judge.USAGE
+    assert complaint == f"jepsen-run: {words[0]} is {words[1]}: it must be a number\n"
+
+
+def test_a_path_that_cannot_be_one_is_an_error_of_usage(capsys):
+    status, _, complaint = run(capsys, "check", "a" * 300)
+    assert status == judge.USAGE
+    assert "cannot be read: File name too long" in complaint
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (
+            b'{"name": "t", "policy": "replication", "guarantee": "exactly-onec"}',
+            'did you mean "exactly-once"?',
+        ),
+        (b'{"name": "\xff"}', "can't decode byte"),
+    ],
+)
+def test_a_spec_that_no_test_can_have_is_an_error_of_usage(capsys, tmp_path, content, complaint):
+    (tmp_path / stores.SPEC).write_bytes(content)
+    status, _, told = run(capsys, "check", str(tmp_path))
+    assert status == judge.USAGE
+    assert told.startswith(f"jepsen-run: {tmp_path / stores.SPEC}: ")
+    assert complaint in told
+    status, _, told = run(capsys, "--spec", str(tmp_path / stores.SPEC))
+    assert status == judge.USAGE
+    assert complaint in told

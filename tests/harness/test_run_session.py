@@ -187,6 +187,29 @@ def test_a_signal_heals_removes_and_keeps_the_history(tmp_path, monkeypatch, num
     assert judge.judge(outcome.store, lambda: None).valid is None, "an interrupted run is never valid"
 
 
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path, monkeypatch):
+    deciding(monkeypatch, valid=True)
+
+    async def hang_up(context):
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        outcome = session.execute(composition(workload=FakeWorkload(hang_up)), tmp_path, io.StringIO())
+        assert outcome.status == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_run_that_is_named_twice_is_judged_once(tmp_path, monkeypatch, capsys):
+    deciding(monkeypatch, valid=True)
+    outcome = session.execute(composition(), tmp_path, io.StringIO())
+    parent = outcome.store.parent
+    assert session.check([outcome.store, parent / "latest", parent], changes={}) == 0
+    assert capsys.readouterr().out.count("VALID  fake") == 1
+
+
 def test_when_a_run_is_over_signals_do_what_they_did_before(tmp_path, monkeypatch):
     deciding(monkeypatch, valid=True)
     session.execute(composition(FakeEnvironment()), tmp_path, io.StringIO())

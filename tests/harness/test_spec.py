@@ -49,8 +49,8 @@ def test_a_hand_written_spec_needs_no_name(tmp_path):
         ({"rate": -1.0}, "--rate is -1.0: it must be at least 0"),
         ({"time_limit_s": 0.0}, "--time-limit is 0.0: it must be more than 0"),
         ({"guarantee": "at-lest-once"}, 'unknown guarantee "at-lest-once": did you mean "at-least-once"?'),
-        ({"hold_s": -1.0}, "hold-s is -1.0: it must be at least 0"),
-        ({"prefetch": 0}, "prefetch is 0: it must be at least 1"),
+        ({"hold_s": -1.0}, "--hold is -1.0: it must be at least 0"),
+        ({"prefetch": 0}, "--prefetch is 0: it must be at least 1"),
         ({"nemeses": ("kill", "kill")}, "--nemesis kill,kill names one nemesis twice"),
     ],
 )
