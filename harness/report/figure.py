@@ -23,6 +23,8 @@ PANEL: Final = 150
 LANE: Final = 22
 GAP: Final = 30
 BAND_ROW: Final = 16
+NAME_MAX: Final = 11
+"""Characters of a broker's name that fit before its lane."""
 
 SERIES_COLOURS: Final = {
     "sends acknowledged": "#1f6feb",
@@ -187,7 +189,11 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
     yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">roles</text>'
     for number, (broker, spans) in enumerate(lanes.items()):
         y = top + number * LANE
-        yield f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" fill="#24292f">{escape(broker)}</text>'
+        shown = broker if len(broker) <= NAME_MAX else f"…{broker[1 - NAME_MAX :]}"
+        yield (
+            f'<g><title>{escape(broker)}</title><text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" '
+            f'fill="#24292f">{escape(shown)}</text></g>'
+        )
         for span in spans:
             left, width = x(span.start_high_s), max(0.5, x(span.end_s) - x(span.start_high_s))
             colour = ROLE_COLOURS.get(span.role, "#eaeef2")

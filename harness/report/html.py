@@ -9,6 +9,7 @@ escaped by the template; the picture is our own SVG.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import msgspec
 from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
 from harness.history import known, parquet, store
-from harness.interface import TestSpec
+from harness.interface import Schedule, TestSpec
 from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
@@ -69,7 +70,8 @@ def write(directory: Path) -> Path:
         spec=spec,
         verdict={
             "word": WORDS[verdict.valid],
-            "sentence": sentence(verdict, spec, run.environment),
+            "sentence": sentence(verdict, spec, schedule, run.environment),
+            "judged": verdict.valid is not None or verdict.statistics.rows > 0,
             "known": reviewed is not None and reviewed.known,
             "reasons": [reason for reason in verdict.reasons if reason not in said],
         },
@@ -80,8 +82,8 @@ def write(directory: Path) -> Path:
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
         figures=_figures(verdict, spec, run, shown),
-        again=f"cd {directory}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
-        check=f"jepsen-run check {directory}",
+        again=f"cd {shlex.quote(str(directory))}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
+        check=f"jepsen-run check {shlex.quote(str(directory))}",
         spec_text=_json(spec),
         schedule_text=_json(schedule),
     )
@@ -92,10 +94,11 @@ def write(directory: Path) -> Path:
     return path
 
 
-def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
+def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, environment: str) -> str:
     """What was tested and what came out, in one sentence."""
     nodes = size(systems.of(spec).plan(spec))
-    faults = f"the faults {', '.join(spec.nemeses)}" if spec.nemeses else "the faults of a given schedule"
+    kinds = dict.fromkeys(fault.kind for fault in (schedule.faults if schedule is not None else ()))
+    faults = f"the faults {', '.join(kinds)}" if kinds else "no faults"
     grave = [each for each in verdict.findings if each.severity == "grave"]
     outcome = {
         True: "nothing that the guarantee forbids was found",

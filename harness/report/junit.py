@@ -10,6 +10,7 @@ Format: the schema of Apache Ant's JUnit task as CI servers read it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -19,7 +20,7 @@ from checkers.verdict import CheckOptions, Finding, Verdict
 from harness.history import judge, known, store
 
 NAME: Final = "junit.xml"
-_INVALID_XML: Final = {code: "\ufffd" for code in range(32) if chr(code) not in "\t\n\r"}
+_INVALID_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write(directory: Path) -> Path:
@@ -33,25 +34,28 @@ def write(directory: Path) -> Path:
     said = {one.kind: one for one in (reviewed.findings if reviewed is not None else ())}
     accepted = sum(one.state == "known" for one in said.values())
     failures = sum(finding.severity == "grave" for finding in verdict.findings) - accepted
-    skipped = accepted + sum(name in verdict.left_out and name not in found for name in names)
+    judged = verdict.valid is not None or verdict.statistics.rows > 0
+    unheard = verdict.left_out if judged else dict.fromkeys(names, "there was nothing to judge")
+    skipped = accepted + sum(name in unheard and name not in found for name in names)
+    suite_name = _clean(f"jepsen-run.{spec.name}")
     doubtful = known.exit_status(verdict, reviewed) == judge.UNKNOWN
     errors = int(doubtful)
     suite = ET.Element(
         "testsuite",
-        name=f"jepsen-run.{spec.name}",
+        name=suite_name,
         tests=str(len(names) + 1),
         failures=str(failures),
         errors=str(errors),
         skipped=str(skipped),
         time=f"{verdict.statistics.duration_s:.3f}",
     )
-    whole = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name="verdict")
+    whole = ET.SubElement(suite, "testcase", classname=suite_name, name="verdict")
     if doubtful:
         ET.SubElement(whole, "error", message=_clean("; ".join(verdict.reasons) or "unknown"), type="unknown")
     for name in names:
-        case = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name=name)
-        if name in verdict.left_out and name not in found:
-            ET.SubElement(case, "skipped", message=_clean(f"not judged: {verdict.left_out[name]}"))
+        case = ET.SubElement(suite, "testcase", classname=suite_name, name=name)
+        if name in unheard and name not in found:
+            ET.SubElement(case, "skipped", message=_clean(f"not judged: {unheard[name]}"))
         if name in found:
             _describe(case, found[name], said.get(name))
     path = directory / NAME
@@ -75,4 +79,4 @@ def _describe(case: ET.Element, finding: Finding, reviewed: known.Reviewed | Non
 
 def _clean(text: str) -> str:
     """XML 1.0 has no place for most control characters, and brokers' texts may have any."""
-    return text.translate(_INVALID_XML)
+    return _INVALID_XML.sub("\ufffd", text)

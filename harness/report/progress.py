@@ -135,7 +135,7 @@ class Screen:
         if last is not None and now.elapsed_s > last.elapsed_s:
             rate = (_total(now.counters) - _total(last.counters)) / (now.elapsed_s - last.elapsed_s)
             self._rate += 0.2 * (rate - self._rate)
-        table = Table(title=self._title, show_header=False, expand=False)
+        table = Table(title=Text(self._title), show_header=False, expand=False)
         table.add_column(style="bold")
         table.add_column()
         table.add_row("phase", f"{now.phase}   {now.elapsed_s:.0f} s")

@@ -263,7 +263,7 @@ def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
 
 
 def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def size(nodes: Sequence[NodePlan]) -> str:

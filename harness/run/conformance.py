@@ -40,6 +40,8 @@ POLL_S: Final = 0.2
 _BEATS: Final = 4
 _WINDOW: Final = 2
 
+KEPT: Final = "kept over a restart"
+
 State = Literal["as said", "DEPARTS", "unknown"]
 
 
@@ -383,23 +385,26 @@ class Conformance:
         live = await self._live()
         if started.state == "DEPARTS" or live is None:
             why = "no broker is live"
-            for what in ("what clients do", "stop", "restart"):
+            for what in ("what clients do", "stop", "restart", KEPT):
                 self._add(Row(what, "", why, "unknown"))
             return self._rows
         talk = self._talk(live, iter(queues))
         for row in await talk.rows():
             self._add(row)
-        ready = await tried("kept over a restart", "", lambda: _done(talk.prepare_restart()))
+        ready = await tried(KEPT, "", lambda: _done(talk.prepare_restart()))
         stopped = await self._row("stop", self._stops)
-        if stopped.state == "DEPARTS" or ready.state == "unknown":
-            why = ready.seen if ready.state == "unknown" else "a broker did not stop"
-            self._add(Row("restart", "", why, "unknown"))
+        if stopped.state == "DEPARTS" or ready.state != "as said":
+            why = ready.seen if ready.state != "as said" else "a broker did not stop"
+            for what in ("restart", KEPT):
+                self._add(Row(what, "", why, "unknown"))
             return self._rows
         again = await self._row("restart", self._starts)
         live = await self._live() if again.state == "as said" else None
-        if live is not None:
-            talk.at, talk.node = self._test.environment.resolve("admin", live, "stomp"), live
-            await self._row("kept over a restart", talk.restarted)
+        if live is None:
+            self._add(Row(KEPT, "", "no broker is live", "unknown"))
+            return self._rows
+        talk.at, talk.node = self._test.environment.resolve("admin", live, "stomp"), live
+        await self._row(KEPT, talk.restarted)
         return self._rows
 
     async def _row(self, what: str, step: Callable[[], Awaitable[Seen]]) -> Row:

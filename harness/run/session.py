@@ -445,7 +445,8 @@ def _check_one(
         judged.append((spec, verdict))
         reviewed = None if entries is None else known.review(verdict, spec, entries)
         status = known.exit_status(verdict, reviewed)
-        document = _json(_document(spec, store, verdict, status, None, reviewed))
+        schedule = _given_schedule(store)
+        document = _json(_document(spec, store, verdict, status, schedule, reviewed))
     except UsageError as error:
         print(f"jepsen-run: {error}", file=sys.stderr)
         return judging.USAGE, _json({"store": str(store), "error": str(error)})
@@ -459,9 +460,17 @@ def _check_one(
     if not given:
         known.keep(store, reviewed)
         files.write(store)
-    text = summary.text(spec, store, verdict, story=_story(store, verdict), known=reviewed)
+    story = _story(store, verdict)
+    text = summary.text(spec, store, verdict, schedule_file=schedule, story=story, known=reviewed)
     print(text, file=talk, flush=True)
     return status, document
+
+
+def _given_schedule(store: Path) -> str | None:
+    """The stored faults, where the run was told them; None where spec and seed give the same."""
+    again = stores.load_run(store).again
+    told = " --schedule " in again or again.startswith("jepsen-run replay ")
+    return str(store / stores.SCHEDULE) if told else None
 
 
 def _json(document: dict[str, Any]) -> msgspec.Raw:

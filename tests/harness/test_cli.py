@@ -329,22 +329,6 @@ def test_output_that_is_closed_is_no_bug(tmp_path):
     assert subprocess.run(["bash", "-c", script], check=False).returncode == judge.USAGE
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--time-limit", "inf"),
-        ("--interval", "nan"),
-        ("--rate", "inf"),
-        ("--hold", "nan"),
-        ("--large-message-share", "nan"),
-    ],
-)
-def test_a_number_that_is_none_is_refused(capsys, words):
-    status, _, complaint = run(capsys, *words)
-    assert status == judge.USAGE
-    assert complaint == f"jepsen-run: {words[0]} is {words[1]}: it must be a number\n"
-
-
 def test_a_path_that_cannot_be_one_is_an_error_of_usage(capsys):
     status, _, complaint = run(capsys, "check", "a" * 300)
     assert status == judge.USAGE

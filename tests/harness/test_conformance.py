@@ -157,3 +157,35 @@ def test_a_command_says_it_as_a_table_and_a_status(tmp_path, capsys, monkeypatch
     told = json.loads(capsys.readouterr().out)
     assert [row["state"] for row in told if row["what"] == "connect"] == ["DEPARTS"]
     assert {row["state"] for row in told if row["what"] in {"groups", "redelivery"}} == {"unknown"}
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_what_a_restart_leaves_untried_is_named(lives):
+    class Cluster(conformance.Conformance):
+        starts = 0
+
+        async def _starts(self):
+            self.starts += 1
+            return conformance.Seen("", "", right=lives or self.starts == 1)
+
+        async def _stops(self):
+            return conformance.Seen("", "", right=True)
+
+        async def _live(self):
+            return "a1" if self.starts == 1 else None
+
+        def _talk(self, live, queues):
+            return Silent()
+
+    class Silent:
+        async def rows(self):
+            return []
+
+        async def prepare_restart(self):
+            pass
+
+    rows = asyncio.run(Cluster(None, lambda row: None).run([]))
+    assert [(row.what, row.state) for row in rows[-2:]] == [
+        ("restart", "as said" if lives else "DEPARTS"),
+        ("kept over a restart", "unknown"),
+    ]

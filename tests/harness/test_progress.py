@@ -64,3 +64,10 @@ def test_a_terminal_shows_phase_rate_faults_and_roles():
     assert "none" in cells[6]
     assert "a1 stopped" in cells[7]
     assert "one [more] line" in stream.getvalue()
+
+
+def test_the_name_of_a_test_is_no_markup():
+    stream = Terminal()
+    with choose(stream, "a test [/b] of [red]") as progress:
+        progress.update(next(snapshots()))
+    assert "a test [/b] of [red]" in stream.getvalue()

@@ -4,8 +4,10 @@ happens.
 
 import asyncio
 import json
+from html import unescape
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -269,3 +271,59 @@ def test_junit_never_shows_unknown_as_passed(run_directory):
         next(case for case in suite if case.get("name") == "verdict").find("error").get("message")
         == "no engine"
     )
+
+
+def nothing_judged(directory):
+    """As of a run whose brokers did not start."""
+    (directory / store.FINDINGS).write_bytes(Verdict(valid=None, reasons=("no engine",)).to_json())
+    return directory
+
+
+def test_where_nothing_was_judged_no_rule_is_said_to_hold(run_directory):
+    text = html.write(nothing_judged(run_directory)).read_text()
+    assert "Nothing was judged." in text
+    assert "no rule of the guarantee" not in text
+    suite = ET.parse(junit.write(run_directory)).getroot()
+    cases = {case.get("name"): case for case in suite}
+    verdict = cases.pop("verdict")
+    assert verdict.find("error") is not None
+    assert all(case.find("skipped") is not None for case in cases.values())
+    assert suite.get("skipped") == str(len(cases))
+
+
+def test_the_report_names_the_faults_that_were_planned(run_directory):
+    text = html.write(judged(run_directory, True)).read_text()
+    assert "the faults partition, seed 7" in text
+    store.save(run_directory, store.SCHEDULE, Schedule(faults=(Fault(kind="kill", start_s=3.0),)))
+    assert "the faults kill, seed 7" in html.write(run_directory).read_text()
+    store.save(run_directory, store.SCHEDULE, Schedule())
+    store.save(run_directory, store.SPEC, TestSpec(name="calm", seed=7))
+    assert "no faults, seed 7" in html.write(run_directory).read_text()
+
+
+def test_the_lines_of_the_report_can_be_pasted(run_directory):
+    directory = run_directory / "my runs"
+    directory.mkdir()
+    for file in (store.SPEC, store.SCHEDULE):
+        (run_directory / file).rename(directory / file)
+    text = unescape(html.write(judged(directory, True)).read_text())
+    assert f"cd '{directory}'\n" in text
+    assert f"jepsen-run check '{directory}'" in text
+
+
+def test_junit_is_xml_whatever_names_and_brokers_say(run_directory):
+    store.save(run_directory, store.SPEC, TestSpec(name="a\x01b", seed=7))
+    path = junit.write(judged(run_directory, False, finding("lost", sentence="\uffff \x7f é")))
+    suite = ET.parse(path).getroot()
+    assert suite.get("name") == "jepsen-run.a\ufffdb"
+    failure = next(case for case in suite if case.get("name") == "lost").find("failure")
+    assert failure.get("message") == "\ufffd \x7f é"
+
+
+def test_a_long_name_of_a_broker_is_shortened_and_told_in_full(run_directory):
+    read = timeline.read(run_directory / parquet.DIRECTORY)
+    lanes = {"amq-broker-of-the-east-0": read.lanes["a2"], "a2": read.lanes["a2"]}
+    svg = ET.fromstring(figure.draw(msgspec.structs.replace(read, lanes=lanes)))
+    shown = [each.text for each in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"a2", "…the-east-0"} < set(shown)
+    assert "amq-broker-of-the-east-0" in [each.text for each in svg.iter("{http://www.w3.org/2000/svg}title")]

@@ -4,7 +4,9 @@ The cluster is in memory and Spark is not started.
 """
 
 import asyncio
+import dataclasses
 import io
+import json
 import os
 import signal
 import time
@@ -200,6 +202,21 @@ def test_a_run_under_nohup_outlives_its_terminal(tmp_path, monkeypatch):
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_the_faults_that_a_run_was_given_are_in_the_line_that_repeats_it_later(tmp_path, monkeypatch, capsys):
+    deciding(monkeypatch, valid=True)
+    given = dataclasses.replace(composition(), given_schedule="mine.json")
+    outcome = session.execute(given, tmp_path, io.StringIO())
+    (own := tmp_path / "own").mkdir()
+    drawn = session.execute(composition(), own, io.StringIO())
+    session.check([outcome.store], changes={})
+    assert f"--schedule {outcome.store / stores.SCHEDULE}" in capsys.readouterr().out
+    session.check([outcome.store], changes={"guarantee": "exactly-once"}, as_json=True)
+    (told,) = json.loads(capsys.readouterr().out)["runs"]
+    assert told["again"].endswith(f"--schedule {outcome.store / stores.SCHEDULE}")
+    session.check([drawn.store], changes={})
+    assert "--schedule" not in capsys.readouterr().out
 
 
 def test_a_run_that_is_named_twice_is_judged_once(tmp_path, monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Specs: every refusal is one line with the near name; what is written comes back."""
 
 import json
+import math
 
 import msgspec
 import pytest
@@ -50,6 +51,9 @@ def test_a_hand_written_spec_needs_no_name(tmp_path):
         ({"time_limit_s": 0.0}, "--time-limit is 0.0: it must be more than 0"),
         ({"guarantee": "at-lest-once"}, 'unknown guarantee "at-lest-once": did you mean "at-least-once"?'),
         ({"hold_s": -1.0}, "--hold is -1.0: it must be at least 0"),
+        ({"time_limit_s": math.inf}, "--time-limit is inf: it must be a number"),
+        ({"interval_s": math.nan}, "--interval is nan: it must be a number"),
+        ({"hold_s": math.nan}, "--hold is nan: it must be a number"),
         ({"prefetch": 0}, "--prefetch is 0: it must be at least 1"),
         ({"nemeses": ("kill", "kill")}, "--nemesis kill,kill names one nemesis twice"),
     ],

@@ -3,6 +3,8 @@
 The right steps in the right order, the witness among them, and the paragraph word for word.
 """
 
+import dataclasses
+import json
 from dataclasses import dataclass
 
 import msgspec
@@ -11,7 +13,9 @@ from scene import Scene, steps
 from scenes import SCENES
 
 from checkers.anomaly import ANOMALIES
+from checkers.schema import NEMESIS
 from harness.report.narrative import paragraphs, story
+from harness.report.narrative.sentences import phrase
 
 
 @dataclass(frozen=True)
@@ -902,3 +906,99 @@ def test_an_unavailability_says_whose(key, words, stories):
     text = paragraphs.paragraph(story.compose(other, Scene().excerpt(other)))
     assert text.startswith(f"For 21.500 s, from 2.500 s to 24.000 s, {words}.")
     assert "explain it." not in text.replace("that explains it", "")
+
+
+def test_a_question_went_where_its_own_answer_came_from():
+    """The same client asked again, elsewhere."""
+    scene = Scene()
+    scene.add(1.0, 5, "invoke", "send", **scene.of(3))
+    scene.add(1.1, 5, "fail", "send", **scene.of(3), broker="a1", error="refused")
+    scene.add(1.2, 5, "invoke", "send", **scene.of(3))
+    scene.add(1.3, 5, "ok", "send", **scene.of(3), broker="a2")
+    names = story.Names(scene.rows)
+    assert [names.asked(row) for row in scene.rows if row["type"] == "invoke"] == ["a1", "a2"]
+
+
+def test_what_a_zombie_answered_was_asked_before_its_answer():
+    scene = Scene()
+    scene.role(2.0, "a2", "live")
+    scene.transaction(1.0, "begin", 1, 5)
+    scene.send(1.1, 3, transaction=1, process=5)
+    scene.transaction(3.0, "commit", 1, 5)
+    scene.transaction(5.0, "begin", 2, 5, "a2")
+    scene.send(5.1, 4, "a2", transaction=2, process=5)
+    scene.transaction(6.0, "commit", 2, 5, "a2")
+    told = scene.story("zombie")
+    later = tuple(row for row in scene.rows if row.get("transaction") == 2)
+    text = paragraphs.paragraph(dataclasses.replace(told, rows=(*told.rows, *later)))
+    assert "asked for commit at 3.000 s, a1 answered ok at 3.010 s" in text
+
+
+def test_the_commit_that_came_too_late_is_that_of_the_messages_transaction():
+    scene = Scene()
+    scene.transaction(0.9, "begin", 1, 5)
+    scene.send(1.0, 3, transaction=1, process=5)
+    scene.deliver(1.1, 3, 1)
+    columns = {**scene.of(3), "session": 1, "transaction": 7}
+    scene.add(1.2, 9, "invoke", "ack", **columns)
+    scene.add(1.3, 9, "ok", "ack", **columns, broker="a1")
+    scene.transaction(1.4, "commit", 7, 9)
+    scene.transaction(2.0, "commit", 1, 5)
+    assert "The commit was asked for at 2.000 s." in paragraphs.paragraph(scene.story("read-uncommitted"))
+
+
+def test_a_session_that_refused_a_message_is_not_said_to_have_kept_it():
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    columns = {**scene.of(3), "session": 1}
+    scene.add(1.2, 9, "invoke", "nack", **columns)
+    scene.add(1.3, 9, "ok", "nack", **columns, broker="a1")
+    scene.deliver(1.4, 3, 1)
+    text = paragraphs.paragraph(scene.story("unflagged-redelivery"))
+    assert "Then a1 delivered p1#3 to session 1 at 1.400 s" in text
+    assert "had not given it back" not in text
+
+
+def test_a_message_beside_that_came_often_is_told_once():
+    scene = Scene()
+    for message in (1, 2):
+        scene.send(message, message)
+    for number in range(5):
+        scene.deliver(3.0 + number, 1, number)
+        scene.disconnect(3.5 + number, number)
+    scene.end(9.0)
+    text = paragraphs.paragraph(scene.story("lost", neighbours=(1,)))
+    assert text.count("did arrive") == 1
+    assert "did arrive: a1 delivered p1#1 to session 0 at 3.000 s" in text
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "words"),
+    [
+        (
+            {"observed": {"a1->a2": "open"}, "bit": True},
+            None,
+            "The fault partition of a1 is healed (a1->a2 open).",
+        ),
+        (
+            {"observed": {"a1->a2": "lost"}, "bit": False},
+            None,
+            "The fault partition of a1 is to be healed, and was not seen to be (a1->a2 lost).",
+        ),
+        (
+            {"observed": {}, "bit": False},
+            "no route",
+            "The fault partition of a1 is to be healed, and was not seen to be (no route).",
+        ),
+    ],
+)
+def test_a_fault_that_stayed_is_not_said_to_be_healed(told, error, words):
+    scene = Scene()
+    value = {"label": "partition-1", "target": "a1", "links": ["a1->a2"]}
+    scene.add(1.0, NEMESIS, "invoke", "heal:partition", value=json.dumps(value))
+    scene.add(1.1, NEMESIS, "info", "heal:partition", value=json.dumps({**value, **told}), error=error)
+    rows = scene.rows[-2:]
+    label, said = phrase(rows, story.Names(rows), story.Standing(scene.rows, 0))
+    assert said == words
+    assert label == f"partition of a1 {'healed' if told['bit'] else 'not healed'}"

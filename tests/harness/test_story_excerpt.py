@@ -3,12 +3,13 @@
 All of the finding's messages, few files, nothing of the others.
 """
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from scene import Scene, ns
 from test_story_picture import stored
 
-from checkers.verdict import CheckOptions, Verdict
+from checkers.verdict import CheckOptions, Verdict, Witness
 from harness.history import parquet
 from harness.report.narrative import excerpt, paragraphs
 from harness.report.narrative.cluster_state import Standing
@@ -177,3 +178,19 @@ def test_a_history_that_is_not_there_has_no_rows(tmp_path):
     read = excerpt.ExcerptReader(tmp_path).of(busy().finding("duplicate"))
     assert [row["f"] for row in read.rows] == ["deliver", "ack", "deliver"]
     assert list(read.control) == []
+
+
+def test_the_last_that_became_of_a_message_is_not_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(excerpt, "ROWS_MAX", 20)
+    scene = Scene()
+    scene.send(1.0, 3)
+    for number in range(60):
+        scene.deliver(2.0 + number / 10, 3, number, count=1 + number)
+        scene.disconnect(2.05 + number / 10, number)
+    scene.end(9.0)
+    finding = scene.finding("lost")
+    small = msgspec.structs.replace(finding, witness=Witness((), ()))
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(small)
+    assert len(read.rows) == 20
+    delivered = [row["session"] for row in read.rows if row["f"] == "deliver"]
+    assert (delivered[0], delivered[-1]) == (0, 59)

@@ -144,3 +144,11 @@ def test_a_fault_is_told_with_the_pair_and_the_client_that_it_kept_longest():
         ),
         "kill-2  6.0 s to the end: no effect was observed; no send succeeded after it",
     ]
+
+
+def test_the_line_that_runs_a_test_again_rounds_nothing():
+    spec = specs.build({"seed": 3, "rate": 1234567.0, "time_limit_s": 0.1234567, "interval_s": 9.0})
+    again = summary.again(spec, STORE)
+    assert "--rate 1234567 " in again
+    assert "--time-limit 0.1234567 " in again
+    assert "--interval 9 " in again

@@ -93,9 +93,10 @@ class ExcerptReader:
         sessions |= {row["session"] for row in neighbours if "session" in row}
         rows += self._of_control("session", sessions)
         rows += self._of_control("transaction", transactions)
-        return Excerpt(
-            rows=_ordered([*_ordered(rows)[:ROWS_MAX], *shown]), control=self.control, neighbours=neighbours
-        )
+        some = _ordered(rows)
+        if len(some) > ROWS_MAX:  # how it began, and how it ended
+            some = [*some[: ROWS_MAX // 2], *some[-ROWS_MAX // 2 :]]
+        return Excerpt(rows=_ordered([*some, *shown]), control=self.control, neighbours=neighbours)
 
     def _of_messages(self, example: Row, shown: Sequence[Row], messages: Sequence[int]) -> list[Row]:
         if not messages:

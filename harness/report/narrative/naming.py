@@ -27,8 +27,9 @@ class Names:
         self._rows = list(rows)
         self._of_message: dict[int, tuple[str, str | None]] = {}
         self._transactions: dict[int, str] = {}
-        self._brokers: dict[tuple[int, str, int | None], str] = {}
+        self._brokers: dict[int, str] = {}  # by the index of the question
         self._homes: dict[int, str] = {}
+        unanswered: dict[tuple[object, ...], int] = {}
         for row in self._rows:
             if "message" in row and ("producer" in row or row["message"] not in self._of_message):
                 self._of_message[row["message"]] = (_short(row), row.get("group"))
@@ -36,8 +37,11 @@ class Names:
                 self._transactions.setdefault(row["transaction"], self.client(row))
             if "session" in row and "broker" in row:
                 self._homes.setdefault(row["session"], row["broker"])
-            if "broker" in row and row["process"] >= 0 and row["type"] != "invoke":
-                self._brokers[row["process"], row["f"], row.get("message")] = row["broker"]
+            asked = tuple(row.get(name) for name in ("process", "f", "message", "transaction", "session"))
+            if row["type"] == "invoke":
+                unanswered[asked] = row["index"]
+            elif "broker" in row and asked in unanswered:
+                self._brokers[unanswered.pop(asked)] = row["broker"]
         known: dict[str, set[int]] = defaultdict(set)
         for message, (short, _) in self._of_message.items():
             known[short].add(message)
@@ -62,8 +66,7 @@ class Names:
 
     def asked(self, row: Row) -> str | None:
         """The broker that a question went to, as far as its answer or its session says."""
-        known = self._brokers.get((row["process"], row["f"], row.get("message")))
-        return known or self._homes.get(row.get("session", -1))
+        return self._brokers.get(row["index"]) or self._homes.get(row.get("session", -1))
 
     @staticmethod
     def kind(lane: str) -> Kind:

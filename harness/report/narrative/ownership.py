@@ -80,7 +80,9 @@ def _asked(of: Clauses, answer: Row) -> Row | None:
         (
             row
             for row in reversed(rows)
-            if row["type"] == "invoke" and all(row.get(name) == answer.get(name) for name in same)
+            if row["type"] == "invoke"
+            and row["index"] < answer["index"]
+            and all(row.get(name) == answer.get(name) for name in same)
         ),
         None,
     )

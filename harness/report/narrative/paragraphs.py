@@ -74,8 +74,10 @@ def _beside(of: Clauses) -> list[str]:
     """Whether the messages that its producer sent right before and right after it got through."""
     own = of.one("send", "invoke", of.message)
     told = []
+    arrived: set[int] = set()
     for row in of.story.neighbours:
-        if own is not None and row["f"] == "deliver" and row.get("delivery_count", 1) <= 1:
+        if own is not None and row["f"] == "deliver" and row["message"] not in arrived:
+            arrived.add(row["message"])
             which = "before" if row.get("sequence", 0) < own.get("sequence", 0) else "after"
             told.append(
                 f"Its producer's message {which} it in the {'group' if 'group' in row else 'queue'} did "
@@ -173,9 +175,11 @@ def _aborted(of: Clauses) -> list[str]:
 
 def _uncommitted(of: Clauses) -> list[str]:
     got = of.completing()
-    asked = next((row for row in of.rows("commit", "invoke")), None)
     if got is None:
         return [of.sent(of.message)]
+    sent = of.one("send", "invoke", of.message) or {}
+    commits = of.rows("commit", "invoke")
+    asked = next((row for row in commits if row.get("transaction") == sent.get("transaction")), None)
     when = (
         "Nobody ever asked for the commit" if asked is None else f"The commit was asked for at {of.at(asked)}"
     )
@@ -226,7 +230,8 @@ def _twice(of: Clauses, early: Row, late: Row) -> list[str]:
         of.meanwhile(early, late),
         f"Then {of.delivered(late, again=True)}, {passed}.",
     ]
-    if confirmed is None and early.get("session") == late.get("session"):
+    same = early.get("session") == late.get("session")
+    if confirmed is None and same and of.story.finding.name == "duplicate":
         told.append(f"{capital(of.names.client(late))} had not given it back in between.")
     return told
 

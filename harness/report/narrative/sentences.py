@@ -88,13 +88,19 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
 
 def _of_nemesis(rows: Sequence[Row]) -> tuple[str, str]:
     one = break_of(rows)
+    why = because(rows[-1])
+    if rows[0]["f"].startswith(HEAL) and (why or (one.observed and not one.bit)):
+        return (
+            f"{one.words} not healed",
+            f"The fault {one.words} is to be healed, and was not seen to be{_seen(one.observed)}{why}.",
+        )
     if rows[0]["f"].startswith(HEAL):
         return (
-            f"{one.words.removeprefix(HEAL)} healed",
-            f"The fault {one.words.removeprefix(HEAL)} is healed{_seen(one.observed)}.",
+            f"{one.words} healed",
+            f"The fault {one.words} is healed{_seen(one.observed)}.",
         )
     effect = "it took effect" if one.bit else "no effect was seen"
-    return one.words, f"The fault {one.words} begins; {effect}{_seen(one.observed)}."
+    return one.words, f"The fault {one.words} begins; {effect}{_seen(one.observed)}{why}."
 
 
 def _seen(observed: str) -> str:
