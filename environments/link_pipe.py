@@ -265,3 +265,11 @@ class End(asyncio.Protocol):
         if self.transport is not None and not self.lost:
             set_reset_on_close(self.sock)
             self.transport.abort()
+
+    def abandon(self) -> None:
+        """As `reset`, where it may never have got a transport."""
+        if self.transport is None and not self.lost:
+            set_reset_on_close(self.sock)
+            self.sock.close()
+            self.connection_lost(ConnectionAbortedError())
+        self.reset()

@@ -309,7 +309,8 @@ class LinkProxy:
     async def _connect(self, route: _Route, near_sock: socket.socket) -> None:
         """Reach the target for an accepted connection, and join the two."""
         far_sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        joined = False
+        ends: tuple[End, ...] = ()
+        made = False
         try:
             far_sock.setblocking(False)
             far_sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -320,16 +321,17 @@ class LinkProxy:
             backward = Pipe(self.loop, route.backward, self.random)
             near = End(near_sock, forward, backward)
             far = End(far_sock, backward, forward)
-            joined = True
+            ends = near, far
             await self.loop.create_connection(lambda: far, sock=far_sock)
             await self.loop.connect_accepted_socket(lambda: near, near_sock)
-            if self._unwanted(route):
-                near.reset()
-                far.reset()
+            made = not self._unwanted(route)
         except OSError:
             pass  # the target does not listen, or one side has gone: the source sees a reset
         finally:
-            if not joined:
+            if not made:
+                for end in ends:
+                    end.abandon()
+            if not ends:
                 set_reset_on_close(near_sock)
                 near_sock.close()
                 far_sock.close()

@@ -16,11 +16,18 @@ from nemesis.kind import PAIR, Option, number
 from nemesis.node import NodeKind
 
 CLOCK: Final = "clock"
+PERIOD_MS_MAX: Final = 4000.0
+"""A clock is watched for longer than half of it, and no probe may take for ever."""
 
 
 def _any_number(value: Any) -> str:
     wrong = number(0, above=True)(abs(value) if isinstance(value, int | float) else value)
     return "a number other than 0" if wrong else ""
+
+
+def _period(value: Any) -> str:
+    wrong = number(0, above=True)(value) or value > PERIOD_MS_MAX
+    return f"a number above 0 and at most {PERIOD_MS_MAX:g}" if wrong else ""
 
 
 class ClockKind(NodeKind):
@@ -79,9 +86,7 @@ class ClockStrobe(ClockKind):
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "step_ms": Option("of each jump", _any_number, 5_000.0, drawn=(-60_000.0, -500.0, 60_000.0)),
-        "period_ms": Option(
-            "from one jump ahead to the next", number(0, above=True), 50.0, drawn=(20.0, 200.0)
-        ),
+        "period_ms": Option("from one jump ahead to the next", _period, 50.0, drawn=(20.0, 200.0)),
     }
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:

@@ -220,9 +220,10 @@ class Connection(asyncio.Protocol):
         sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
         sends_ms = int(sends) if sends.isdigit() else 0
         wants_ms = int(wants) if wants.isdigit() else 0
-        if sends_ms:
+        # A side that said 0 takes part in none, whatever the other one could do.
+        if sends_ms and dialect.heart_beat_s:
             self._silence_s = dialect.silent_beats * max(dialect.heart_beat_s, sends_ms / 1000)
-        if wants_ms:
+        if wants_ms and dialect.heart_beat_s:
             self._beat_s = max(dialect.heart_beat_s, wants_ms / 1000)
         self._welcome.set_result(None)
         self._tick = self._loop.call_later(_TICK_S, self._look)

@@ -17,7 +17,7 @@ from environments.part import Part, PartFault
 SKEWED_MS: Final = 20.0
 """What a clock may be wrong by and pass for true: NTP may lead it while a test runs."""
 
-_LOOKS: Final = 40
+_WATCHED_S: Final = 0.4
 _LOOK_S: Final = 0.01
 
 
@@ -39,6 +39,8 @@ class Clock(Part):
         self._shifted_ms = 0.0
         self._ahead: dict[PartFault, float] = {}
         self._strobes: dict[PartFault, asyncio.Task[None]] = {}
+        self._watched_s = _WATCHED_S
+        """How long it is looked at: longer than from one jump to the next of any that there was."""
 
     def wanted(self, asked: PartFault) -> dict[str, float]:
         """As the harness sent it. Raises KeyError, TypeError or ValueError for anything else."""
@@ -55,6 +57,7 @@ class Clock(Part):
             if strobe is not None:
                 strobe.cancel()
         elif changed.primitive == "strobe":
+            self._watched_s = max(self._watched_s, changed.wanted["period_ms"] / 2000 + _WATCHED_S)
             self._strobes[changed] = asyncio.get_running_loop().create_task(self._strobe(changed))
         else:
             self._ahead[changed] = changed.wanted["skew_ms"]
@@ -66,8 +69,9 @@ class Clock(Part):
         "true", "skewed 500 ms", "true, strobing 500 ms".
         """
         del node
-        seen_ms = []
-        for _ in range(_LOOKS):
+        seen_ms: list[float] = []
+        end_s = time.monotonic() + self._watched_s
+        while not seen_ms or time.monotonic() < end_s:
             seen_ms.append(self._offset_ms() - self._true_ms)
             await asyncio.sleep(_LOOK_S)
         jumps_ms = max(seen_ms) - min(seen_ms)

@@ -43,8 +43,14 @@ class StoreClient:
 
     async def _keep(self, command: list[str], directory: Path) -> None:
         while True:
-            fuse_device.unmount(directory)  # of a client that was killed; nothing else is ever mounted there
-            self.child.start(command, {})
-            await self.child.exited.wait()
-            self._say(f"the NFS client ended with status {self.child.status}, it is started again")
+            try:
+                fuse_device.unmount(
+                    directory
+                )  # of a client that was killed; nothing else is ever mounted there
+                self.child.start(command, {})
+            except OSError as error:  # no process to be had, say
+                self._say(f"the NFS client could not be started, it is tried again: {error}")
+            else:
+                await self.child.exited.wait()
+                self._say(f"the NFS client ended with status {self.child.status}, it is started again")
             await asyncio.sleep(_AGAIN_S)

@@ -56,6 +56,19 @@ LOG_POLL_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
+def lacking(answers: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Fault -> why it cannot be done on all machines, by what each node's answered ("" if it can).
+
+    With the node's name where others can.
+    """
+    found: dict[str, str] = {}
+    for fault in dict.fromkeys(fault for missing in answers.values() for fault in missing):
+        why = {node: missing.get(fault, "") for node, missing in answers.items()}
+        name, words = next(((node, words) for node, words in why.items() if words), ("", ""))
+        found[fault] = words if all(why.values()) else words and f"{name}: {words}"
+    return found
+
+
 class MachinesEnvironment(RealEnvironment):
     """An environment of machines; one instance is one deployment.
 
@@ -131,7 +144,7 @@ class MachinesEnvironment(RealEnvironment):
             await self._prepare(nodes)
             await at_once(furniture.serve() for furniture in self._furniture)
             await at_once(map(self._deploy_node, nodes))
-            self._missing = (await self._deployment.nodes[nodes[0].name].ask("hello"))["missing"]
+            self._missing = lacking({node.name: await self._missing_of(node.name) for node in nodes})
             self._links = self._faults.links = await AgentProcess.start("environments.links_agent")
             targets = {
                 name: {
@@ -147,6 +160,10 @@ class MachinesEnvironment(RealEnvironment):
             with contextlib.suppress(InfrastructureError):  # the first error is the one to tell
                 await self.teardown()
             raise
+
+    async def _missing_of(self, node: str) -> dict[str, str]:
+        answer: dict[str, str] = (await self._deployment.nodes[node].ask("hello"))["missing"]
+        return answer
 
     def resolve(self, source: str, node: str, port: str) -> Address:
         """For zones the proxy, for "admin" the machine, for other nodes the machine's address."""

@@ -178,7 +178,7 @@ class Run:
             agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s
             # A live that lost its vote under the last fault may end only now, and it waits for
             # somebody to start it.
-            async with _beside(self._supervise(recorder), "supervisor"):
+            async with _beside(self._supervise(recorder, set()), "supervisor"):
                 recovered = await self._recovery(monitor)
             self._enter(recorder, "recovered" if recovered else "not-recovered")
         if recovered:
@@ -308,7 +308,8 @@ class Run:
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
         end = asyncio.get_running_loop().time() + spec.time_limit_s
         following = contextlib.nullcontext() if listening is None else _beside(listening.run(), "events")
-        async with _beside(self._supervise(recorder), "supervisor"), following:
+        held = {*nemesis.held_back(self.test.schedule)}
+        async with _beside(self._supervise(recorder, held), "supervisor"), following:
             try:
                 done, _ = await asyncio.wait([conducting], timeout=spec.time_limit_s)
                 if done:
@@ -334,20 +335,22 @@ class Run:
             )
         return await system.administer(self.test.admin(node), command, arguments)
 
-    async def _supervise(self, recorder: HistoryRecorder) -> None:
+    async def _supervise(self, recorder: HistoryRecorder, held: set[str]) -> None:
         """Starts again what ended by itself, as a service manager would.
 
-        Once no fault has been in force for a moment.
+        Once no fault has been in force for a moment. Those ``held`` back not before they have run.
 
         Why not at once: a live that lost its vote must stay away while the cause lasts. Why at all:
         with brokers missing for the rest of the load, every later fault would meet a cluster that
         has no majority and nothing to lose.
         """
         environment = self.test.environment
-        held = nemesis.held_back(self.test.schedule)
         quiet_since: float | None = None
         while True:
             await asyncio.sleep(RESTART_AFTER_S / 4)
+            for name in tuple(held):
+                if await environment.running(name):
+                    held.discard(name)
             now = asyncio.get_running_loop().time()
             if self._in_force:
                 quiet_since = None

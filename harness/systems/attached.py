@@ -7,6 +7,7 @@ roles that nobody tells, stores that nobody shows, logs.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import re
 import urllib.error
 import urllib.request
@@ -260,8 +261,11 @@ class AttachedSystem:
         url, patience_s = self._cluster.filled(roles.url, node), roles.patience_s
 
         def fetch() -> str:
-            with urllib.request.urlopen(url, timeout=patience_s) as answer:  # noqa: S310 - of the person's own file
-                return str(answer.read().decode(errors="replace"))
+            try:
+                with urllib.request.urlopen(url, timeout=patience_s) as answer:  # noqa: S310 - of the person's own file
+                    return str(answer.read().decode(errors="replace")).strip()
+            except http.client.HTTPException as error:  # a broker that died while it answered
+                raise ConnectionResetError(f"no whole answer: {error!r}") from error
 
         return await asyncio.to_thread(fetch)
 

@@ -111,3 +111,20 @@ def test_what_is_no_fault_of_a_clock_is_refused(wall, tmp_path, name, wanted):
 
     asyncio.run(test())
     assert wall.ahead_ms == 0
+
+
+def test_a_clock_that_jumps_seldom_is_watched_until_it_would_have(wall, tmp_path):
+    async def test():
+        part = Clock(tmp_path / "clock")
+        under_test = board(part)
+        fault = under_test.fault("strobe", (), (), {"skew_ms": 400, "period_ms": 1200})
+        lease = await under_test.begin([fault], 60)
+        await asyncio.sleep(0.05)
+        assert await part.look("") == "true, strobing 400 ms"
+        await under_test.heal(lease)
+        goes_on = asyncio.create_task(part._strobe(fault))  # as if it were not healed
+        await asyncio.sleep(0.05)
+        assert "strobing 400 ms" in await part.look("")
+        goes_on.cancel()
+
+    asyncio.run(test())

@@ -473,3 +473,29 @@ def test_a_faithful_route_keeps_the_port_and_refuses_while_its_target_does_not_l
             await proxy.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("fails", ["create_connection", "connect_accepted_socket"])
+def test_a_connection_whose_transports_cannot_be_made_leaves_nothing_open(run, fails):
+    async def main():
+        async with network() as (proxy, target, dial):
+            loop = proxy.loop
+
+            class Failing:
+                def __getattr__(self, name):
+                    return self.fail if name == fails else getattr(loop, name)
+
+                async def fail(self, *_, **__):
+                    raise OSError(24, "Too many open files")
+
+            proxy.loop = Failing()
+            reader, _ = await dial()
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(reader.read(1), PATIENCE_S)
+            there, _ = await target.connection()
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(there.read(1), PATIENCE_S)
+            await until(lambda: not any(line.pipes for line in proxy._lines.values()), "no pipe to be left")
+            proxy.loop = loop
+
+    run(main())

@@ -9,6 +9,7 @@ import pytest
 
 from environments.agent.control import LINE_BYTES_MAX
 from environments.machines.deployment import Deployment
+from environments.machines.environment import lacking
 from environments.machines.node import Node, NodeDownError
 from harness.interface import Address, InfrastructureError, NodePlan
 
@@ -116,3 +117,15 @@ def test_what_is_being_started_is_waited_for_before_it_is_removed(tmp_path):
         await node.collect(tmp_path / "a1")  # as who deployed does in the end, whether or not that worked
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ([{"cut": "", "slow": ""}, {"cut": "", "slow": ""}], {"cut": "", "slow": ""}),
+        ([{"slow": "no netem"}, {"slow": "no netem"}], {"slow": "no netem"}),
+        ([{"cut": "", "slow": ""}, {"cut": "no rules", "slow": ""}], {"cut": "a2: no rules", "slow": ""}),
+    ],
+)
+def test_what_one_machine_lacks_cannot_be_done_and_it_is_named(answers, found):
+    assert lacking(dict(zip(("a1", "a2"), answers, strict=True))) == found

@@ -5,6 +5,7 @@ import json
 import random
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
@@ -182,11 +183,32 @@ def test_names_resolve_in_each_broker_to_its_own_links():
         ({"a1": {"ha-policy.replication.slave.allow-failback": True}}, "is for a slave, and a1 is a master"),
         ({"*": {"cluster.connection-ttl": "soon"}}, r"connection-ttl=soon: it must be a whole number"),
         ({"z1": {"cluster.connection-ttl": 1}}, 'no node "z1"'),
+        ({"group": {"bakups": 2}}, 'group:bakups: unknown property: did you mean "backups"'),
     ],
 )
 def test_a_property_that_is_none_is_one_line(setting, complaint):
     with pytest.raises(UsageError, match=complaint):
         registry.of(spec()).plan(spec(properties=setting))
+
+
+def test_brokers_that_share_no_store_are_told_nothing_of_one():
+    with pytest.raises(UsageError, match='no node "store"'):
+        registry.of(spec()).plan(spec("standalone", properties={"store": {"type": "nfs"}}))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "balancing", "promised"),
+    [
+        (2, "OFF", True),
+        (2, "ON_DEMAND", False),
+        (2, "OFF_WITH_REDISTRIBUTION", False),
+        (1, "ON_DEMAND", True),
+    ],
+)
+def test_groups_are_promised_where_nobody_forwards(pairs, balancing, promised):
+    asked = spec(properties={"*": {"cluster.message-load-balancing": balancing}})
+    asked = msgspec.structs.replace(asked, pairs=pairs)
+    assert registry.of(asked).promises(asked).groups is promised
 
 
 @pytest.mark.usefixtures("equipped")

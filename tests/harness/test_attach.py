@@ -259,6 +259,8 @@ def test_roles_are_asked_for_by_a_url(tmp_path):
         registry.get,
     )
     assert asyncio.run(system.status(cluster.Address("a1", 0))).role == "backup"
+    page.write_text("live\n")
+    assert asyncio.run(system.status(cluster.Address("a1", 0))).role == "live"
     page.unlink()
     with contextlib.suppress(InfrastructureError), pytest.raises(OSError):
         asyncio.run(system.status(cluster.Address("a1", 0)))
@@ -309,3 +311,21 @@ def test_an_unknown_field_of_the_dialect_is_one_line(tmp_path, capsys):
 def test_the_environment_needs_a_cluster(capsys):
     status, _, err = run(capsys, "--environment", "attached", "--policy", "standalone")
     assert (status, "name the cluster by --attach FILE" in err) == (254, True)
+
+
+def test_a_broker_that_dies_while_its_page_is_read_is_not_reached(tmp_path):
+    async def asked():
+        async def half(_, writer):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nli")
+            writer.close()
+
+        server = await asyncio.start_server(half, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        roles = ROLES.replace("command", "url").format(f"http://127.0.0.1:{port}/")
+        file = Path(write(tmp_path / "cluster.toml", 1, roles=roles))
+        system = attached.of(attaching.attached(file, {}, ())["attached"], registry.get)
+        async with server:
+            with pytest.raises(OSError, match="no whole answer"):
+                await system.status(cluster.Address("a1", 0))
+
+    asyncio.run(asked())

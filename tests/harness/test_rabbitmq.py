@@ -100,6 +100,9 @@ def test_groups_are_promised_by_one_active_consumer_of_the_queue():
     assert asked["x-single-active-consumer"] is True
     assert asked["x-quorum-initial-group-size"] == 3
     assert management.arguments(spec(workload="queue"), 3)["x-single-active-consumer"] is False
+    assert registry.of(spec()).promises(spec()).groups
+    several = spec(properties={"*": {"queue.x-single-active-consumer": False}})
+    assert not registry.of(several).promises(several).groups
     limited = spec(properties={"*": {"queue.x-delivery-limit": 2}})
     assert management.arguments(limited, 3)["x-delivery-limit"] == 2
     assert registry.of(limited).promises(limited).delivery_attempts == 2
@@ -185,6 +188,7 @@ class Answers(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     said = {}
+    closes = False
 
     def answer(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -193,6 +197,8 @@ class Answers(BaseHTTPRequestHandler):
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status_code)
         self.send_header("Content-Length", str(len(body)))
+        if self.closes:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
@@ -239,6 +245,20 @@ def test_who_answers_is_live_and_tells_of_its_queues_a_moment_later(api):
     first, second = asyncio.run(asked())
     assert (first.name, first.role, first.node_id, first.epoch) == ("a1", "live", "a1@a1", second.epoch)
     assert second.details["queues"] == [QUEUE]
+
+
+def test_a_connection_that_the_server_closes_is_not_the_same_as_the_next(api, monkeypatch):
+    address, say = api
+    say(UP)
+
+    async def epochs():
+        system = management.Management()
+        before = (await system.status(address)).epoch
+        monkeypatch.setattr(Answers, "closes", True)
+        return before, (await system.status(address)).epoch, (await system.status(address)).epoch
+
+    before, closing, after = asyncio.run(epochs())
+    assert before <= closing < after
 
 
 @pytest.mark.parametrize("answer", [(503, b""), (401, {"error": "no"}), (200, b"<html>")])

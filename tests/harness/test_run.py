@@ -4,6 +4,7 @@ The cluster is in memory; the recorder and the files are real.
 """
 
 import asyncio
+import dataclasses
 import errno
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from fake_cluster import FakeEnvironment, FakeWorkload, SilentProgress, composit
 from harness.history import parquet
 from harness.history import store as stores
 from harness.history.recorder import StreamRecorder, recover
-from harness.interface import InfrastructureError, Patience, StoredMessage
+from harness.interface import Fault, InfrastructureError, Patience, Schedule, StoredMessage
 from harness.run import run as running
 from harness.run.run import Run, gravest
 from workloads.payload import Payload, decode, digest, encode
@@ -299,17 +300,18 @@ def test_the_history_is_complete_when_the_run_has_ended(tmp_path):
     assert parquet.complete_files(life.store) is not None
 
 
-def ended_by_itself(tmp_path, in_force):
-    """A test in whose load a2 ends by itself.
+def ended_by_itself(tmp_path, in_force, faults=()):
+    """A test in whose load a2 ends by itself, once it runs.
 
     Whether it was started again before the load ended.
     """
     environment = FakeEnvironment()
-    test = composition(environment, time_limit_s=3.0)
+    test = dataclasses.replace(composition(environment, time_limit_s=3.0), schedule=Schedule(faults=faults))
 
     async def end_one(task, life):
-        while life._phase != "load":
+        while life._phase != "load" or "a2" not in environment.up or life._in_force:
             await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1 if faults else 0)
         if in_force:
             life._in_force["kill-1"] = "kill b1"
         environment.up.discard("a2")
@@ -330,6 +332,12 @@ def soon(monkeypatch):
 @pytest.mark.usefixtures("soon")
 def test_a_broker_that_ended_by_itself_is_started_again_when_no_fault_is_in_force(tmp_path):
     assert ended_by_itself(tmp_path, in_force=False)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_broker_that_was_started_late_and_ended_by_itself_is_started_again_too(tmp_path):
+    late = Fault(kind="late-start", start_s=0, duration_s=0.3, target="a2")
+    assert ended_by_itself(tmp_path, in_force=False, faults=(late,))
 
 
 @pytest.mark.usefixtures("soon")

@@ -393,3 +393,14 @@ async def test_farewell_without_an_answer_ends_all_the_same_but_not_cleanly():
         connection = await connected(server)
         await connection.finish()
         assert (connection.closed, connection.clean) == (True, False)
+
+
+@in_loop
+async def test_a_client_that_asked_for_no_heart_beats_neither_sends_nor_misses_any():
+    quiet = msgspec.structs.replace(DIALECT, heart_beat_s=0.0)
+    async with Server(heart_beat="100,100") as server:
+        connection = await connect(server.address, "a1", quiet, operation_timeout_s=30.0)
+        await asyncio.sleep(0.6)
+        assert not connection.closed
+        assert not server.peers[0].heart_beats
+        connection.close("enough")

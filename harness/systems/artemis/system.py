@@ -46,6 +46,9 @@ _CONFIGURED: Final = {
 _GROUP: Final = "group"
 """Under this name a spec says how many backups a replicated live has."""
 
+_BALANCING: Final = "cluster.message-load-balancing"
+_OFF: Final = "OFF"
+
 _ARBITER: Final = NodePlan(
     name=zookeeper.NAME,
     pair="zk",
@@ -87,9 +90,13 @@ class ArtemisSystem(Management):
         self._returning: frozenset[str] = frozenset()
 
     def promises(self, spec: TestSpec) -> Promises:
-        """A NACK takes a message away; redeliveries are mostly without a mark."""
-        del spec
-        return Promises(nack="consume", marks_redeliveries="never")
+        """A NACK takes a message away; redeliveries are mostly without a mark.
+
+        Brokers that forward to each other keep a group together by a grouping handler alone
+        ("Clustered Grouping"), and none is configured here.
+        """
+        forwards = any(values.get(_BALANCING, _OFF) != _OFF for values in spec.properties.values())
+        return Promises(nack="consume", marks_redeliveries="never", groups=not forwards or spec.pairs == 1)
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError.
@@ -97,7 +104,8 @@ class ArtemisSystem(Management):
         A live may have more backups: "backups" of the store, or of the group of a replicated one.
         """
         machine = _GROUP if spec.policy in (REPLICATION, LOCK_MANAGER) else store.NAME
-        backups = store.backups(spec, machine) if SLAVE in _CONFIGURED[spec.policy] else 1
+        backed = SLAVE in _CONFIGURED[spec.policy]
+        backups = store.backups(spec, machine) if backed else 1
         brokers = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -113,10 +121,13 @@ class ArtemisSystem(Management):
             for number, role in enumerate((*_CONFIGURED[spec.policy], *[SLAVE] * (backups - 1)), 1)
         )
         nodes = (*brokers, *([_ARBITER] if spec.policy == LOCK_MANAGER else ()))
-        known = ["*", *(node.name for node in brokers)]
+        known = ["*", *(node.name for node in brokers), *([machine] if backed else [])]
         for name in spec.properties:
-            if name not in (*known, machine):
+            if name not in known:
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+        for name in spec.properties.get(_GROUP, {}):
+            if name != store.BACKUPS:
+                raise UsageError(f"--set {_GROUP}:{name}: unknown property: {near(name, [store.BACKUPS])}")
         chosen = [(node, properties.chosen(spec.properties, node, spec.policy)) for node in brokers]
         staying = {node.pair for node, own in chosen if not own.get(HA, {}).get(FAILBACK, True)}
         self._alone = frozenset(

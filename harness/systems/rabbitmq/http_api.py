@@ -52,7 +52,8 @@ class HttpApi:
         status, answer = await loop.run_in_executor(
             self._threads, self._exchange, connection, method, f"/api/{path}", content
         )
-        self._kept[address] = connection
+        if connection.sock is not None:  # else the server closes it, and may be away before the next one
+            self._kept[address] = connection
         if status not in good:
             raise OSError(f"{address}: HTTP {status} for {path}: {answer[:200]!r}")
         try:

@@ -22,7 +22,7 @@ from harness.interface import (
 from harness.interface.errors import near
 from harness.systems.rabbitmq import configuration, distribution, properties
 from harness.systems.rabbitmq.events import EVENTS
-from harness.systems.rabbitmq.management import GROUP, Management
+from harness.systems.rabbitmq.management import GROUP, Management, arguments
 
 QUORUM_QUEUES: Final = "quorum-queues"
 _LIBRARIES: Final = ("libssl3", "libstdc++6", "libtinfo6", "zlib1g")
@@ -64,11 +64,13 @@ class RabbitmqSystem(Management):
 
         A send is answered when the queue has confirmed it. An ack is answered when the STOMP
         adapter has read it, before the queue hears of it, and independent of its deliveries.
+        Of groups it knows nothing: only a queue with one active consumer keeps them together.
         """
-        limit = properties.queue_arguments(spec.properties).get("x-delivery-limit", -1)
+        asked = arguments(spec, spec.pairs)
         return Promises(
             nack="requeue",
-            delivery_attempts=limit,
+            groups=spec.workload != "groups" or asked["x-single-active-consumer"],
+            delivery_attempts=asked.get("x-delivery-limit", -1),
             keeps_dead_letters=False,
             durable_acks=False,
             refuses_stale_acks=False,
