@@ -7,7 +7,6 @@ before 254 before 2).
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -142,7 +141,7 @@ def _complain(message: str, status: int) -> int:
 
 
 class _Unread(io.FileIO):
-    """Output whose reader may leave, as ``| head`` does, or a terminal that is closed.
+    """Output that may go to nobody: ``| head``, a terminal that is closed, a full disk.
 
     What nobody can read is dropped: it must not end a run.
     """
@@ -152,9 +151,7 @@ class _Unread(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
-        except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.EIO):
-                raise
+        except OSError:
             self.dropped = True
             return memoryview(data).nbytes
 

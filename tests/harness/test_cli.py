@@ -323,6 +323,15 @@ def test_that_a_run_is_invalid_does_not_depend_on_who_reads_it(tmp_path):
     assert read_by_nobody(tmp_path, "check", str(tmp_path)) == (judge.INVALID, "")
 
 
+def test_output_for_which_the_disk_has_no_room_is_no_bug(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        told = subprocess.run(
+            [sys.executable, "-m", "harness.commands.cli", "list"],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+    assert (told.returncode, told.stderr) == (judge.UNKNOWN, "")
+
+
 def test_output_that_is_closed_is_no_bug(tmp_path):
     words = [sys.executable, "-m", "harness.commands.cli", "check", str(tmp_path)]
     script = f"cd {ROOT} && {shlex.join(words)} >&- 2>&-"
