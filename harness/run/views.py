@@ -4,7 +4,7 @@ Why asked again and again: a cluster has the recovery bound to agree, and broker
 after the other, so that two answers may differ for a moment without anybody being wrong. As soon as
 all agree it is over; where they do not, the rows say over which span each gave one and the same
 answer, and the checkers accuse only where two spans overlap. A broker that could not be asked makes
-no claim.
+no claim, and is asked a few times more before that is taken for its answer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ ANSWER_S: Final = 5.0
 
 AGAIN_S: Final = 0.25
 """Between two rounds of questions."""
+
+TRIES: Final = 4
+"""Rounds after which those that agree wait no longer for one that does not answer."""
 
 Thing = tuple[str, str]
 """(kind, key)."""
@@ -70,7 +73,10 @@ async def look(
         names = [node.name for node in test.nodes if roles().get(node.name) == LIVE]
         held, silent = await _ask(test.system, test.admin, names, recorder, held)
         rounds += 1
-        if _agreed(held) or (loop.time() >= deadline and rounds > 1):
+        over = loop.time() >= deadline
+        if _agreed(held) and (not silent or over or rounds == TRIES):
+            break
+        if over and rounds > 1:
             break
         await asyncio.sleep(AGAIN_S)
     for kind, key in sorted({thing for mine in held.values() for thing in mine}):

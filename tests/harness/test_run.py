@@ -256,6 +256,50 @@ def test_what_is_still_stored_is_drained_again_until_nobody_gets_it(tmp_path, de
     assert bool(left) is (delivers_in == 99)
 
 
+@pytest.mark.parametrize("silent", ["its stores", "altogether"])
+def test_a_store_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path, silent):
+    """The broker that delivers late is as late with what else it is asked."""
+    body = encode(Payload(message=1, producer=0, sequence=0, queue="q0", group="g0"))
+    stored = [StoredMessage(store="main", queue="q0", group="g0", body=body)]
+
+    class Late(FakeWorkload):
+        times = 0
+
+        async def drain(self, context):
+            self.times += 1
+            busy = self.times < 3
+            if not busy:
+                stored.clear()
+            if silent == "altogether":
+                environment.roles["a1"] = "" if busy else "live"
+                await seen(lives[0], "a1", "unreachable" if busy else "live")
+
+    async def browse(admin):
+        if workload.times < 3:
+            raise TimeoutError
+        return stored
+
+    async def status(admin):
+        if not environment.roles[admin.host]:
+            raise TimeoutError
+        return await answer(admin)
+
+    async def seen(life, node, role):
+        while life._roles()[node] != role:
+            await asyncio.sleep(0.01)
+
+    async def hold_on_to(task, life):
+        lives.append(life)
+
+    lives = []
+    environment, workload = FakeEnvironment(), Late()
+    test = composition(environment, workload)
+    answer = test.system.status
+    test.system.status, test.system.browse = status, browse
+    conduct(tmp_path, test, meanwhile=hold_on_to)
+    assert workload.times == 3
+
+
 def test_an_interruption_heals_and_keeps_the_history(tmp_path):
     environment = FakeEnvironment()
 

@@ -141,7 +141,14 @@ def test_a_kind_that_a_broker_does_not_tell_of_is_none_it_lacks():
 def test_a_broker_that_cannot_be_asked_says_nothing_and_is_named():
     cluster = Cluster(a1=[members(n="a1")], b1=[ConnectionRefusedError("nobody listens")])
     rows = look(cluster, LONG_S)
-    assert told(rows) == [("a1", "members", "n", "a1", False), ("b1", "nobody listens")]
+    assert told(rows) == [("a1", "members", "n", "a1", True), ("b1", "nobody listens")]
+    assert cluster.asked == {"a1": views.TRIES, "b1": views.TRIES}
+
+
+def test_a_broker_that_cannot_be_asked_at_first_hides_no_disagreement():
+    cluster = Cluster(a1=[members(n="a1")], b1=[ConnectionResetError("busy"), members(n="a2")])
+    rows = look(cluster, 0.05)
+    assert diverged(rows) == ["members n"]
 
 
 def test_only_live_brokers_are_asked():
