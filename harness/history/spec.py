@@ -104,6 +104,8 @@ def validate(spec: TestSpec) -> None:
     for field in _MORE_THAN_ZERO:
         if not getattr(spec, field) > 0:
             raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be more than 0")
+    if not spec.name.isprintable():
+        raise UsageError(f"--name is {spec.name!r}: it must be one line of text")
     if spec.guarantee not in GUARANTEES:
         raise UsageError(f'unknown guarantee "{spec.guarantee}": {near(spec.guarantee, GUARANTEES)}')
     if len(set(spec.nemeses)) != len(spec.nemeses):

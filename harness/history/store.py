@@ -38,6 +38,10 @@ STREAM: Final = "history.arrows"
 """The history while its Parquet files are not complete."""
 REPORT: Final = "report.html"
 DEFAULT: Final = Path("store")
+LATEST: Final = "latest"
+"""The link to the run that began last, of a test and of all."""
+
+_NAME_BYTES: Final = 200
 
 T = TypeVar("T")
 
@@ -86,14 +90,15 @@ def create(root: Path, test: str, now: datetime | None = None) -> Path:
         (store / LOGS).mkdir()
     except OSError as error:
         raise InfrastructureError(f"cannot make a directory for the results in {parent}: {error}") from error
-    for link, target in ((parent / "latest", store.name), (root / "latest", f"{parent.name}/{store.name}")):
+    for link, target in ((parent / LATEST, store.name), (root / LATEST, f"{parent.name}/{store.name}")):
         _point(link, target)
     return store
 
 
 def directory_name(test: str) -> str:
-    """``test`` as the name of a directory."""
-    return re.sub(r"[^\w.+-]+", "-", test).strip("-.") or "test"
+    """``test`` as the name of a directory, which file systems take and no link has."""
+    name = re.sub(r"[^\w.+-]+", "-", test).encode()[:_NAME_BYTES].decode(errors="ignore").strip("-.")
+    return f"{name}-test" if name == LATEST else name or "test"
 
 
 def _unused(parent: Path, moment: str) -> Path:

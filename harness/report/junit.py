@@ -37,23 +37,22 @@ def write(directory: Path) -> Path:
     judged = verdict.valid is not None or verdict.statistics.rows > 0
     unheard = verdict.left_out if judged else dict.fromkeys(names, "there was nothing to judge")
     skipped = accepted + sum(name in unheard and name not in found for name in names)
-    suite_name = _clean(f"jepsen-run.{spec.name}")
     doubtful = known.exit_status(verdict, reviewed) == judge.UNKNOWN
     errors = int(doubtful)
     suite = ET.Element(
         "testsuite",
-        name=suite_name,
+        name=f"jepsen-run.{spec.name}",
         tests=str(len(names) + 1),
         failures=str(failures),
         errors=str(errors),
         skipped=str(skipped),
         time=f"{verdict.statistics.duration_s:.3f}",
     )
-    whole = ET.SubElement(suite, "testcase", classname=suite_name, name="verdict")
+    whole = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name="verdict")
     if doubtful:
         ET.SubElement(whole, "error", message=_clean("; ".join(verdict.reasons) or "unknown"), type="unknown")
     for name in names:
-        case = ET.SubElement(suite, "testcase", classname=suite_name, name=name)
+        case = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name=name)
         if name in unheard and name not in found:
             ET.SubElement(case, "skipped", message=_clean(f"not judged: {unheard[name]}"))
         if name in found:

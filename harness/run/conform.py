@@ -9,7 +9,7 @@ from typing import Final
 
 from harness.history import judge as judging
 from harness.history import store as stores
-from harness.interface import OWN, InfrastructureError, TestSpec
+from harness.interface import OWN, InfrastructureError, TestSpec, UsageError
 from harness.report.summary import size
 from harness.run.compose import Composition, compose
 from harness.run.conformance import STEPS, Conformance, Row
@@ -34,6 +34,10 @@ def run(
         queues=STEPS,
     )
     test = compose(spec)
+    if test.environment.virtual:
+        raise UsageError(
+            f"--environment {environment}: what brokers do is tried with real time: local, docker or ssh"
+        )
     talk = sys.stderr if as_json else sys.stdout
     store = stores.create(root, spec.name)
     stores.save(store, stores.SPEC, spec)

@@ -56,6 +56,7 @@ def run(capsys, *words):
         (["--workload", "group"], 'unknown workload "group": did you mean "groups"?'),
         (["--environment", "dokcer"], "unknown environment"),
         (["--set", "acceptor.connection-ttl=3"], "is not NODE:property=value"),
+        (["conformance", "--environment", "simulation"], "tried with real time: local, docker or ssh"),
         (["--set", "*:acceptor.conection-ttl=3"], "did you mean 'acceptor.connection-ttl'?"),
         (
             ["--set", "*:acceptor.ssl-enabled=true"],

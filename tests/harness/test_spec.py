@@ -54,6 +54,7 @@ def test_a_hand_written_spec_needs_no_name(tmp_path):
         ({"time_limit_s": math.inf}, "--time-limit is inf: it must be a number"),
         ({"interval_s": math.nan}, "--interval is nan: it must be a number"),
         ({"hold_s": math.nan}, "--hold is nan: it must be a number"),
+        ({"name": "two\nlines"}, r"--name is 'two\nlines': it must be one line of text"),
         ({"prefetch": 0}, "--prefetch is 0: it must be at least 1"),
         ({"nemeses": ("kill", "kill")}, "--nemesis kill,kill names one nemesis twice"),
     ],

@@ -78,3 +78,13 @@ def test_a_process_with_the_same_number_is_not_the_same(tmp_path):
     record = stores.new_record()
     record.process = msgspec.structs.replace(record.process, started="1")
     assert not record.alive()
+
+
+@pytest.mark.parametrize("name", ["latest", "n" * 300, "λ" * 300])
+def test_a_test_may_have_any_name(tmp_path, name):
+    first, store = make(tmp_path, "first"), make(tmp_path, name)
+    assert store.parent.parent == tmp_path
+    assert first not in store.resolve().parents
+    assert (tmp_path / "latest").resolve() == store.resolve()
+    assert (store.parent / "latest").resolve() == store.resolve()
+    assert stores.find(tmp_path / "latest") == [store.resolve()]
