@@ -21,7 +21,8 @@ PERIOD_MS_MAX: Final = 4000.0
 
 
 def _any_number(value: Any) -> str:
-    wrong = number(0, above=True)(abs(value) if isinstance(value, int | float) else value)
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    wrong = number(0, above=True)(abs(value) if plain else value)
     return "a number other than 0" if wrong else ""
 
 

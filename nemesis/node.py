@@ -95,6 +95,11 @@ class Destroy(Kill):
                 group.create_task(injection.actions.environment.destroy_data(node))
         return None
 
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """Every node is gone; its disk is, too, also of one that was down already."""
+        del before
+        return bool(observed) and all(phrase == "gone" for phrase in observed.values())
+
 
 class Stop(DownKind):
     """A planned shutdown, which fails over or not as ``failover-on-shutdown`` says."""

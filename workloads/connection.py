@@ -73,9 +73,10 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_beat_s", "_dialect", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending",
-        "_receipt", "_redirect", "_said", "_silence_s", "_tick", "_timeout_s", "_transport", "_welcome",
-        "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message", "store_session",
+        "_beat_s", "_dialect", "_farewell", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser",
+        "_pending", "_receipt", "_redirect", "_said", "_silence_s", "_tick", "_timeout_s", "_transport",
+        "_welcome", "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message",
+        "store_session",
     )  # fmt: skip
 
     def __init__(self, node: str, dialect: Dialect, operation_timeout_s: float) -> None:
@@ -96,6 +97,7 @@ class Connection(asyncio.Protocol):
         self.on_end: Callable[[str], None] = ignore
         self.ended: asyncio.Future[str] = self._loop.create_future()
         self._welcome: asyncio.Future[None] = self._loop.create_future()
+        self._farewell: asyncio.Future[str] | None = None
         self._dialect = dialect
         self._timeout_s = operation_timeout_s
         self._parser = Parser(_LIMITS)
@@ -133,20 +135,22 @@ class Connection(asyncio.Protocol):
     async def finish(self) -> None:
         """Say DISCONNECT, wait a moment for the answer, close.
 
-        Operations still open then end as ``info``.
+        Operations still open then end as ``info``. Who was cancelled while it waited may ask again:
+        it is said once.
         """
         if not self.closed:
-            answered: asyncio.Future[str] = self._loop.create_future()
-
-            def answer(outcome: str) -> None:
-                if not answered.done():
-                    answered.set_result(outcome)
-
-            self.request(b"DISCONNECT\n", Asked(answer))
+            if self._farewell is None:
+                self._farewell = self._loop.create_future()
+                self.request(b"DISCONNECT\n", Asked(self._farewell.set_result))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
-                    self.clean = await answered == "ok"
+                    self.clean = await asyncio.shield(self._farewell) == "ok"
             self.close("disconnected")
+
+    @property
+    def leaving(self) -> bool:
+        """Whether DISCONNECT was said: no frame may follow it."""
+        return self._farewell is not None
 
     def close(self, reason: str) -> None:
         """End the connection now.

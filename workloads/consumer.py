@@ -141,10 +141,8 @@ class Consumer:
         self._held.clear()
         self.attached.clear()
         self._leaving = True
-        if connection is not None and style == "unsubscribe":
-            await self._unsubscribe(connection)
-        elif connection is not None:
-            await self._settle(connection)
+        if connection is not None and not connection.leaving:
+            await (self._unsubscribe if style == "unsubscribe" else self._settle)(connection)
         # The sessions that are still open end with the answer to DISCONNECT: what comes before it
         # was sent to them.
         await client.finish()

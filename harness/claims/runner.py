@@ -118,7 +118,7 @@ def run(request: ClaimsRequest) -> int:
     width = max(len(scenario.id) for scenario in request.scenarios)
     for scenario in request.scenarios:
         row = ScenarioRuns(scenario, _before(request, scenario), request.known or ())
-        for number in range(len(row.runs), request.runs):
+        for number in _left(request, scenario):
             ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
             row.runs.append(ran)
             if request.ledger is not None and isinstance(scenario, Scenario):
@@ -148,6 +148,13 @@ def _before(request: ClaimsRequest, scenario: Scenario | Probe) -> list[Ran]:
     if request.ledger is None or isinstance(scenario, Probe):
         return []
     return request.ledger.before(scenario)
+
+
+def _left(request: ClaimsRequest, scenario: Scenario | Probe) -> Sequence[int]:
+    """The seeds that are still to be run."""
+    if request.ledger is None or isinstance(scenario, Probe):
+        return range(request.runs)
+    return request.ledger.left(scenario, request.runs)
 
 
 def once(

@@ -53,6 +53,8 @@ _MORE_THAN_ZERO: Final = (
     "recovery_bound_s",
     "quiet_period_s",
 )
+_SHORTEST_S: Final = 0.001
+"""Times of faults have no more digits, and shorter ones without peace between no number."""
 _AT_MOST: Final[Mapping[str, float]] = {
     "pairs": 26,
     "payload_bytes": 8 * 1024 * 1024,
@@ -106,6 +108,8 @@ def validate(spec: TestSpec) -> None:
             raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be more than 0")
     if not spec.name.isprintable():
         raise UsageError(f"--name is {spec.name!r}: it must be one line of text")
+    if spec.duration_s < _SHORTEST_S:
+        raise UsageError(f"--duration is {spec.duration_s:g}: it must be at least {_SHORTEST_S:g}")
     if spec.guarantee not in GUARANTEES:
         raise UsageError(f'unknown guarantee "{spec.guarantee}": {near(spec.guarantee, GUARANTEES)}')
     if len(set(spec.nemeses)) != len(spec.nemeses):

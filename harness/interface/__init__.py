@@ -24,6 +24,7 @@ from harness.interface.system import (
     Installed,
     Layout,
     Looked,
+    Nameless,
     Patience,
     PolicySummary,
     Portable,

@@ -130,9 +130,9 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class System(Protocol):
     """A broker that can be tested: what every one must have.
 
-    What only some have is a protocol of its own: ``InProcess``, ``Installed``, ``Portable``,
-    ``Prepared``, ``Steered``, ``Viewed``. Ours is the first system; nothing outside its folder and
-    ``broker/`` may assume it is the only one.
+    What only some have is a protocol of its own: ``InProcess``, ``Installed``, ``Nameless``,
+    ``Portable``, ``Prepared``, ``Steered``, ``Viewed``. Ours is the first system; nothing
+    outside its folder and ``broker/`` may assume it is the only one.
     """
 
     name: str
@@ -274,6 +274,16 @@ class Steered(Protocol):
         Raises OSError when nothing answers or the broker refuses, with its reason.
         """
         ...
+
+
+@runtime_checkable
+class Nameless(Protocol):
+    """A system whose brokers have no ID but what their plan calls them: a node ID is made of that.
+
+    Where somebody else has named them it says nothing.
+    """
+
+    ids_from_names: bool
 
 
 @runtime_checkable

@@ -26,6 +26,7 @@ from harness.interface import (
     Event,
     InfrastructureError,
     Layout,
+    Nameless,
     NodePlan,
     Patience,
     PolicySummary,
@@ -180,7 +181,10 @@ class AttachedSystem:
             ask = self._by_command if roles.command else self._by_url
             return self._read(node.name, await ask(node.name))
         if self._inner is not None and node.admin:
-            return await self._inner.status(address_of(node.admin))
+            status = await self._inner.status(address_of(node.admin))
+            if status.node_id is None or not isinstance(self._inner, Nameless):
+                return status
+            return msgspec.structs.replace(status, node_id=node.group)
         return Status(name=node.name, node_id=None, role="untold", epoch=0)
 
     async def browse(self, admin: Address) -> list[StoredMessage]:

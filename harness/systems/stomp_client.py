@@ -56,7 +56,7 @@ class StompClient:
             more=login,
             heart_beat=f"{heart_beat_ms},{heart_beat_ms}",
         )
-        client.connected = await client._read()
+        await client._welcomed()
         if heart_beat_ms:
             client._beating = asyncio.get_running_loop().create_task(client._beat(heart_beat_ms / 1000))
         return client
@@ -71,8 +71,16 @@ class StompClient:
         more = {} if store_session is None else {"store-session": store_session}
         login = {"login": "tester", "passcode": "tester-secret"}
         client.tell("CONNECT", more={**login, **more}, accept_version="1.2", host="probe")
-        client.connected = await client._read()
+        await client._welcomed()
         return client
+
+    async def _welcomed(self) -> None:
+        """The answer to CONNECT. Where none comes nothing stays open."""
+        try:
+            self.connected = await self._read()
+        except BaseException:
+            self.abort()
+            raise
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 from second_broker import Server
 
 from checkers import api
@@ -329,3 +330,18 @@ def test_a_broker_that_dies_while_its_page_is_read_is_not_reached(tmp_path):
                 await system.status(cluster.Address("a1", 0))
 
     asyncio.run(asked())
+
+
+@pytest.mark.parametrize(("pair", "ids"), [("", ("a1", "b1")), ("p", ("p", "p"))])
+def test_brokers_without_ids_are_told_apart_by_the_file_and_not_by_their_names(jolokia, pair, ids):  # noqa: F811
+    """Each that nobody has named calls itself localhost."""
+    address, say = jolokia
+    bean = "org.apache.activemq:type=Broker,brokerName=localhost"
+    say([{"status": 200, "value": value} for value in ({bean: {"Slave": False}}, 5, [])])
+    nodes = [{"name": name, "stomp": "h:1", "admin": str(address), "pair": pair} for name in ("a1", "b1")]
+
+    async def asked():
+        system = attached.of({"system": "classic", "node": nodes}, registry.get)
+        return [(await system.status(cluster.Address(node["name"], 0))).node_id for node in nodes]
+
+    assert tuple(asyncio.run(asked())) == ids

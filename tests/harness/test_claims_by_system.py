@@ -166,6 +166,16 @@ def test_a_run_is_written_down_with_what_it_was_of(tmp_path):
     assert len(runs(tmp_path)) == 2
 
 
+def test_a_row_goes_on_with_the_seeds_that_have_no_run(tmp_path):
+    under_test = ledger(tmp_path)
+    assert under_test.left(ROW.scenario, 3) == [0, 1, 2]
+    for seed, ran in ((0, AS_EXPECTED), (1, UNKNOWN), (2, AS_EXPECTED)):
+        under_test.write(ROW.scenario, ran, seed, "local")
+    assert ledger(tmp_path).left(ROW.scenario, 3) == [1]
+    assert ledger(tmp_path).left(ROW.scenario, 5) == [1, 3, 4]
+    assert ledger(tmp_path).left(ROW.scenario, 1) == []
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -49,6 +49,7 @@ def test_a_hand_written_spec_needs_no_name(tmp_path):
         ({"pairs": 27}, "--pairs is 27: it must be at most 26"),
         ({"rate": -1.0}, "--rate is -1.0: it must be at least 0"),
         ({"time_limit_s": 0.0}, "--time-limit is 0.0: it must be more than 0"),
+        ({"duration_s": 1e-9}, "--duration is 1e-09: it must be at least 0.001"),
         ({"guarantee": "at-lest-once"}, 'unknown guarantee "at-lest-once": did you mean "at-least-once"?'),
         ({"hold_s": -1.0}, "--hold is -1.0: it must be at least 0"),
         ({"time_limit_s": math.inf}, "--time-limit is inf: it must be a number"),

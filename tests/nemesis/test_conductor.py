@@ -579,3 +579,13 @@ def test_a_taker_that_does_not_exist_is_refused_with_the_near_one():
     fault = Fault(kind="takeover", start_s=0, options={"taker": "b11"})
     with pytest.raises(UsageError, match='unknown taker "b11": did you mean "b1"'):
         registry.get("takeover").validate(fault, Cluster(backups=False).nodes)
+
+
+def test_a_disk_is_destroyed_whether_or_not_its_broker_still_ran():
+    cluster = conduct(
+        Cluster(),
+        Fault(kind="kill", start_s=1, duration_s=20, target="a1"),
+        Fault(kind="destroy", start_s=5, duration_s=5, target="a1"),
+    )
+    _, value, _ = cluster.recorder.only("destroy")
+    assert (value["bit"], value["observed"]) == (True, {"a1": "gone already"})

@@ -174,6 +174,11 @@ def test_what_cannot_be_planned_is_said_in_one_line(test, nodes, message):
             "it must be a number above 0",
         ),
         (Fault(kind="slow", start_s=1, shape="halves", options={"delay_ms": 0}), "slows nothing"),
+        (Fault(kind="clock-skew", start_s=1, options={"skew_ms": True}), "must be a number other than 0"),
+        (
+            Fault(kind="clock-strobe", start_s=1, options={"period_ms": 5000}),
+            "must be a number above 0 and at most 4000",
+        ),
         (Fault(kind="late-start", start_s=0), "target is missing: it must name nodes"),
         (Fault(kind="late-start", start_s=0, target="backup"), 'target is "backup": it must name nodes'),
         (Fault(kind="late-start", start_s=2, target="a2"), "start-s is 2: it must be 0"),

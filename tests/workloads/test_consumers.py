@@ -323,3 +323,24 @@ async def test_headers_that_make_no_sense_make_no_claim():
         (row,) = context.recorder.of("deliver")
         assert "redelivered" not in row
         assert "delivery_count" not in row
+
+
+@in_loop
+async def test_who_was_interrupted_while_it_left_says_nothing_behind_its_disconnect():
+    async with Server() as server:
+        server.script["DISCONNECT"] = lambda peer, frame: None
+        context = make_context({"a1": server})
+        consumer = make_consumer(context)
+        async with running(consumer.run()):
+            await consumer.attached.wait()
+            leaving = asyncio.create_task(consumer.leave("disconnect"))
+            await until(lambda: server.peers[0].frames[-1].command == "DISCONNECT")
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            again = asyncio.create_task(consumer.leave("unsubscribe"))
+            await asyncio.sleep(0.1)
+            server.peers[0].receipt(server.peers[0].frames[-1])
+            await again
+        assert [frame.command for frame in server.peers[0].frames][-1] == "DISCONNECT"
+        assert [frame.command for frame in server.peers[0].frames].count("DISCONNECT") == 1
+        assert consumer.unclean_at is None

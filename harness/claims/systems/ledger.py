@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,9 +40,17 @@ class Ledger:
         """
         return [
             Ran(problem="" if run.came == AS_EXPECTED else run.words, found=frozenset(run.found))
-            for run in self._results.of(scenario, self._version)
-            if run.came != UNKNOWN
+            for run in self._decided(scenario)
         ]
+
+    def left(self, scenario: Scenario, runs: int) -> list[int]:
+        """The seeds that are still to be run for so many runs: the lowest that were not."""
+        done = [run.seed for run in self._decided(scenario)]
+        seeds = (seed for seed in itertools.count() if seed not in done)
+        return list(itertools.islice(seeds, max(0, runs - len(done))))
+
+    def _decided(self, scenario: Scenario) -> list[RowRun]:
+        return [run for run in self._results.of(scenario, self._version) if run.came != UNKNOWN]
 
     def write(self, scenario: Scenario, ran: Ran, seed: int, environment: str, day: str = "") -> None:
         """Write down a run that has just ended, or one of another ``day``."""

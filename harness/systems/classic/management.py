@@ -28,6 +28,7 @@ class Management:
     """The part of a system that asks brokers; ``shares``: a pair of them has one store."""
 
     shares = True
+    ids_from_names = True
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")

@@ -67,6 +67,7 @@ class Management:
     clustered = False
     one_store = False
     """Whether all brokers of the cluster have one database."""
+    ids_from_names = True
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
