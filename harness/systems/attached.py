@@ -208,8 +208,9 @@ class AttachedSystem:
         """Whether the test's queues are empty, asked of each broker that lets clients in.
 
         Messages are looked at without being acknowledged. Then one is sent to a queue with two
-        subscribers, who must not both get it. Raises UsageError for what is there and for what is
-        no queue, InfrastructureError where no broker lets anybody in.
+        subscribers, who must not both get it. Where stores are shown, none may have a message of
+        another test. Raises UsageError for what is there and for what is no queue,
+        InfrastructureError where no broker lets anybody in.
         """
         passcode(self._cluster)  # raises where there is none
         told, refusals, tried = [], [], False
@@ -223,6 +224,8 @@ class AttachedSystem:
                 refusals.append(f"{node.name}: {str(error) or 'no answer'}")
         if len(refusals) == len(self._cluster.node):
             raise InfrastructureError(f"no broker lets clients in: {'; '.join(refusals)}")
+        for node in self._cluster.node if self._managed else ():
+            await self._without_another_test(node.name)
         return told
 
     # ---------------------------------------------------------------------------------------- parts
@@ -347,6 +350,22 @@ class AttachedSystem:
                 if removed:
                     told.append(f"{removed} messages of an earlier test were removed from {queue} of {node}")
         return told
+
+    async def _without_another_test(self, node: str) -> None:
+        """Raises UsageError for messages of one, as dead letters: their numbers are this one's.
+
+        At its end nobody could tell them from its own.
+        """
+        try:
+            stored = await self.browse(Address(node, 0))
+        except OSError:  # one that serves nobody has nothing to show
+            return
+        theirs = [one.queue for one in stored if payload.decode(one.body) is not None]
+        if theirs:
+            raise UsageError(
+                f"{theirs[0]} of {node} has messages of another test ({len(theirs)} in all): at the end they "
+                "would be taken for this one's; empty it"
+            )
 
     async def _emptied(self, client: StompClient, number: str, queue: str, node: str) -> int:
         """How many messages of ours were taken from a queue. Raises UsageError for what stays."""

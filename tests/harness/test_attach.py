@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 from second_broker import Server
@@ -18,7 +19,7 @@ from checkers import api
 from checkers.starting import Starting
 from environments.attached import cluster
 from harness.commands import cli
-from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.interface import InfrastructureError, StoredMessage, TestSpec, UsageError
 from harness.run import attaching
 from harness.systems import attached, registry
 from stomp_protocol.codec import encode
@@ -316,7 +317,8 @@ def test_the_environment_needs_a_cluster(capsys):
 
 def test_a_broker_that_dies_while_its_page_is_read_is_not_reached(tmp_path):
     async def asked():
-        async def half(_, writer):
+        async def half(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nli")
             writer.close()
 
@@ -345,3 +347,28 @@ def test_brokers_without_ids_are_told_apart_by_the_file_and_not_by_their_names(j
         return [(await system.status(cluster.Address(node["name"], 0))).node_id for node in nodes]
 
     assert tuple(asyncio.run(asked())) == ids
+
+
+def test_dead_letters_of_an_earlier_test_are_not_taken_for_those_of_the_next(tmp_path, monkeypatch):
+    left = StoredMessage(
+        store="dead-letter", queue="DLQ", group=None, body=payload.encode(payload.Payload(1, "q0", "g", 0, 0))
+    )
+    stored = [left]
+
+    class Inner(type(registry.get("classic"))):
+        async def browse(self, admin):
+            return stored
+
+    monkeypatch.setattr(attached, "LOOK_S", 0.1)
+
+    async def looked():
+        async with Server() as server:
+            copies(server, 1)
+            nodes = [{"name": "a1", "stomp": str(server.address), "admin": "h:1"}]
+            system = attached.of({"system": "classic", "node": nodes}, lambda _: Inner())
+            return await system.look_first(TestSpec(name="t"), lambda _: server.address)
+
+    with pytest.raises(UsageError, match=r"DLQ of a1 has messages of another test \(1 in all\)"):
+        asyncio.run(looked())
+    stored[:] = [msgspec.structs.replace(left, body=b"an order of a customer")]
+    assert asyncio.run(looked()) == []
