@@ -52,6 +52,9 @@ class Watched:
     Raises as ``ask`` does; silence is TimeoutError.
     """
 
+    shares: bool = False
+    """Whether its data lie in a store or a database that its backup has, too."""
+
 
 @dataclass(slots=True)
 class _Track:
@@ -86,6 +89,7 @@ class Monitor:
         silence_s: float = SILENCE_S,
     ) -> None:
         self._watched = tuple(watched)
+        self._sharing = {node.name for node in self._watched if node.shares}
         self._recorder = recorder
         self._on_change = on_change
         self._interval_s = interval_s
@@ -175,13 +179,16 @@ class Monitor:
         low = tracks[node].low
         for name in dict.fromkeys((*tracks, *answers)):
             track = tracks.setdefault(name, _Track(low=low))
-            self._follow(name, track, answers.get(name, absent), sent, arrived)
+            shares = node in self._sharing
+            self._follow(name, track, answers.get(name, absent), sent, arrived, shares=shares)
         known = tracks[node].known
         told = known is not None and known.role not in {UNREACHABLE, STOPPED}
         role = STOPPED if known is None else LIVE if told and new.serves else known.role
         self._notice(node, role, new if told else None)
 
-    def _follow(self, name: str, track: _Track, new: Server, sent: int, arrived: int) -> None:
+    def _follow(
+        self, name: str, track: _Track, new: Server, sent: int, arrived: int, *, shares: bool
+    ) -> None:
         """Record what has become of one server."""
         old = track.known
         if new.role == UNREACHABLE:
@@ -204,9 +211,9 @@ class Monitor:
             if taken not in taken_before:
                 self._record("takeover", name, taken.node_id, track.low, arrived, str(taken.life))
         # While a live has no up-to-date backup, what it acknowledges is nowhere else: a loss is
-        # explained by that.
+        # explained by that. Of data that are shared there is no copy to be up to date.
         was = None if old is None or old.role != LIVE else old.replicating
-        if new.role == LIVE and new.replicating is not was:
+        if new.role == LIVE and new.replicating is not was and not shares:
             words = "replicated" if new.replicating else "unreplicated"
             self._record("replication", name, new.node_id, track.low, arrived, words)
         track.known = new

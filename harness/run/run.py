@@ -28,6 +28,7 @@ from harness.history.rows import HistoryRecorder
 from harness.interface import (
     InfrastructureError,
     NemesisContext,
+    NodePlan,
     Observer,
     Prepared,
     Status,
@@ -127,7 +128,7 @@ class Run:
         recorder.on_failure = fail
         environment = self.test.environment
         monitor = Monitor(
-            [self._watched(node.name) for node in self.test.brokers],
+            [self._watched(node) for node in self.test.brokers],
             recorder,
             silence_s=self.test.system.patience.silence_s,
         )
@@ -364,7 +365,7 @@ class Run:
                     recorder.event(HARNESS, "info", "restart", broker=node.name)
                     await environment.start(node.name)
 
-    def _watched(self, node: str) -> Watched:
+    def _watched(self, node: NodePlan) -> Watched:
         """How the monitor asks a broker.
 
         By its admin port, or directly where it lives in this process.
@@ -372,10 +373,11 @@ class Run:
         environment = self.test.environment
         near = environment if isinstance(environment, Observer) else None
         return Watched(
-            name=node,
-            ask=partial(self._ask, node),
-            running=partial(environment.running, node),
-            look=None if near is None else partial(near.look, node),
+            name=node.name,
+            ask=partial(self._ask, node.name),
+            running=partial(environment.running, node.name),
+            look=None if near is None else partial(near.look, node.name),
+            shares=node.store is not None or node.database is not None,
         )
 
     async def _ask(self, node: str) -> Status:

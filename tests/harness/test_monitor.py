@@ -222,7 +222,10 @@ class ReplicatedBroker(Broker):
         return Status(name="a1", node_id="n", role="live", epoch=1, replicating=not 2 <= now < 4)
 
 
-def test_the_window_without_an_up_to_date_backup_is_recorded():
+@pytest.mark.parametrize("shares", [False, True])
+def test_the_window_without_an_up_to_date_backup_is_recorded(shares):
+    """Data that are shared have no copy that could be out of date."""
+
     class All(Rows):
         def event(self, process, type, f, **columns):  # noqa: A002
             self.rows.append((f, columns))
@@ -232,7 +235,7 @@ def test_the_window_without_an_up_to_date_backup_is_recorded():
     broker = ReplicatedBroker([(0, "live")], random.Random(1))
 
     async def watch():
-        watched = [Watched(name="a1", ask=broker.ask, running=broker.running)]
+        watched = [Watched(name="a1", ask=broker.ask, running=broker.running, shares=shares)]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(6):
                 await Monitor(watched, rows).run()
@@ -244,6 +247,9 @@ def test_the_window_without_an_up_to_date_backup_is_recorded():
         for f, columns in rows.rows
         if f == "replication"
     ]
+    if shares:
+        assert told == []
+        return
     assert [value for value, _, _ in told] == ["replicated", "unreplicated", "replicated"]
     for moment, (_, low, high) in zip((2, 4), told[1:], strict=True):
         assert low <= moment <= high

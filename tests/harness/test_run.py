@@ -15,8 +15,10 @@ from fake_cluster import FakeEnvironment, FakeWorkload, SilentProgress, composit
 from harness.history import parquet
 from harness.history import store as stores
 from harness.history.recorder import StreamRecorder, recover
-from harness.interface import Fault, InfrastructureError, Patience, Schedule, StoredMessage
+from harness.history.rows import MemoryRecorder
+from harness.interface import Fault, InfrastructureError, Patience, Schedule, StoredMessage, TestSpec
 from harness.run import run as running
+from harness.run.compose import compose
 from harness.run.run import Run, gravest
 from workloads.payload import Payload, decode, digest, encode
 
@@ -541,3 +543,14 @@ def test_a_stored_message_is_told_as_its_broker_tells_it(tmp_path):
         ("q1", "g2", None),
         ("q0", "g1", digest(body)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "shares"),
+    [("replication", False), ("standalone", False), ("shared-store", True), ("multi-instance", True),
+     ("ha-database", True)],
+)  # fmt: skip
+def test_the_monitor_knows_whose_data_are_shared(tmp_path, policy, shares):
+    test = compose(TestSpec(name="test", policy=policy, environment="simulation"))
+    life = Run(test, tmp_path, SilentProgress(), MemoryRecorder(lambda: 0))
+    assert {life._watched(node).shares for node in test.brokers} == {shares}
