@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -76,8 +78,7 @@ class Unsynced:
         end = os.fstat(descriptor).st_size
         lost = self._tear(descriptor, end, chance)
         end = os.fstat(descriptor).st_size
-        undone = [entry for entry in reversed(self.overwritten) if chance.random() < 0.5]
-        for offset, old in (*undone, *self.dropped):
+        for offset, old in (*self._undone(chance), *self.dropped):
             if offset < end:
                 lost += os.pwrite(descriptor, old[: end - offset], offset)
         self.size = end
@@ -85,20 +86,49 @@ class Unsynced:
         self.dropped.clear()
         return lost
 
+    def _undone(self, chance: random.Random) -> list[tuple[int, bytes]]:
+        """What of the overwritten comes back, the latest first.
+
+        A sector is written whole, at some time: what it got before that is kept, and the rest not.
+        """
+        pieces = [
+            (offset + start, old[start:stop])
+            for offset, old in reversed(self.overwritten)
+            for start, stop in _sectors(offset, len(old))
+        ]
+        writes = Counter(offset // SECTOR_BYTES for offset, _ in pieces)
+        left = {sector: chance.randint(0, number) for sector, number in writes.items()}
+        undone = []
+        for offset, old in pieces:
+            if left[offset // SECTOR_BYTES] > 0:
+                left[offset // SECTOR_BYTES] -= 1
+                undone.append((offset, old))
+        return undone
+
     def _tear(self, descriptor: int, end: int, chance: random.Random) -> int:
-        """Decide, sector by sector, how much of what was added had reached the disk."""
+        """Decide, sector by sector, how much of what was added had reached the disk.
+
+        A disk writes a sector whole or not at all: what is left ends with one, or as it had ended.
+        """
         if end <= self.size:
             return 0
         fate = chance.choice(("lost", "lost", "cut", "sectors"))
-        left = self.size if fate == "lost" else chance.randint(self.size, end)
+        first, last = self.size // SECTOR_BYTES, (end - 1) // SECTOR_BYTES
+        kept = {"lost": 0, "cut": last - first, "sectors": last - first + 1}[fate]
+        left = min(end, max(self.size, (first + chance.randint(0, kept)) * SECTOR_BYTES))
         os.ftruncate(descriptor, left)
         lost = end - left
         if fate == "sectors":
-            position = self.size
-            while position < left:
-                stop = min(left, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
+            for start, stop in _sectors(self.size, left - self.size):
                 if chance.random() < 0.5:
-                    os.pwrite(descriptor, bytes(stop - position), position)
-                    lost += stop - position
-                position = stop
+                    lost += os.pwrite(descriptor, bytes(stop - start), self.size + start)
         return lost
+
+
+def _sectors(offset: int, length: int) -> Iterator[tuple[int, int]]:
+    """From where to where each sector's part of so many bytes goes, which lie at ``offset``."""
+    start = 0
+    while start < length:
+        stop = min(length, start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)
+        yield start, stop
+        start = stop

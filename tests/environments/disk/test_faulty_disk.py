@@ -69,6 +69,42 @@ def test_power_loss_takes_what_was_not_synced_and_nothing_else(disk, root, run):
     assert run(disk.ask("power-loss")) == 0
 
 
+def test_power_loss_tears_no_sector(disk, root, run):
+    names = [root / str(number) for number in range(40)]
+    for name in names:
+        append(name, b"s" * 100, sync=True)
+        for size in (1, 1, 1, 1, 96, 1600):
+            append(name, b"u" * size, sync=False)
+    assert run(disk.ask("power-loss")) > 0
+    left = [name.read_bytes() for name in names]
+    assert {len(data) for data in left} <= {100, 512, 1024, 1536, 1800}
+    assert {data[:100] for data in left} == {b"s" * 100}
+    sectors = {data[max(100, start) : start + 512] for data in left for start in range(0, len(data), 512)}
+    assert {len({*sector}) for sector in sectors if sector} == {1}
+    assert len({len(data) for data in left}) > 2
+
+
+def test_power_loss_keeps_a_sector_as_it_was_at_some_time(disk, root, run):
+    names = [root / str(number) for number in range(60)]
+    for name in names:
+        append(name, b"0" * 1024, sync=True)
+        descriptor = os.open(name, os.O_WRONLY)
+        for place, data in ((10, b"1"), (20, b"2"), (500, b"3" * 100), (30, b"4")):
+            os.pwrite(descriptor, data, place)
+        os.close(descriptor)
+    assert run(disk.ask("power-loss")) > 0
+    left = [name.read_bytes() for name in names]
+    assert {bytes((data[10], data[20], data[500], data[30])) for data in left} == {
+        b"0000",
+        b"1000",
+        b"1200",
+        b"1230",
+        b"1234",
+    }
+    assert {data[512:600] for data in left} == {b"0" * 88, b"3" * 88}
+    assert {data[500:512] == b"3" * 12 and data[512:600] == b"0" * 88 for data in left} == {False, True}
+
+
 @pytest.mark.parametrize("flag", [os.O_DSYNC, os.O_SYNC])
 def test_what_is_written_to_be_synced_at_once_is_synced(disk, root, run, flag):
     file = os.open(root / "x", os.O_WRONLY | os.O_CREAT | flag, 0o600)
