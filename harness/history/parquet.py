@@ -130,9 +130,10 @@ def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
                         "were added"
                     )
                 return None
-    except (OSError, msgspec.MsgspecError, pa.ArrowException) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException) as error:
         if certain:
-            where = directory / MARKER if isinstance(error, msgspec.MsgspecError) else file
+            of_marker = isinstance(error, (msgspec.MsgspecError, UnicodeDecodeError))
+            where = directory / MARKER if of_marker else file
             raise UsageError(f"{where} cannot be read: {' '.join(str(error).split())}") from None
         return None
     return files

@@ -100,11 +100,13 @@ def text(
     judged_s: float | None = None,
     story: str = "",
     known: Review | None = None,
+    otherwise: str = "",
 ) -> str:
     """The whole summary of one run.
 
     ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
-    grave finding, ``known`` what is known of all of them.
+    grave finding, ``known`` what is known of all of them. ``otherwise`` are the options by which it
+    was judged in another way than it is stored; its reports say nothing of that.
     """
     said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
     reasons = verdict.reasons[1:] if verdict.valid is None else verdict.reasons
@@ -115,9 +117,9 @@ def text(
         lines += _evidence(spec, verdict, judged_s, story)
     lines += [
         "",
-        f"Report   {store / stores.REPORT}",
+        *([] if otherwise else [f"Report   {store / stores.REPORT}"]),
         f"Again    {again(spec, store, schedule_file)}",
-        f"Judge    jepsen-run check {shlex.quote(str(store))}",
+        f"Judge    jepsen-run check {shlex.quote(str(store))}{otherwise and ' '}{otherwise}",
     ]
     if verdict.valid is False:
         lines.append(f"Replay   jepsen-run replay {shlex.quote(str(store))}")

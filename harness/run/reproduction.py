@@ -229,7 +229,7 @@ def _found(store: Path) -> tuple[str, ...]:
         return ordered(found["name"] for found in verdict["findings"] if found["severity"] == "grave")
     except FileNotFoundError:
         return ()
-    except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise UsageError(f"{store / stores.FINDINGS} is no verdict: {error}") from None
 
 

@@ -461,9 +461,19 @@ def _check_one(
         known.keep(store, reviewed)
         files.write(store)
     story = _story(store, verdict)
-    text = summary.text(spec, store, verdict, schedule_file=schedule, story=story, known=reviewed)
+    text = summary.text(
+        spec, store, verdict,
+        schedule_file=schedule, story=story, known=reviewed, otherwise=_options(given),
+    )  # fmt: skip
     print(text, file=talk, flush=True)
     return status, document
+
+
+def _options(given: Mapping[str, Any]) -> str:
+    """What was asked for in another way than it is stored, as options of ``check``."""
+    words = {"guarantee": f"--guarantee {given.get('guarantee')}"}
+    words["ordered"] = "--ordered" if given.get("ordered") else "--unordered"
+    return " ".join(words[field] for field in given)
 
 
 def _given_schedule(store: Path) -> str | None:

@@ -17,7 +17,7 @@ import pytest
 from checkers import api
 from checkers.java import NoJavaError
 from harness.commands import cli
-from harness.history import parquet
+from harness.history import judge, parquet
 from harness.history import store as stores
 
 
@@ -198,3 +198,12 @@ def test_files_that_are_not_as_their_marker_says_are_named(batch, capsys):
         strict=True,
     ):
         assert err.startswith(f"jepsen-run: {words}")
+
+
+def test_a_marker_that_is_no_text_is_an_error_of_usage(batch, capsys):
+    (batch / "a" / parquet.DIRECTORY / parquet.MARKER).write_bytes(
+        b'{"version": 1, "rows": 1, "files": {"\xff": 1}}'
+    )
+    status, _, complaint = check(capsys, str(batch / "a"))
+    assert status == judge.USAGE
+    assert f"{parquet.MARKER} cannot be read: 'utf-8' codec can't decode" in complaint

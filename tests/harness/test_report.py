@@ -325,3 +325,9 @@ def test_a_long_name_of_a_broker_is_shortened_and_told_in_full(run_directory):
     shown = [each.text for each in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert {"a2", "…the-east-0"} < set(shown)
     assert "amq-broker-of-the-east-0" in [each.text for each in svg.iter("{http://www.w3.org/2000/svg}title")]
+
+
+def test_an_unknown_verdict_does_not_say_that_every_rule_holds(run_directory):
+    text = html.write(judged(run_directory, None, reasons=("lost cannot be decided",))).read_text()
+    assert "None, as far as it could be judged." in text
+    assert "no rule of the guarantee" not in text

@@ -219,6 +219,17 @@ def test_the_faults_that_a_run_was_given_are_in_the_line_that_repeats_it_later(t
     assert "--schedule" not in capsys.readouterr().out
 
 
+def test_a_verdict_by_another_guarantee_names_no_report_and_how_it_comes_again(tmp_path, monkeypatch, capsys):
+    deciding(monkeypatch, valid=True)
+    store = session.execute(composition(), tmp_path, io.StringIO()).store
+    session.check([store], changes={"guarantee": None, "ordered": None})
+    assert f"Report   {store / stores.REPORT}" in capsys.readouterr().out
+    session.check([store], changes={"guarantee": "exactly-once", "ordered": False})
+    told = capsys.readouterr().out
+    assert "Report" not in told
+    assert f"Judge    jepsen-run check {store} --guarantee exactly-once --unordered\n" in told
+
+
 def test_a_run_that_is_named_twice_is_judged_once(tmp_path, monkeypatch, capsys):
     deciding(monkeypatch, valid=True)
     outcome = session.execute(composition(), tmp_path, io.StringIO())
