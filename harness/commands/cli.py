@@ -157,11 +157,14 @@ class _Unread(io.FileIO):
 
 
 def _for_any_reader(stream: TextIO | None) -> TextIO:
-    """A standard stream that outlives its reader; of one that is closed, output to nobody."""
+    """A standard stream that outlives its reader and has words for every letter.
+
+    Of one that is closed, output to nobody.
+    """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
     raw = io.BufferedWriter(_Unread(stream.fileno(), "w", closefd=False))
-    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, line_buffering=True)
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
 
 
 def main() -> NoReturn:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +48,7 @@ def run(
         print(text, file=talk, flush=True)
 
     tell(f"{spec.name}: {size(test.nodes)}, {test.environment_reason}")
-    rows = asyncio.run(_tried(test, store, lambda row: tell(line(row))))
+    rows = tried(test, store, lambda row: tell(line(row)))
     departs = sum(row.state == "DEPARTS" for row in rows)
     unknown = sum(row.state == "unknown" for row in rows)
     tell(f"{len(rows) - departs - unknown} as said, {departs} depart, {unknown} unknown")
@@ -62,9 +64,21 @@ def line(row: Row) -> str:
     return f"  {row.state:<8} {row.what:<{_WIDTH}} {said}seen: {row.seen}"
 
 
-async def _tried(test: Composition, store: Path, tell: object) -> list[Row]:
-    assert callable(tell)
+def tried(test: Composition, store: Path, tell: Callable[[Row], None]) -> list[Row]:
+    """Deploy, try, remove. Whichever signal ends it, that is a KeyboardInterrupt afterwards."""
+    try:
+        return asyncio.run(_tried(test, store, tell))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _tried(test: Composition, store: Path, tell: Callable[[Row], None]) -> list[Row]:
     environment = test.environment
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):  # SIGINT is asyncio's to handle
+        if signal.getsignal(number) != signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
         await environment.deploy(test.system, test.spec, test.nodes, store)
         return await Conformance(test, tell).run(queues_of(test.spec))

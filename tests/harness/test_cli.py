@@ -316,11 +316,16 @@ def test_who_reads_no_further_ends_no_run_and_changes_no_verdict(tmp_path):
     assert read_by_nobody(tmp_path, "check", str(store)) == (judge.UNKNOWN, "")
 
 
-def test_that_a_run_is_invalid_does_not_depend_on_who_reads_it(tmp_path):
+def phantom(directory, name):
+    """A run that is invalid."""
     recorder = MemoryRecorder(lambda: 0)
     recorder.event(1, "ok", "deliver", queue="q0", message=5, session=1, broker="a1")
-    recorder.store(tmp_path)
-    stores.save(tmp_path, stores.SPEC, TestSpec(name="phantom", policy="replication"))
+    recorder.store(directory)
+    stores.save(directory, stores.SPEC, TestSpec(name=name, policy="replication"))
+
+
+def test_that_a_run_is_invalid_does_not_depend_on_who_reads_it(tmp_path):
+    phantom(tmp_path, "phantom")
     assert read_by_nobody(tmp_path, "check", str(tmp_path)) == (judge.INVALID, "")
 
 
@@ -331,6 +336,17 @@ def test_output_for_which_the_disk_has_no_room_is_no_bug(tmp_path):
             stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False,
         )  # fmt: skip
     assert (told.returncode, told.stderr) == (judge.UNKNOWN, "")
+
+
+def test_a_terminal_that_lacks_a_letter_is_told_it_otherwise(tmp_path):
+    phantom(tmp_path, "über")
+    told = subprocess.run(
+        [sys.executable, "-m", "harness.commands.cli", "check", str(tmp_path)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+    )  # fmt: skip
+    assert told.returncode == judge.INVALID
+    assert "INVALID  \\xfcber: phantom (1)\n" in told.stdout
 
 
 def test_output_that_is_closed_is_no_bug(tmp_path):

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import os
+import signal
 
 import msgspec
 import pytest
+from fake_cluster import FakeEnvironment, composition
 
 from checkers.verdict import Promises
 from harness.commands import cli
 from harness.interface import TestSpec
-from harness.run import conformance
+from harness.run import conform, conformance
 from harness.run.compose import compose
 from harness.systems.own.system import OwnSystem
 from stomp_protocol.frames import Frame
@@ -189,3 +192,17 @@ def test_what_a_restart_leaves_untried_is_named(lives):
         ("restart", "as said" if lives else "DEPARTS"),
         ("kept over a restart", "unknown"),
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_removes_the_cluster(tmp_path, number):
+    class Interrupted(FakeEnvironment):
+        async def deploy(self, *_):
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(60)
+
+    environment = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        conform.tried(composition(environment), tmp_path, lambda row: None)
+    assert environment.calls == ["collect", "teardown"]
+    assert signal.getsignal(number) == signal.SIG_DFL
