@@ -159,7 +159,7 @@ class Scene:
 
     # ---- what is found in it
 
-    def finding(self, name, *, options=None, severity="grave", **details):
+    def finding(self, name, *, options=None, severity="grave", count=1, **details):
         options = options or CheckOptions()
         alike = [found for found in reference.find(self.rows, options) if found.name == name]
         instance = min(alike, key=lambda found: (found.index, found.key or ""))
@@ -170,7 +170,7 @@ class Scene:
             if getattr(instance, key) is not None
         }
         return Finding(
-            name=name, severity=severity, count=1, sentence=f"{name} was found.",
+            name=name, severity=severity, count=count, sentence=f"{name} was found.",
             witness=Witness(tuple(row["index"] for row in small), tuple(small)),
             details={"examples": [example], **details},
         )  # fmt: skip

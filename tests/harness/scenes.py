@@ -263,7 +263,7 @@ def delivered_by_a_zombie():
     scene = taken_over(Scene())
     scene.send(4.0, 3, "a2")
     scene.deliver(4.5, 3, 1, "a1")
-    return scene.story("zombie", acknowledged=2)
+    return scene.story("zombie", acknowledged=1, count=2)
 
 
 def fenced():
@@ -283,7 +283,7 @@ def fenced():
         "low_ns": ns(2.9),
         "high_ns": ns(3.0),
     }
-    return scene.story("zombie", fenced=by, acknowledged=2)
+    return scene.story("zombie", fenced=by, acknowledged=1, count=2)
 
 
 def double_takeover():

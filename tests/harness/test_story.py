@@ -603,7 +603,7 @@ EXPECTED = {
                 "Nevertheless a1 (live since before the load, replaced by a2 at 3.000 s) delivered p1#3 to "
                 "session 1 at 4.500 s, with partition isolate-live of a1 still in force."
             ),
-            "In all there were 2 such answers and deliveries of a1.",
+            "In all there were 2 such answers and deliveries.",
             "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         ],
     ),
@@ -625,7 +625,7 @@ EXPECTED = {
                 "answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in "
                 "force."
             ),
-            "In all there were 2 such answers and deliveries of a1.",
+            "In all there were 2 such answers and deliveries.",
             "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         ],
     ),

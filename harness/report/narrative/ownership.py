@@ -64,9 +64,9 @@ def zombie(of: Clauses) -> list[str]:
         ]
     else:
         told.append(_answered(of, asked, answer))
-    count = of.story.finding.details.get("acknowledged", 0)
+    count = of.story.finding.count
     if count > 1:
-        told.append(f"In all there were {count} such answers and deliveries of {broker}.")
+        told.append(f"In all there were {count} such answers and deliveries.")
     return told
 
 
