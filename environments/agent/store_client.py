@@ -44,9 +44,7 @@ class StoreClient:
     async def _keep(self, command: list[str], directory: Path) -> None:
         while True:
             try:
-                fuse_device.unmount(
-                    directory
-                )  # of a client that was killed; nothing else is ever mounted there
+                fuse_device.unmount(directory)  # a killed client's: nothing else is mounted there
                 self.child.start(command, {})
             except OSError as error:  # no process to be had, say
                 self._say(f"the NFS client could not be started, it is tried again: {error}")
