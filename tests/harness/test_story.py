@@ -1002,3 +1002,19 @@ def test_a_fault_that_stayed_is_not_said_to_be_healed(told, error, words):
     label, said = phrase(rows, story.Names(rows), story.Standing(scene.rows, 0))
     assert said == words
     assert label == f"partition of a1 {'healed' if told['bit'] else 'not healed'}"
+
+
+@pytest.mark.parametrize(("heard_s", "words", "change"), [
+    (2.0, "a2 had another role for a moment, which nobody saw", "a2 had another role for a moment"),
+    (2.5, "a2 does not answer any more, so nothing is claimed about it", "a2 fell silent"),
+])  # fmt: skip
+def test_a_role_that_was_left_and_taken_again_unseen_is_no_silence(heard_s, words, change):
+    scene = Scene()
+    scene.role(2.0, "a2", "unreachable", low=0.1)
+    scene.role(heard_s, "a2", "backup", low=heard_s - 1.9)
+    standing = story.Standing(scene.rows, 500_000_000)
+    _, said = phrase(scene.rows[-2:-1], story.Names(()), standing)
+    assert said == f"{words} (the change lies between 1.900 s and 2.000 s)."
+    assert [told for _, told in standing.changes(["a2"], 2_000_000_000, 3_000_000_000)] == [
+        change, "a2 was seen backup",
+    ]  # fmt: skip

@@ -240,10 +240,7 @@ class Standing:
         found: list[tuple[int, str]] = []
         for name in sorted(mine):
             found += [
-                (
-                    moment(row),
-                    f"{name} fell silent" if row["role"] == SILENT else f"{name} was seen {row['role']}",
-                )
+                (moment(row), f"{name} {self._changed(row)}")
                 for row in self.roles.get(name, ())
                 if low < moment(row) <= high
             ]
@@ -256,6 +253,26 @@ class Standing:
             if one.end is not None and low < one.end <= high:
                 found.append((one.end, f"{one.words} was healed"))
         return sorted(found)
+
+    def _changed(self, row: Row) -> str:
+        if self.passed_unseen(row):
+            return "had another role for a moment"
+        return "fell silent" if row["role"] == SILENT else f"was seen {row['role']}"
+
+    def passed_unseen(self, row: Row) -> bool:
+        """Whether it says that a role was left and taken again between two looks.
+
+        Nobody was silent then: what followed was heard by the same look.
+        """
+        following = next(
+            (one for one in self.roles.get(row.get("broker", ""), ()) if one["index"] > row["index"]), None
+        )
+        same = ("time_low", "time_high")
+        return (
+            row.get("role") == SILENT
+            and following is not None
+            and all(following.get(name) == row.get(name) for name in same)
+        )
 
     def _restarts(self, broker: str, low: int, high: int) -> list[tuple[int, str]]:
         times = [

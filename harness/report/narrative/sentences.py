@@ -80,6 +80,8 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
             ),
         )
     role = str(row.get("role"))
+    if standing.passed_unseen(row):
+        return "another role", f"{broker} had another role for a moment, which nobody saw ({between})."
     if role == SILENT:
         return "silent", f"{broker} does not answer any more, so nothing is claimed about it ({between})."
     means = f": it {_ROLES[role]}" if role in _ROLES else ""
