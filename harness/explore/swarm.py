@@ -186,19 +186,27 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
 
     All its kinds are to be survived by its cluster, in this mixture and with this rest between
     them.
+    """
+    return not beyond(spec, schedule)
 
-    Who makes a failing run smaller must not leave the bounds on the way, or a bug turns into a
-    documented weakness of the same name.
+
+def beyond(spec: TestSpec, schedule: Schedule) -> frozenset[str]:
+    """Which of the bounds a run does not keep within, in words that name each.
+
+    Who makes a failing run smaller must leave none on the way that the run kept, or a bug turns
+    into a documented weakness of the same name.
     """
     nodes = systems.of(spec).plan(spec)
     found = {fault.kind for fault in schedule.faults}
     mixed = len({kinds.get(fault.kind).ends for fault in schedule.faults if not _mild(fault)}) > 1
     apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s), pace(spec)))
-    return (
-        not mixed
-        and (len(apart) == len(schedule.faults) or not _paired(nodes))
-        and not any(_unpromised(kind, nodes) for kind in found)
-    )
+    left = {
+        "mixed": mixed,
+        "without rest": len(apart) < len(schedule.faults) and _paired(nodes),
+        "too few for a vote": _few(nodes) and any(kinds.get(kind).wants_quorum for kind in found),
+        **{kinds.get(kind).unpromised: True for kind in found if kinds.get(kind).unpromised},
+    }
+    return frozenset(bound for bound, is_left in left.items() if is_left)
 
 
 def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
@@ -366,5 +374,9 @@ def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     Brokers that share a store ask it who is live, not each other.
     """
     kind = kinds.get(name)
-    few = _paired(nodes) and len(_pairs(nodes)) < QUORUM_PAIRS
-    return bool(kind.unpromised or (few and kind.wants_quorum))
+    return bool(kind.unpromised or (_few(nodes) and kind.wants_quorum))
+
+
+def _few(nodes: Sequence[NodePlan]) -> bool:
+    """Whether brokers that ask each other who is live are too few for a vote."""
+    return _paired(nodes) and len(_pairs(nodes)) < QUORUM_PAIRS

@@ -277,6 +277,32 @@ def test_shrinking_does_not_leave_the_bounds_that_the_run_kept():
     assert smallest(ShrinkCase(three, cut), find).case.spec.pairs == 1
 
 
+def test_a_run_that_left_one_bound_leaves_no_other_while_it_is_made_smaller(monkeypatch):
+    """A kind that was asked for by name is beyond what is promised; the number of pairs is not."""
+
+    @dataclass
+    class Ran:
+        spec: TestSpec
+        schedule: Schedule
+
+        @property
+        def grave(self):
+            cut = any(fault.kind == "partition" for fault in self.schedule.faults)
+            return frozenset({"split-brain"} if cut else ())
+
+    monkeypatch.setattr(shrink, "simulate", Ran)
+    faults = (
+        Fault(kind="disk-full", start_s=1.0, duration_s=1.0, target="backup"),
+        Fault(kind="partition", start_s=6.0, duration_s=2.0, shape="pair-link"),
+    )
+    spec = TestSpec(**{**swarm.DEFAULTS, "name": "named", "time_limit_s": 12.0})
+    for pairs in (3, 1):
+        start = Ran(msgspec.structs.replace(spec, pairs=pairs), Schedule(faults=faults))
+        small = shrink.shrink(start, "split-brain", budget=Budget(seconds=UNLIMITED)).case
+        assert [fault.kind for fault in small.schedule.faults] == ["partition"]
+        assert small.spec.pairs == pairs
+
+
 def test_numbers_that_must_stay_up_stay_exactly_so_and_all_others_go():
     """Five groups, 4 s, one property and one option are needed.
 

@@ -18,8 +18,8 @@ shrinker begins. Only the pass that lowers single numbers runs; the others (dele
 lowering one number while raising another) took twice the runs and left nothing smaller
 (docs/decisions/0012).
 
-Kept while shrinking: the name of the anomaly; and the bounds of ``harness.explore.swarm.promised``
-if the run kept them to begin with. Without the second, a bug of a vote between three pairs would
+Kept while shrinking: the name of the anomaly; and those bounds of ``harness.explore.swarm.beyond``
+that the run kept to begin with. Without the second, a bug of a vote between three pairs would
 shrink to the split brain of one pair, which the documents admit.
 """
 
@@ -51,14 +51,14 @@ def shrink(
         tell: told of each success.
     """
     assert anomaly in run.grave, f"{anomaly} is none of {sorted(run.grave)}"
-    bounded = swarm.promised(run.spec, run.schedule)
+    left = swarm.beyond(run.spec, run.schedule)
 
     def find(case: ShrinkCase) -> Simulated | None:
         again = simulate(case.spec, case.schedule)
         return again if anomaly in again.grave else None
 
     def allowed(case: ShrinkCase) -> bool:
-        return not bounded or swarm.promised(case.spec, case.schedule)
+        return swarm.beyond(case.spec, case.schedule) <= left
 
     attempts = Attempts(
         ShrinkCase(run.spec, run.schedule), run, find, allowed=allowed, budget=budget, tell=tell
