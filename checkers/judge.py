@@ -48,8 +48,8 @@ from checkers.instance import Found, Instance, merged
 from checkers.part import PartAnswer, Question
 from checkers.rows import READ, Place, PlaceTable, Rows, from_table, joined
 from checkers.source import Files, HereSource, HistoryError, HistorySource
+from checkers.verdict import NOT_DECIDED, CheckOptions, Statistics, Verdict
 from checkers.verdict import NOT_JUDGED as LEFT_OUT
-from checkers.verdict import CheckOptions, Statistics, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -211,7 +211,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         decision = replace(decision, unknown=tuple(sorted(set(check_run.unknown))))
     if decision.undecided is not None:
         what = ", ".join(f"{kinds[name].count} {name}" for name in sorted(decision.hidden, key=rank))
-        text = f"{' and '.join(sorted(AT_END, key=rank))} cannot be decided, because {decision.undecided}"
+        text = f"{' and '.join(sorted(AT_END, key=rank))}{NOT_DECIDED}{decision.undecided}"
         decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
     first = decision.trouble is not None  # told before what was found

@@ -25,6 +25,9 @@ NOT_JUDGED: Final = ": not judged, "
 They are told, and leave a verdict valid.
 """
 
+NOT_DECIDED: Final = " cannot be decided, because "
+"""The same of rules that the history says too little of, which leaves no verdict valid."""
+
 
 class Promises(msgspec.Struct, frozen=True, kw_only=True):
     """What a broker's acknowledgements and refusals mean.
@@ -198,6 +201,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Rules that were not judged, each with the reason."""
         told = (reason.partition(NOT_JUDGED) for reason in self.reasons if NOT_JUDGED in reason)
         return {name: why for names, _, why in told for name in names.split(", ")}
+
+    @property
+    def undecided(self) -> dict[str, str]:
+        """Rules of which this history says nothing either way, each with the reason."""
+        told = (reason.partition(NOT_DECIDED) for reason in self.reasons if NOT_DECIDED in reason)
+        return {name: why for names, _, why in told for name in names.split(" and ")}
 
     def to_json(self) -> bytes:
         """Indented JSON; ``from_json`` gives an equal verdict back."""

@@ -35,7 +35,9 @@ def write(directory: Path) -> Path:
     accepted = sum(one.state == "known" for one in said.values())
     failures = sum(finding.severity == "grave" for finding in verdict.findings) - accepted
     judged = verdict.valid is not None or verdict.statistics.rows > 0
-    unheard = verdict.left_out if judged else dict.fromkeys(names, "there was nothing to judge")
+    unheard = {**verdict.undecided, **verdict.left_out}
+    if not judged:
+        unheard = dict.fromkeys(names, "there was nothing to judge")
     skipped = accepted + sum(name in unheard and name not in found for name in names)
     doubtful = known.exit_status(verdict, reviewed) == judge.UNKNOWN
     errors = int(doubtful)

@@ -273,6 +273,18 @@ def test_junit_never_shows_unknown_as_passed(run_directory):
     )
 
 
+def test_junit_skips_what_could_not_be_decided(run_directory):
+    reasons = ("lost and stuck cannot be decided, because the stores of a1 could not be read: so far 1 lost",)
+    verdict = judged(run_directory, False, finding("split-brain"), reasons=reasons)
+    suite = ET.parse(junit.write(verdict)).getroot()
+    cases = {case.get("name"): case.find("skipped") for case in suite}
+    skipped = {name: case.get("message") for name, case in cases.items() if case is not None}
+    assert skipped == dict.fromkeys(
+        ("lost", "stuck"), "not judged: the stores of a1 could not be read: so far 1 lost"
+    )
+    assert suite.get("skipped") == "2"
+
+
 def nothing_judged(directory):
     """As of a run whose brokers did not start."""
     (directory / store.FINDINGS).write_bytes(Verdict(valid=None, reasons=("no engine",)).to_json())
