@@ -88,12 +88,19 @@ class ScenarioRuns:
         return sum(not run.problem for run in self.runs)
 
     @property
+    def undecided(self) -> int:
+        """Of how many nothing can be said."""
+        return sum(run.undecided for run in self.runs)
+
+    @property
     def found(self) -> str:
         """What the runs found, the most frequent first, then causes before what follows from them.
 
         "split-brain" or, of several runs, "split-brain 10, zombie 3".
         """
-        counts = collections.Counter(name for run in self.runs for name in run.found or ("nothing",))
+        counts = collections.Counter(
+            name for run in self.runs for name in run.found or ("unknown" if run.undecided else "nothing",)
+        )
         return ", ".join(
             name if len(self.runs) == 1 else f"{name} {count}"
             for name, count in sorted(counts.items(), key=lambda one: (-one[1], rank(one[0])))
@@ -199,11 +206,12 @@ def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[st
     share = "as expected" if len(row.runs) == 1 else f"{row.as_expected} of {len(row.runs)} as expected"
     accepted = len(row.runs) - row.as_expected - len(row.wrong)
     if row.as_expected < len(row.runs) and len(row.runs) == 1:
-        share = f"NOT AS EXPECTED{', BUT KNOWN' * accepted}"
-    elif accepted:
-        share += f", {accepted} otherwise but known"
+        share = "UNKNOWN" if row.undecided else f"NOT AS EXPECTED{', BUT KNOWN' * accepted}"
+    else:
+        share += f", {accepted} otherwise but known" if accepted else ""
+        share += f", {row.undecided} unknown" if row.undecided else ""
     lines = [
-        f"{scenario.id:<{width}}  {share}: {row.found}",
+        f"{scenario.id:<{width}}  {share}" + f": {row.found}" * (share.lower() != row.found),
         f"{'':<{width}}    {scenario.claim} ({scenario.source}{_place(scenario)})",
         f"{'':<{width}}    expected {scenario.expected}",
     ]
@@ -230,11 +238,13 @@ def _place(scenario: Scenario | Probe) -> str:
 def _summary(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> list[str]:
     good = sum(row.as_expected == len(row.runs) for row in rows)
     claims = len({row.scenario.row for row in rows})
+    unknown = sum(row.undecided > 0 for row in rows)
     lines = [
         "",
         (
             f"{good} of {len(rows)} scenarios of {claims} claims as expected, {request.runs} "
             f"run{'s' if request.runs > 1 else ''} each, {request.environment}"
+            + (f"; {unknown} unknown" if unknown else "")
         ),
     ]
     if absent := missing():
@@ -263,6 +273,7 @@ def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str,
                 "source": row.scenario.source,
                 "expected": row.scenario.expected,
                 "as-expected": row.as_expected,
+                "unknown": row.undecided,
                 "found": sorted({name for run in row.runs for name in run.found}),
                 "problems": [run.problem for run in row.runs if run.problem],
                 "known": row.as_expected + len(row.wrong) < len(row.runs),

@@ -24,6 +24,7 @@ import workloads.registry
 from harness.interface import (
     Address,
     Environment,
+    InfrastructureError,
     InProcess,
     Installed,
     NodePlan,
@@ -80,6 +81,18 @@ class Composition:
     def admin(self, node: str) -> Address:
         """Where the harness asks a broker, outside every partition."""
         return self.environment.resolve("admin", node, "admin")
+
+    def check_deployed(self) -> None:
+        """Raises InfrastructureError for a fault that the machines, once deployed, cannot make.
+
+        Before that a kernel elsewhere, or in a container, is not known.
+        """
+        try:
+            nemesis.schedule.validate(
+                self.schedule, self.environment.supports(), self.nodes, tuple(self.system.events)
+            )
+        except UsageError as error:
+            raise InfrastructureError(str(error)) from None
 
     @property
     def size(self) -> str:

@@ -141,6 +141,7 @@ class Run:
                     group.create_task(_raise(lost), name="recorder-watch"),
                 ]
                 await environment.deploy(self.test.system, self.test.spec, self.test.nodes, self.store)
+                self.test.check_deployed()
                 helpers.append(group.create_task(monitor.run(), name="monitor"))
                 await self._phases(recorder, monitor)
                 for helper in helpers:

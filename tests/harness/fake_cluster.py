@@ -28,6 +28,7 @@ class FakeSystem:
     dialect = Dialect()
     policies = {"replication": PolicySummary(description="two brokers")}
     patience = Patience()
+    events = {}
     lacking = staticmethod(readiness.lacking)
 
     def __init__(self, environment, stored=()):

@@ -14,6 +14,7 @@ import pytest
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness.claims import runner
+from harness.claims.ran import Ran
 from harness.claims.scenarios import PROBES, SCENARIOS, Roles, named, registry
 from harness.history import judge as judging
 from harness.interface import UsageError
@@ -124,6 +125,23 @@ def test_a_claim_that_is_refuted_ends_with_1_and_names_the_evidence(tmp_path, ca
     (told,) = json.loads(captured.out)["scenarios"]
     assert told["problems"] == ["found nothing and none of lost; a2 became live"]
     assert told["stores"][0].startswith(str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"), [(1, "UNKNOWN\n"), (2, "1 of 2 as expected, 1 unknown: nothing 1, unknown 1\n")]
+)
+def test_a_run_of_which_nothing_can_be_said_is_not_otherwise(tmp_path, monkeypatch, capsys, runs, told):
+    unknown = Ran(problem="the run ended unknown: fault 2 (slow): no sch_netem", undecided=True)
+    came = iter([unknown, Ran(problem="")])
+    monkeypatch.setattr(runner, "once", lambda *_: next(came))
+    asked = request(tmp_path, named("RP3"), runs=runs)
+    assert runner.run(asked) == judging.UNKNOWN
+    said = capsys.readouterr().out
+    assert said.startswith(f"RP3  {told}")
+    assert "no sch_netem" in said
+    assert "0 of 1 scenarios of 1 claims as expected" in said
+    assert "; 1 unknown" in said
+    assert "NOT AS" not in said
 
 
 @pytest.mark.spark

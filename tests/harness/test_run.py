@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from fake_cluster import FakeEnvironment, FakeWorkload, SilentProgress, composition
 
+import nemesis.schedule
 from harness.history import parquet
 from harness.history import store as stores
 from harness.history.recorder import StreamRecorder, recover
@@ -29,12 +30,14 @@ def conduct(tmp_path, test, *, meanwhile=None):
     life = Run(test, store, SilentProgress(), StreamRecorder(store))
 
     async def main():
+        task = asyncio.create_task(life.conduct())
         if meanwhile is not None:
-            task = asyncio.create_task(life.conduct())
-            await meanwhile(task, life)
-            await task
-        else:
-            await life.conduct()
+            waiting = asyncio.create_task(meanwhile(task, life))
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                waiting.result()
+            waiting.cancel()  # a run that has ended by itself never becomes what is waited for
+        await task
 
     asyncio.run(main())
     return life, rows(store)
@@ -170,6 +173,23 @@ def test_a_deployment_that_fails_is_the_machines_fault(tmp_path):
     with pytest.raises(InfrastructureError, match="deploy did not work: no disk"):
         conduct(tmp_path, composition(environment))
     assert "heal_all" in environment.calls
+
+
+def test_a_fault_that_the_machines_cannot_make_once_deployed_is_named_before_any_broker_starts(tmp_path):
+    """What a kernel elsewhere can do is known when it has been reached."""
+
+    class Elsewhere(FakeEnvironment):
+        def supports(self):
+            answers = super().supports()
+            return {**answers, "slow": "no sch_netem" if "deploy" in self.calls else ""}
+
+    environment = Elsewhere()
+    slow = Fault(kind="slow", start_s=0.1, duration_s=0.1, shape="pair-link")
+    test = composition(environment, faults=[slow])
+    nemesis.schedule.validate(test.schedule, environment.supports(), test.nodes)
+    with pytest.raises(InfrastructureError, match=r"fault 1 \(slow\): this environment.*: no sch_netem"):
+        conduct(tmp_path, test)
+    assert environment.calls == ["deploy", "heal_all"]
 
 
 def test_a_broker_that_ends_while_starting_is_named_with_its_last_words(tmp_path):
