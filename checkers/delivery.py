@@ -32,6 +32,7 @@ from checkers.rows import (
     Column,
     Flags,
     Numbers,
+    PlaceTable,
     Rows,
     earliest,
     first,
@@ -104,7 +105,9 @@ class RuleContext:
     elsewhere: Elsewhere | None = None
 
 
-def marks(rows: Rows, lives: Lives, asked: RuleContext, offset: int) -> tuple[Marks, Stray]:
+def marks(
+    rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offset: int
+) -> tuple[Marks, Stray]:
     """All that is found of whole messages; ``offset`` is how many came before."""
     size = rows.messages
     known, sent = lives.message != NONE, lives.sent != NONE
@@ -112,7 +115,8 @@ def marks(rows: Rows, lives: Lives, asked: RuleContext, offset: int) -> tuple[Ma
     in_store = first(rows.id[stored], rows.index[stored], size) if len(stored) else None
     shown = lives.delivered if in_store is None else earliest(lives.delivered, in_store)
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
-    left = owed(rows, asked.ends, known & sent & (lives.ok != NONE), asked.promises)
+    certain = known & sent & (lives.ok != NONE)
+    left = owed(rows, asked.ends, places, lives.sent, certain, asked.promises)
     missing = left.missing
     if asked.elsewhere is not None and missing.any():
         astray = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) != NONE

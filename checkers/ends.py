@@ -71,12 +71,27 @@ class Ends:
     certainly was so without a break: within that span one process served all sessions of the
     broker.
 
+    ``holders`` has by (run, queue) in order of each session that has ended up to which row it may
+    have been given something: the answer to its unsubscribe, else any.
+
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's
     ``fail``), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort).
     """
 
     sessions: Keyed
     transactions: Keyed
+    holders: Mapping[tuple[int, str | None], Numbers]
+
+    def held(self, run: int, queue: str | None, sent: Numbers) -> Numbers:
+        """How many sessions of a queue may have held what was sent at these rows, and have ended.
+
+        A session of which no row says the queue may be of any.
+        """
+        found = np.zeros(len(sent), dtype=np.int64)
+        for whose in {queue, None}:
+            until = self.holders.get((run, whose), np.zeros(0, dtype=np.int64))
+            found += len(until) - np.searchsorted(until, sent, side="right")
+        return found
 
 
 def read(control: pa.Table) -> Ends:
@@ -134,7 +149,19 @@ def read(control: pa.Table) -> Ends:
             "refused": (committing & type_.are("fail")[rows], at),
         },
     )  # fmt: skip
-    return Ends(sessions, transactions)
+    return Ends(sessions, transactions, _holders(control, run, session, sessions))
+
+
+def _holders(
+    control: pa.Table, run: Numbers, session: Numbers, sessions: Keyed
+) -> dict[tuple[int, str | None], Numbers]:
+    ended = sessions.find("ended", run, session)
+    rows = np.flatnonzero((ended != NONE) & (ended == numbers_of(control, "index")))
+    answered = sessions.find("answered", run[rows], session[rows])
+    until = np.where(answered == NONE, _EVER, answered)
+    queue = texts_of(control, "queue")
+    whose = [(int(run[at]), queue.values[code] if (code := queue.codes[at]) >= 0 else None) for at in rows]
+    return {one: np.sort(until[[each == one for each in whose]]) for one in set(whose)}
 
 
 def _reigns(

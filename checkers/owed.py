@@ -23,6 +23,7 @@ from checkers.rows import (
     NONE,
     Flags,
     Numbers,
+    PlaceTable,
     Rows,
     counted,
     marked,
@@ -35,21 +36,23 @@ from checkers.verdict import Promises
 class OwedMessages:
     """``missing``: owed, and every delivery of it was given back.
 
-    ``dead``: refused so often that the broker may have given it up.
+    ``dead``: refused, or given back, so often that the broker may have given it up.
     """
 
     missing: Flags
     dead: Flags
 
 
-def owed(rows: Rows, ends: Ends, certain: Flags, promises: Promises) -> OwedMessages:
-    """Of each message; ``certain`` are those whose send is."""
+def owed(
+    rows: Rows, ends: Ends, places: PlaceTable, sent: Numbers, certain: Flags, promises: Promises
+) -> OwedMessages:
+    """Of each message; ``sent`` is its first send, and ``certain`` are those whose send is."""
     missing = certain & ~_released(rows, ends, promises)
     dead = np.zeros(rows.messages, dtype=bool)
     if missing.any():
         missing &= ~_held(rows, ends, missing, promises)
     if missing.any():
-        dead = _may_be_dead(rows, ends, missing, promises)
+        dead = _may_be_dead(rows, ends, places, sent, missing, promises)
     return OwedMessages(missing, dead)
 
 
@@ -125,13 +128,24 @@ def _answered_later(one: Numbers, index: Numbers, asked: Flags, answered: Flags)
     return result
 
 
-def _may_be_dead(rows: Rows, ends: Ends, of: Flags, promises: Promises) -> Flags:
-    """Refused often enough: nacks, and acks whose roll-back was asked for."""
+def _may_be_dead(
+    rows: Rows, ends: Ends, places: PlaceTable, sent: Numbers, of: Flags, promises: Promises
+) -> Flags:
+    """Refused often enough: nacks, and acks whose roll-back was asked for.
+
+    Where all that is given back counts, also by the end of each session that may have held it.
+    """
     nacks, acks = rows.of(NACK_INVOKE), rows.of(ACK_INVOKE)
     nacks, acks = nacks[of[rows.id[nacks]]], acks[of[rows.id[acks]]]
     acks = acks[ends.transactions.find("back", rows.run[acks], rows.transaction[acks]) != NONE]
     refused = counted(rows.id[nacks], rows.messages)
     dead = (refused > 0) & (promises.nack == "dead-letter")
-    refused = refused + counted(rows.id[acks], rows.messages)
-    result: Flags = dead | ((promises.delivery_attempts >= 0) & (refused >= promises.delivery_attempts))
+    attempts = refused + counted(rows.id[acks], rows.messages)
+    if promises.attempts == "given back":
+        place = rows.place[rows.first_row]
+        for code in np.unique(place[of]):
+            run, queue, _ = places.named[code]
+            here = of & (place == code)
+            attempts[here] += ends.held(run, queue, sent[here])
+    result: Flags = dead | ((promises.delivery_attempts >= 0) & (attempts >= promises.delivery_attempts))
     return result

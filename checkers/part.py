@@ -256,7 +256,7 @@ def answer(
             lives.append(some)
             deliveries.append(others)
             if "delivery" in groups:
-                marking = partial(delivery.marks, columns, some, question.of_messages, before)
+                marking = partial(delivery.marks, columns, places, some, question.of_messages, before)
                 _attempt("delivery", question.limit_s, marks, failed, marking)
     if groups and lives:
         messages = Messages(joined(lives), joined(deliveries), places, marks.get("delivery", ()))

@@ -134,6 +134,21 @@ class History:
             self._ends[session] = next((r["index"] for r in ends), None)
         return self._ends[session]
 
+    def holders(self, queue: str | None, sent: int) -> int:
+        """How many sessions that have ended may have held what was sent there at that row.
+
+        Not those whose unsubscribe was answered before; one may be of any queue where the row that
+        ended it names none.
+        """
+        found = 0
+        for what, session in self._of:
+            ended = self.session_end(session) if what == "session" else None
+            if ended is not None:
+                row = next(r for r in self._of["session", session] if r["index"] == ended)
+                left = self.left(session)
+                found += row.get("queue") in (queue, None) and (left is None or left > sent)
+        return found
+
     def reign(self, session: int) -> tuple[int, int | None] | None:
         """The row that said that its broker was live when it began.
 

@@ -249,8 +249,8 @@ def _given_back(history: History, m: PlainMessage, d: Row, options: CheckOptions
 
 
 def _may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether it was refused so often that the broker may have given it up."""
-    nacks = acks = 0
+    """Whether it was refused, or given back, so often that the broker may have given it up."""
+    nacks = acks = ended = 0
     for r in m.rows:
         transaction = r.get("transaction")
         nacks += _is(r, "nack", "invoke")
@@ -261,7 +261,9 @@ def _may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bo
         )
     if options.broker.nack == "dead-letter" and nacks:
         return True
-    return 0 <= options.broker.delivery_attempts <= nacks + acks
+    if options.broker.attempts == "given back":
+        ended = history.holders(m.queue, m.sends[0]["index"])
+    return 0 <= options.broker.delivery_attempts <= nacks + acks + ended
 
 
 # ---------------------------------------------------------------------------------- what came again

@@ -35,8 +35,10 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     What its dialect promises, as far as a verdict depends on it.
 
     ``nack`` says what becomes of a message that a client refused ("none": nobody can);
-    ``delivery_attempts`` after how many refusals (nacks, and acks that were rolled back) it is a
-    dead letter (-1: never), and ``keeps_dead_letters`` whether a store keeps those.
+    ``delivery_attempts`` after how many attempts it is a dead letter (-1: never), and
+    ``keeps_dead_letters`` whether a store keeps those. ``attempts`` says what counts as one: that
+    it was "refused" (nacks, and acks that were rolled back), or "given back" by whatever: by the
+    end of a session, too, which may hold what its client never read.
 
     ``durable_acks``: an ack that was answered ``ok`` outlives every failure that a send outlives;
     where not, what was acknowledged may come again. ``refuses_stale_acks``: an ack of what that
@@ -54,6 +56,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
 
     nack: Literal["requeue", "dead-letter", "consume", "none"] = "requeue"
     delivery_attempts: int = -1
+    attempts: Literal["refused", "given back"] = "refused"
     keeps_dead_letters: bool = True
     durable_acks: bool = True
     refuses_stale_acks: bool = True

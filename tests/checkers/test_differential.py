@@ -26,6 +26,7 @@ BROKERS = (
     Promises(delivery_attempts=1),
     Promises(nack="dead-letter", durable_acks=False),
     Promises(nack="consume", delivery_attempts=0, keeps_dead_letters=False, refuses_stale_acks=False),
+    Promises(delivery_attempts=2, attempts="given back", keeps_dead_letters=False),
     Promises(answers_in_order=False),
     Promises(marks_redeliveries="same-process"),
     Promises(marks_redeliveries="never"),

@@ -41,6 +41,8 @@ REFUSED = [*HELD, *answer(6, 1, f="nack")]
 TWICE = [*send(0, 1), *deliver(5, 1), *deliver(6, 1, 2, redelivered=True)]
 IN_TRANSACTION = [*HELD, *answer(6, 1, transaction=9)]
 
+GIVEN_BACK = Promises(delivery_attempts=1, attempts="given back", keeps_dead_letters=False)
+
 CASES: dict[str, tuple[list[Row], set[str]]] = {
     # ------------------------------------------------------------------------------- lost and stuck
     "what a dead consumer held, and no store has, is lost after delivery": (
@@ -230,6 +232,30 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*REFUSED, *DONE], Promises(delivery_attempts=1), {"lost"}),
     "a message that died is where its broker drops the dead": (
         [*REFUSED, *DONE], Promises(delivery_attempts=1, keeps_dead_letters=False), set()),
+    "a message that was given back as often as it may be is where its broker drops the dead": (
+        [*HELD, *gone(8, 1), *DONE], GIVEN_BACK, set()),
+    "a message that was given back less often, and is nowhere, is lost": (
+        [*HELD, *gone(8, 1), *DONE], msgspec.structs.replace(GIVEN_BACK, delivery_attempts=2), {"lost"}),
+    "a message that was refused, and then given back, was given back twice": (
+        [*REFUSED, *deliver(8, 1, redelivered=True), *gone(10, 1), *DONE],
+        msgspec.structs.replace(GIVEN_BACK, delivery_attempts=2), set()),
+    "what was given back counts for nothing where refusals alone do": (
+        [*HELD, *gone(8, 1), *DONE], msgspec.structs.replace(GIVEN_BACK, attempts="refused"), {"lost"}),
+    "a message that was given back as often as it may be must be among the dead letters": (
+        [*HELD, *gone(8, 1), *DONE], msgspec.structs.replace(GIVEN_BACK, keeps_dead_letters=True), {"lost"}),
+    "a dead letter that was given back as often as it may be is settled": (
+        [*HELD, *gone(8, 1), *kept(80, 1, "dead-letter"), *DONE],
+        msgspec.structs.replace(GIVEN_BACK, keeps_dead_letters=True), set()),
+    "a session that was lost may have held what its client never read": (
+        [*send(0, 1), *gone(8, 1, queue="q"), *DONE], GIVEN_BACK, set()),
+    "a session that left after the send may have held it": (
+        [*send(0, 1), *left(8, 1), *DONE], GIVEN_BACK, set()),
+    "a session that had left before the send held nothing of it": (
+        [*left(0, 1), *send(3, 1), *DONE], GIVEN_BACK, {"lost"}),
+    "a session of another queue held nothing of it": (
+        [*send(0, 1), *gone(8, 1, queue="p"), *DONE], GIVEN_BACK, {"lost"}),
+    "a session that has not ended gave nothing back": (
+        [*send(0, 1), *joined(3, 1), *DONE], GIVEN_BACK, {"lost"}),
     "a dead letter that is in the main store, too, is stuck there": (
         [*REFUSED, *kept(79, 1), *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=1),
         {"stuck"}),

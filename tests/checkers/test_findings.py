@@ -57,8 +57,8 @@ def end(at: int, f: str, transaction: int, outcome: str = "ok") -> list[Row]:
     ]
 
 
-def gone(at: int, session: int) -> list[Row]:
-    return [o(at, 10 + session, "info", "disconnect", session=session, broker="a1")]
+def gone(at: int, session: int, **columns: object) -> list[Row]:
+    return [o(at, 10 + session, "info", "disconnect", session=session, broker="a1", **columns)]
 
 
 def role(at: int, broker: str, name: str, low: int, high: int, node_id: str = "n") -> list[Row]:

@@ -105,7 +105,9 @@ def test_groups_are_promised_by_one_active_consumer_of_the_queue():
     assert not registry.of(several).promises(several).groups
     limited = spec(properties={"*": {"queue.x-delivery-limit": 2}})
     assert management.arguments(limited, 3)["x-delivery-limit"] == 2
-    assert registry.of(limited).promises(limited).delivery_attempts == 2
+    promises = registry.of(limited).promises(limited)
+    assert (promises.delivery_attempts, promises.attempts) == (3, "given back")
+    assert registry.of(spec()).promises(spec()).delivery_attempts == -1
 
 
 def status(name, *queues):

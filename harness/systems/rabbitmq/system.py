@@ -65,12 +65,16 @@ class RabbitmqSystem(Management):
         A send is answered when the queue has confirmed it. An ack is answered when the STOMP
         adapter has read it, before the queue hears of it, and independent of its deliveries.
         Of groups it knows nothing: only a queue with one active consumer keeps them together.
+        What is given back once more than its delivery limit says is dropped (``return_one`` of
+        ``rabbit_fifo``), whatever gave it back.
         """
         asked = arguments(spec, spec.pairs)
+        limit = asked.get("x-delivery-limit")
         return Promises(
             nack="requeue",
             groups=spec.workload != "groups" or asked["x-single-active-consumer"],
-            delivery_attempts=asked.get("x-delivery-limit", -1),
+            delivery_attempts=-1 if limit is None else limit + 1,
+            attempts="given back",
             keeps_dead_letters=False,
             durable_acks=False,
             refuses_stale_acks=False,
