@@ -36,7 +36,7 @@ def _wait_for_the_machine():
 
 
 def need(what, lacking):
-    """``what`` is DOCKER, POSTGRESQL, NFS, SSH or CLIENTS.
+    """``what`` is DOCKER, POSTGRESQL, NFS, SSH, CLIENTS, or a system whose distribution is needed.
 
     ``lacking()`` says what is missing, "" if nothing is.
     """
@@ -50,13 +50,16 @@ def need(what, lacking):
 
 def need_distribution(system):
     """Of that system under test; nothing fetches one but ``.ci/install-brokers``, where it can."""
-    _wait_for_the_machine()
     variable = importlib.import_module(f"harness.systems.{system}.distribution").HOME
     home = os.environ.get(variable, "")
-    if not home:
-        pytest.skip(f"no distribution of {system}: {variable} names none")
-    if not Path(home).is_dir():
-        pytest.skip(f"no distribution of {system}: {variable} is {home}, which is not there")
+
+    def lacking():
+        if home and Path(home).is_dir():
+            return ""
+        where = f"is {home}, which is not there" if home else "names none"
+        return f"no distribution of {system}: {variable} {where}"
+
+    need(system.upper(), lacking)
 
 
 def ssh_missing():

@@ -55,6 +55,10 @@ class SshEnvironment(MachinesEnvironment):
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed there, with where it can be; "" if it can."""
+        if any(node.store is not None for node in nodes):
+            return f"the brokers share a directory, whose file server {_ELSEWHERE}"
+        if any(node.database is not None and node.database.type != "given" for node in nodes):
+            return f"the brokers share a database, which {_ELSEWHERE}, or give one of your own"
         if not self._hosts:
             return "name the machines: --hosts hosts.toml, or --host user@address for each of them"
         if (have := len(inventory(self._hosts).hosts)) < len(nodes):
@@ -62,10 +66,6 @@ class SshEnvironment(MachinesEnvironment):
                 f"each of the {len(nodes)} brokers takes a machine of its own, and {have} are named: name "
                 "more, or take fewer pairs (--pairs)"
             )
-        if any(node.store is not None for node in nodes):
-            return f"the brokers share a directory, whose file server {_ELSEWHERE}"
-        if any(node.database is not None and node.database.type != "given" for node in nodes):
-            return f"the brokers share a database, which {_ELSEWHERE}, or give one of your own"
         return ""
 
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:

@@ -7,14 +7,22 @@ command.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 import environments.registry
 import nemesis.registry
 import workloads.registry
-from harness.interface import InfrastructureError, Installed, System, TestSpec, UsageError
+from harness.interface import (
+    InfrastructureError,
+    Installed,
+    NodePlan,
+    Selective,
+    System,
+    TestSpec,
+    UsageError,
+)
 from harness.run import compose
 from harness.systems import equipment
 from harness.systems import registry as systems
@@ -23,10 +31,16 @@ from nemesis.target import TARGETS
 
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy: what it is, whether its brokers share a store or a database."""
+    """A policy: what it is, whether its brokers share a store or a database.
+
+    ``problem`` is what it lacks of what the person must have installed, ``environments`` why it
+    cannot be had in them; "" for nothing.
+    """
 
     description: str
     shares: bool
+    problem: str
+    environments: dict[str, str]
 
 
 class NemesisEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,15 +102,7 @@ def read(name: str) -> Catalogue:
     return Catalogue(
         systems={each: _system(each, name) for each in systems.names()},
         system=name,
-        policies={
-            policy: PolicyEntry(
-                description=summary.description,
-                shares=any(
-                    node.store is not None or node.database is not None for node in clusters[policy][0]
-                ),
-            )
-            for policy, summary in system.policies.items()
-        },
+        policies={policy: _policy(system, policy, supports) for policy in system.policies},
         nemeses={
             name: NemesisEntry(
                 description=kind.description,
@@ -134,6 +140,30 @@ def _supports(name: str, system: System) -> Mapping[str, str] | str:
         return str(error)
 
 
+def _policy(system: System, policy: str, supports: Mapping[str, Mapping[str, str] | str]) -> PolicyEntry:
+    """As ``list`` has it; what a system says of a policy is of the one that was planned last."""
+    nodes = system.plan(TestSpec(name="list", system=system.name, policy=policy))
+    missing = system.missing() if isinstance(system, Installed) else ""
+    usable = [name for name, can in supports.items() if not isinstance(can, str)]
+    return PolicyEntry(
+        description=system.policies[policy].description,
+        shares=any(node.store is not None or node.database is not None for node in nodes),
+        problem="" if missing == _system(system.name, system.name).problem else missing,
+        environments={name: _refused(system, nodes, name) for name in usable},
+    )
+
+
+def _refused(system: System, nodes: Sequence[NodePlan], name: str) -> str:
+    """Why the cluster planned last cannot be had in an environment; machines need not be named."""
+    if isinstance(system, Installed) and (problem := system.unplaced(name)):
+        return problem
+    environment = environments.registry.create(name)
+    if not isinstance(environment, Selective):
+        return ""
+    reason = environment.refuses(nodes)
+    return "" if reason == environment.refuses(()) else reason
+
+
 def _system(name: str, asked: str) -> UsableEntry:
     """One that cannot even be made hides no other.
 
@@ -167,6 +197,11 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     yield f"Policies of {catalogue.system} (--policy)"
     for name, policy in catalogue.policies.items():
         yield f"  {name:<14} {policy.description}"
+        if policy.problem:
+            yield f"  {'':<14}   not usable here: {policy.problem}"
+        yield from (
+            f"  {'':<14}   not on {place}: {why}" for place, why in policy.environments.items() if why
+        )
     yield ""
     yield from _table_of_nemeses(catalogue)
     yield ""

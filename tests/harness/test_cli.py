@@ -19,8 +19,9 @@ from harness.history import store as stores
 from harness.history.rows import MemoryRecorder
 from harness.interface import InfrastructureError, TestSpec, UsageError
 from harness.run import session
-from harness.systems import given
+from harness.systems import given, runtime
 from harness.systems import registry as systems
+from harness.systems.openmq.system import OpenmqSystem
 from harness.systems.rabbitmq.system import RabbitmqSystem
 from nemesis import registry as kinds
 
@@ -235,6 +236,36 @@ def test_the_list_names_what_it_speaks_of_for_every_system(capsys, system):
     else:
         assert "no policy" not in line or system == "artemis"
     assert ("only in the simulation" in text) is (system == "own")
+
+
+@pytest.mark.parametrize(
+    ("system", "policy", "place", "why"),
+    [
+        ("own", "replication", "ssh", ""),
+        ("artemis", "shared-store", "ssh", "the brokers share a directory"),
+        ("classic", "jdbc", "ssh", "the brokers share a database"),
+        ("openmq", "standalone", "local", ""),
+        ("openmq", "conventional", "local", "refuse loopback addresses"),
+        ("openmq", "conventional", "ssh", ""),
+    ],
+)
+def test_the_list_says_where_a_policy_cannot_be_had(capsys, monkeypatch, system, policy, place, why):
+    """As a test of it is refused there; that nobody has named a machine yet is no reason."""
+    monkeypatch.setattr(runtime, "lack_here", lambda _: "")
+    status, document, _ = run(capsys, "list", "--system", system, "--json")
+    told = json.loads(document)["policies"][policy]["environments"][place]
+    assert (status, bool(told), why in told) == (0, bool(why), True)
+    _, text, _ = run(capsys, "list", "--system", system)
+    assert (f"   not on {place}: {told}\n" in text) is bool(why)
+
+
+def test_the_list_says_what_one_policy_lacks(capsys, monkeypatch):
+    monkeypatch.setattr(runtime, "lack_here", lambda _: "")
+    monkeypatch.setattr(OpenmqSystem, "missing", lambda self: "no postgresql*.jar" if self.one_store else "")
+    status, text, _ = run(capsys, "list", "--system", "openmq")
+    assert status == 0
+    (line,) = [line for line in text.splitlines() if "no postgresql*.jar" in line]
+    assert text.splitlines()[text.splitlines().index(line) - 1].startswith("  ha-database")
 
 
 @pytest.mark.parametrize(

@@ -128,12 +128,15 @@ def test_it_is_waited_for_and_what_is_wrong_with_it_is_said(tmp_path, monkeypatc
 
 
 def test_a_distribution_is_missed_by_its_name(tmp_path, monkeypatch):
-    monkeypatch.delenv("JEPSEN_RUN_MACHINE", raising=False)
-    monkeypatch.delenv(artemis.HOME, raising=False)
+    for name in ("JEPSEN_RUN_MACHINE", "JEPSEN_RUN_REQUIRE_ARTEMIS", artemis.HOME):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(pytest.skip.Exception, match="JEPSEN_RUN_ARTEMIS_HOME names none"):
         needs.need_distribution("artemis")
     monkeypatch.setenv(artemis.HOME, str(tmp_path / "none"))
     with pytest.raises(pytest.skip.Exception, match="none, which is not there"):
+        needs.need_distribution("artemis")
+    monkeypatch.setenv("JEPSEN_RUN_REQUIRE_ARTEMIS", "1")
+    with pytest.raises(pytest.fail.Exception, match="REQUIRE_ARTEMIS=1, but no distribution of artemis"):
         needs.need_distribution("artemis")
     monkeypatch.setenv(artemis.HOME, str(tmp_path))
     needs.need_distribution("artemis")
