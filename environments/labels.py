@@ -39,6 +39,9 @@ NOTE: Final = "note: "
 not touched, and why.
 """
 
+LEFT: Final = "LEFT: "
+"""Lines of `remove_leftovers` that begin so name what should have been removed and still is there."""
+
 _ASKED: Final = {
     "local": "environments.local.clean",
     "docker": "environments.docker.clean",
@@ -131,7 +134,7 @@ def find_leftovers(*, force: bool = False) -> list[str]:
 def remove_leftovers(*, force: bool = False) -> list[str]:
     """Remove what `find_leftovers` finds; one line for each thing removed.
 
-    A second call finds nothing.
+    A second call finds nothing but what the first said to be `LEFT`.
     """
     return _ask("remove", force=force)
 

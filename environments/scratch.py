@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from environments.labels import LEFT
+
 PREFIX: Final = "jepsen-run-scratch-"
 _SETTLED_S: Final = 60.0
 """A younger directory may not be claimed yet."""
@@ -60,12 +62,11 @@ def leftovers(*, force: bool = False) -> list[str]:  # noqa: ARG001 - nobody's w
 
 
 def remove(*, force: bool = False) -> list[str]:  # noqa: ARG001 - as above
-    """Remove what `leftovers` finds; one line for each thing removed."""
+    """Remove what `leftovers` finds; one line for each thing, also where it is `LEFT`."""
     lines = []
     for path in _abandoned():
         shutil.rmtree(path, ignore_errors=True)
-        if not path.exists():
-            lines.append(f"scratch directory {path}")
+        lines.append(f"{LEFT if path.exists() else ''}scratch directory {path}")
     return lines
 
 

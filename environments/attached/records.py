@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from environments.attached.hooks import run
-from environments.labels import NOTE, Process, identify, in_use, state_root
+from environments.labels import LEFT, Process, identify, in_use, state_root
 
 PATIENCE_S: Final = 60.0
 
@@ -80,7 +80,7 @@ def remove(*, force: bool = False) -> list[str]:
                 said.append(f"attached run {path.stem}: ran {line}")
             else:
                 failed.append(line)
-                said.append(f"{NOTE}attached run {path.stem}: NOT UNDONE, type: {line} ({status}: {words})")
+                said.append(f"{LEFT}attached run {path.stem}: NOT UNDONE, type: {line} ({status}: {words})")
         record.undo = failed
         _save(path, record)
         remove_if_empty(path)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from environments.docker.engine import RUN_LABEL, connect, harness_of
-from environments.labels import NOTE, in_use
+from environments.labels import LEFT, in_use
 from harness.interface import InfrastructureError
 
 _NETWORK_ATTEMPTS: Final = 5
@@ -34,7 +34,7 @@ def leftovers(*, force: bool = False) -> list[str]:
 
 
 def remove(*, force: bool = False) -> list[str]:
-    """Remove what `leftovers` lists; one line for each run, a note where something stays.
+    """Remove what `leftovers` lists; one line for each run, also where something is `LEFT`.
 
     Raises InfrastructureError if no engine answers.
     """
@@ -44,7 +44,7 @@ def remove(*, force: bool = False) -> list[str]:
             try:
                 lines.append(note or f"docker run {run}: removed {', '.join(remove_run(client, run))}")
             except InfrastructureError as error:
-                lines.append(f"{NOTE}docker run {run}: {error}")
+                lines.append(f"{LEFT}docker run {run}: {error}")
     return lines
 
 

@@ -22,7 +22,7 @@ from typing import Final
 import psutil
 
 from environments import scratch
-from environments.labels import RUN_ID, STATE_DIR, Process, identify, in_use, judge
+from environments.labels import LEFT, RUN_ID, STATE_DIR, Process, identify, in_use, judge
 from environments.local import state
 from filesystems.fuse import device as fuse_device
 from harness.interface import InfrastructureError
@@ -40,7 +40,7 @@ def leftovers(*, force: bool = False) -> list[str]:
 
 
 def remove(*, force: bool = False) -> list[str]:
-    """End and remove what `leftovers` lists.
+    """End and remove what `leftovers` lists; what cannot be is `LEFT`, and keeps no other.
 
     Broker logs stay: they are the evidence of the interrupted run.
     """
@@ -78,17 +78,23 @@ def _survey(*, force: bool, remove: bool) -> list[str]:
         if note := in_use(f"local run {directory.name}", whose, force=force):
             lines.append(note)
         elif remove:
-            lines.append(
-                f"local run {directory.name}: removed " + ", ".join(end_deployment(directory, keep_logs=True))
-            )
+            try:
+                removed = ", ".join(end_deployment(directory, keep_logs=True))
+            except (InfrastructureError, OSError) as error:
+                lines.append(f"{LEFT}local run {directory.name}, state {directory}: {error}")
+            else:
+                lines.append(f"local run {directory.name}: removed {removed}")
         else:
             found = [_describe(process) for process in _processes_of(directory)]
             lines.append(f"local run {directory.name}: " + ", ".join([*found, f"state {directory}"]))
     strays = _strays(root)
     if strays and remove:
-        lines += [
-            f"local: ended {phrase}, whose state directory is gone" for phrase in _end_processes(strays)
-        ]
+        try:
+            ended = _end_processes(strays)
+        except InfrastructureError as error:
+            lines.append(f"{LEFT}local: {error}")
+        else:
+            lines += [f"local: ended {phrase}, whose state directory is gone" for phrase in ended]
     else:
         lines += [f"local: {_describe(process)}, whose state directory is gone" for process in strays]
     return lines
@@ -210,5 +216,7 @@ def _remove_nodes(nodes: Path, run_id: str, *, keep_logs: bool) -> list[str]:
     for node in sorted(path for path in nodes.iterdir() if path.is_dir()):
         for part in ("etc", "data", "disk", "store"):
             shutil.rmtree(node / part, ignore_errors=True)
+            if (node / part).exists():
+                raise InfrastructureError(f"{node / part} cannot be removed")
     (nodes / state.MARKER_FILE).unlink()
     return [*done, f"data of {nodes} (logs stay)"]

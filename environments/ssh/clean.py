@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from environments.labels import NOTE, Process, identify, in_use, state_root
+from environments.labels import LEFT, Process, identify, in_use, state_root
 from environments.machines.remote import RemoteMachine
 from environments.ssh.host import SshHost
 from environments.ssh.hosts import HostConfig
@@ -54,13 +54,13 @@ def leftovers(*, force: bool = False) -> list[str]:
 def remove(*, force: bool = False) -> list[str]:
     """Remove what `leftovers` lists.
 
-    A run of which a machine cannot be reached stays recorded; each such machine has a note.
+    A run of which a machine cannot be reached stays recorded; each such machine has a line.
     """
     lines = []
     for found, note in _runs(force=force):
         done, problems = ([], []) if note else end_run(found.run, program=True)
         removed = f"ssh run {found.run}: removed {', '.join(done)}" if done else ""
-        lines += [note, removed, *(f"{NOTE}ssh run {found.run}: {problem}" for problem in problems)]
+        lines += [note, removed, *(f"{LEFT}ssh run {found.run}: {problem}" for problem in problems)]
     return list(filter(None, lines))
 
 

@@ -14,7 +14,8 @@ from harness.history import judge as judging
 def clean_command(force: bool, dry_run: bool) -> int:
     """Remove what interrupted or killed runs left.
 
-    Processes, containers, networks, volumes, mounts, directories.
+    Processes, containers, networks, volumes, mounts, directories. Exit status 2 where something is
+    left.
     """
     from environments import labels  # noqa: PLC0415 - errors of usage need none of it
 
@@ -23,4 +24,4 @@ def clean_command(force: bool, dry_run: bool) -> int:
         click.echo(line)
     if not any(not line.startswith(labels.NOTE) for line in lines):
         click.echo("nothing to remove")
-    return judging.VALID
+    return judging.UNKNOWN if any(line.startswith(labels.LEFT) for line in lines) else judging.VALID

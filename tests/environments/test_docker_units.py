@@ -31,7 +31,7 @@ from environments.docker.container import Container
 from environments.docker.deployment import _must_publish
 from environments.docker.environment import DockerEnvironment
 from environments.docker.network import host_address
-from environments.labels import NOTE, judge
+from environments.labels import LEFT, judge
 from environments.machines import probes
 from environments.machines.deployment import Deployment
 from harness.interface import InfrastructureError, Link, NodePlan
@@ -390,7 +390,7 @@ def test_one_run_that_cannot_be_removed_keeps_no_other(monkeypatch):
     monkeypatch.setattr(clean, "connect", lambda: things(a=True, b=False, c=True))
     first, stays, last = clean.remove()
     assert (first, last) == ("docker run run-a: removed container a", "docker run run-c: removed container c")
-    assert stays.startswith(f"{NOTE}docker run run-b: the engine did not remove container b (device or ")
+    assert stays.startswith(f"{LEFT}docker run run-b: the engine did not remove container b (device or ")
 
 
 def test_what_was_not_removed_is_tried_again_by_the_next_teardown():

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -7,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from environments import labels
-from environments.labels import NOTE
-from environments.local import clean
+from environments import labels, scratch
+from environments.labels import LEFT, NOTE
+from environments.local import clean, state
+from harness.commands import cli
 from harness.interface import InfrastructureError
 
 
@@ -95,3 +97,33 @@ def test_a_missing_docker_module_is_a_note(monkeypatch, state_home):
     monkeypatch.setitem(sys.modules, "environments.docker.clean", None)
     (note,) = labels.find_leftovers()
     assert note.startswith(f"{NOTE}docker: not looked at: ")
+
+
+def test_what_cannot_be_removed_is_named_and_keeps_nothing_else_and_the_status_is_2(
+    monkeypatch, state_home, tmp_path, capsys
+):
+    monkeypatch.setitem(sys.modules, "environments.docker.clean", None)
+    dead = msgspec.structs.replace(labels.identify(), started="1")
+    for name in ("20260101-000000-aaaaaaaa", "20260101-000000-bbbbbbbb"):
+        data = tmp_path / name / "nodes" / "a1" / "data"
+        data.mkdir(parents=True)
+        (data.parents[1] / state.MARKER_FILE).write_text(name)
+        (state.local_root() / name).mkdir(parents=True)
+        harness = state.HarnessState(run_id=name, harness=dead, directory=str(tmp_path / name))
+        state.write(state.local_root() / name, harness)
+    (scratch_directory := tmp_path / "temporary" / f"{scratch.PREFIX}work-1").mkdir()
+    os.utime(scratch_directory, (1.0, 1.0))
+    stubborn = {tmp_path / "20260101-000000-aaaaaaaa" / "nodes" / "a1" / "data", scratch_directory}
+    rmtree = shutil.rmtree
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda path, **more: path in stubborn or rmtree(path, **more))
+        assert cli.run(["clean"]) == 2
+    said = capsys.readouterr().out.splitlines()
+    assert sorted(line for line in said if line.startswith(LEFT)) == [
+        f"{LEFT}local run 20260101-000000-aaaaaaaa, state {state.local_root() / '20260101-000000-aaaaaaaa'}: "
+        f"{min(stubborn)} cannot be removed",
+        f"{LEFT}scratch directory {scratch_directory}",
+    ]
+    assert any(line.startswith("local run 20260101-000000-bbbbbbbb: removed ") for line in said)
+    assert cli.run(["clean"]) == 0
+    assert not any(path.exists() for path in stubborn)

@@ -14,7 +14,7 @@ import pytest
 from docker_deployed import SPEC, SYSTEM, begin, deployed, observe
 from docker_echo import until
 
-from environments.labels import NOTE
+from environments.labels import LEFT
 from environments.ssh import clean
 from environments.ssh import host as host_module
 from environments.ssh.environment import SshEnvironment
@@ -155,7 +155,7 @@ def test_a_lost_machine_is_told_in_one_line_and_what_is_left_on_it_is_removed_la
     monkeypatch.setattr(host_module, "CONNECT_TIMEOUT_S", 1.0)
     _, silent, again = clean.remove(force=True)  # a line for each machine, and one for what to do
     lost = f"host {bed.machines[1].address}: no ssh server can be reached on port 22 (no answer within 1 s)"
-    assert silent.startswith(f"{NOTE}ssh run ")
+    assert silent.startswith(f"{LEFT}ssh run ")
     assert silent.endswith(f": {lost}")
     assert "`jepsen-run clean` tries again, until " in again
     bed.machines[1].mend()
