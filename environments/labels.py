@@ -40,7 +40,7 @@ not touched, and why.
 """
 
 LEFT: Final = "LEFT: "
-"""Lines of `remove_leftovers` that begin so name what should have been removed and still is there."""
+"""Lines of `remove_leftovers` that begin so name what could not be removed."""
 
 _ASKED: Final = {
     "local": "environments.local.clean",

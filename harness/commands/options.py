@@ -5,6 +5,7 @@ The same name means the same everywhere, so it is said once.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -20,6 +21,27 @@ from harness.systems.given import HOME
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+class _Finite(click.types.FloatParamType):
+    """What ``float`` reads, but for "nan" and "inf", which pass every bound or mean no end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
+class _FiniteRange(_Finite, click.FloatRange):
+    """The same within bounds."""
+
+
+NUMBER: Final = _Finite()
+"""The type of every option that takes a number with a fraction."""
+
+NOT_NEGATIVE: Final = _FiniteRange(min=0)
+MORE_THAN_ZERO: Final = _FiniteRange(min=0, min_open=True)
 
 _MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
 """What Spark takes as a master.

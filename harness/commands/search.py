@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
-@click.option("--length", "length_s", type=float, help="Virtual seconds of load and faults in a run [8].")
-@click.option("--rate", type=float, help="Sends a second, all producers together [40].")
+@click.option(
+    "--length", "length_s", type=options.NUMBER, help="Virtual seconds of load and faults in a run [8]."
+)
+@click.option("--rate", type=options.NUMBER, help="Sends a second, all producers together [40].")
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @options.ordered()
 @click.option(
@@ -37,14 +39,14 @@ if TYPE_CHECKING:
 @click.option(
     "--time-limit",
     "time_limit_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.MORE_THAN_ZERO,
     help="Begin no run after so many seconds [600 if there is no --runs].",
 )
 @click.option("--keep-going", is_flag=True, default=None, help="Go on after a finding.")
 @click.option(
     "--shrink",
     "shrink_limit_s",
-    type=click.FloatRange(min=0),
+    type=options.NOT_NEGATIVE,
     help="Seconds for making a finding smaller; 0 leaves it as found [180].",
 )
 @click.option("--seed", type=int, help="Repeats an earlier search [drawn and printed].")

@@ -29,7 +29,7 @@ from harness.interface import UsageError
 @click.option(
     "--time-limit",
     "time_limit_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.MORE_THAN_ZERO,
     help="Begin no run after so many seconds of runs [3600].",
 )
 @click.option(

@@ -26,7 +26,10 @@ from harness.history import known
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
 @click.option(
-    "--time-limit", "time_limit_s", type=float, help="Seconds of load and faults in a run [8; 60 deployed]."
+    "--time-limit",
+    "time_limit_s",
+    type=options.NUMBER,
+    help="Seconds of load and faults in a run [8; 60 deployed].",
 )
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")

@@ -32,24 +32,30 @@ from harness.systems import registry as systems
     help="A cluster that runs already (TOML): it is loaded and judged, and broken by your hooks only.",
 )
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
-@click.option("--time-limit", "time_limit_s", type=float, help="Seconds of load and faults [40].")
+@click.option("--time-limit", "time_limit_s", type=options.NUMBER, help="Seconds of load and faults [40].")
 @click.option(
-    "--rate", type=float, help="Sends a second, all producers together; 0 is as fast as possible [200]."
+    "--rate",
+    type=options.NUMBER,
+    help="Sends a second, all producers together; 0 is as fast as possible [200].",
 )
 @click.option("--producers", type=int, help="Producers [6].")
 @click.option("--consumers", type=int, help="Consumers [6].")
 @click.option("--groups", type=int, help="Message groups [12].")
 @click.option(
-    "--large-message-share", type=float, help="Share of the sends, 0 to 1, with a body of 150,000 bytes [0]."
+    "--large-message-share",
+    type=options.NUMBER,
+    help="Share of the sends, 0 to 1, with a body of 150,000 bytes [0].",
 )
-@click.option("--hold", "hold_s", type=float, help="Seconds from a delivery to its acknowledgement [0.02].")
+@click.option(
+    "--hold", "hold_s", type=options.NUMBER, help="Seconds from a delivery to its acknowledgement [0.02]."
+)
 @click.option("--prefetch", type=int, help="Messages a consumer may hold unacknowledged [100].")
 @options.listed("--shape", "shapes", "Shapes of partitions, with commas [all that fit].")
 @options.listed(
     "--target", "targets", "Targets of node faults, with commas: live, backup, one, minority, majority, all."
 )
-@click.option("--interval", "interval_s", type=float, help="Seconds between faults [8].")
-@click.option("--duration", "duration_s", type=float, help="Seconds a fault lasts [6].")
+@click.option("--interval", "interval_s", type=options.NUMBER, help="Seconds between faults [8].")
+@click.option("--duration", "duration_s", type=options.NUMBER, help="Seconds a fault lasts [6].")
 @click.option("--seed", type=int, help="Repeats the choices of an earlier run [drawn and printed].")
 @click.option(
     "--guarantee",
@@ -97,5 +103,11 @@ def test_command(
         given["seed"] = random.SystemRandom().randrange(2**31)
     spec = specs.with_settings(specs.build(given, base), settings)
     return session.run(
-        spec, schedule_file, root, spark_master=spark_master, as_json=as_json, known_file=known_file
+        spec,
+        schedule_file,
+        root,
+        spark_master=spark_master,
+        as_json=as_json,
+        known_file=known_file,
+        nemeses=given["nemeses"] or (),
     )

@@ -64,7 +64,8 @@ _OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties")
 def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
     """The line that runs a test again.
 
-    Readable options where they can say it all, else the stored spec.
+    Readable options where they can say it all, else the stored spec. Nemeses are not said beside a
+    schedule, where they decide nothing.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
     words = ["jepsen-run"]
@@ -72,7 +73,7 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
         value = getattr(spec, field)
         if field in _OTHERWISE_SAID or (value == default and field not in _ALWAYS):
             continue
-        if field not in _FLAGS:
+        if field not in _FLAGS or (field == "nemeses" and value and schedule_file is not None):
             words = ["jepsen-run", "--spec", str(store / stores.SPEC)]
             break
         if value not in ((), ""):

@@ -84,14 +84,24 @@ def run(
     spark_master: str | None,
     as_json: bool,
     known_file: Path | None = None,
+    nemeses: Sequence[str] = (),
 ) -> int:
-    """Run one test and print its verdict; the exit status."""
+    """Run one test and print its verdict; the exit status.
+
+    ``nemeses`` are those that were asked for beside the schedule: it must be of them.
+    """
     entries = None if known_file is None else known.load(known_file)
     schedule = file = None
     if schedule_file is not None:
         file = str(schedule_file)
         directory = schedule_file.is_dir()
         schedule = nemesis.schedule.load(schedule_file / stores.SCHEDULE if directory else schedule_file)
+        kinds = dict.fromkeys(fault.kind for fault in schedule.faults)
+        if nemeses and set(nemeses) != set(kinds):
+            raise UsageError(
+                f"--nemesis {','.join(nemeses)} is not what --schedule {file} has "
+                f"({', '.join(kinds) or 'no fault'}): leave one of them out"
+            )
     test = compose(spec, schedule, file)
     talk = sys.stderr if as_json else sys.stdout
     outcome = execute(test, root, talk, spark_master=spark_master, entries=entries)

@@ -119,9 +119,9 @@ def test_what_cannot_be_removed_is_named_and_keeps_nothing_else_and_the_status_i
         patched.setattr(shutil, "rmtree", lambda path, **more: path in stubborn or rmtree(path, **more))
         assert cli.run(["clean"]) == 2
     said = capsys.readouterr().out.splitlines()
+    where = state.local_root() / "20260101-000000-aaaaaaaa"
     assert sorted(line for line in said if line.startswith(LEFT)) == [
-        f"{LEFT}local run 20260101-000000-aaaaaaaa, state {state.local_root() / '20260101-000000-aaaaaaaa'}: "
-        f"{min(stubborn)} cannot be removed",
+        f"{LEFT}local run {where.name}, state {where}: {min(stubborn)} cannot be removed",
         f"{LEFT}scratch directory {scratch_directory}",
     ]
     assert any(line.startswith("local run 20260101-000000-bbbbbbbb: removed ") for line in said)

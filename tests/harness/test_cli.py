@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from harness.commands import catalogue, cli
@@ -17,13 +18,14 @@ from harness.explore import plans
 from harness.history import judge
 from harness.history import store as stores
 from harness.history.rows import MemoryRecorder
-from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.interface import Fault, InfrastructureError, Schedule, TestSpec, UsageError
 from harness.run import session
 from harness.systems import given, runtime
 from harness.systems import registry as systems
 from harness.systems.openmq.system import OpenmqSystem
 from harness.systems.rabbitmq.system import RabbitmqSystem
 from nemesis import registry as kinds
+from nemesis import schedule as schedules
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +55,10 @@ def run(capsys, *words):
         (["--system", "classic"], "system classic has several policies: give --policy shared-store, jdbc"),
         (["sweep", "--system", "classic"], "several policies: give --policy shared-store, jdbc"),
         (["search", "--system", "classic"], "several policies: give --policy shared-store, jdbc"),
+        (["search", "--time-limit", "nan"], "'--time-limit': nan is no number"),
+        (["search", "--time-limit", "inf"], "'--time-limit': inf is no number"),
+        (["search", "--shrink", "nan"], "'--shrink': nan is no number"),
+        (["search", "--time-limit", "-1"], "-1.0 is not in the range x>0"),
         (["--nemesis", "partiton"], 'unknown nemesis "partiton": did you mean "partition"?'),
         (["--workload", "group"], 'unknown workload "group": did you mean "groups"?'),
         (["--environment", "dokcer"], "unknown environment"),
@@ -81,6 +87,44 @@ def test_wrong_usage_is_one_line_and_status_254(capsys, tmp_path, words, complai
     assert err.startswith("jepsen-run: ")
     assert err.count("\n") == 1
     assert complaint.replace(":", "").lower() in err.replace(":", "").lower()
+
+
+@pytest.mark.parametrize("asked", ["kill", "kill,partition"])
+def test_a_nemesis_beside_a_schedule_of_others_is_refused(capsys, tmp_path, asked):
+    """What a schedule says is done, so a nemesis that it has not would be left out silently."""
+    file = tmp_path / "schedule.json"
+    schedules.save(Schedule(faults=(Fault(kind="partition", start_s=1.0),)), file)
+    status, _, err = run(capsys, "--nemesis", asked, "--schedule", str(file))
+    assert status == 254
+    has = f"--nemesis {asked} is not what --schedule {file} has (partition)"
+    assert err == f"jepsen-run: {has}: leave one of them out\n"
+
+
+def test_a_nemesis_beside_a_schedule_of_its_own_is_not_refused(capsys, tmp_path, monkeypatch):
+    def composed(spec, schedule, file):
+        raise UsageError(f"composed with {spec.nemeses}")
+
+    monkeypatch.setattr(session, "compose", composed)
+    file = tmp_path / "schedule.json"
+    schedules.save(Schedule(faults=(Fault(kind="partition", start_s=1.0),)), file)
+    for words in (["--nemesis", "partition"], []):
+        _, _, err = run(capsys, *words, "--schedule", str(file))
+        assert err == f"jepsen-run: composed with {tuple(words[1:])}\n"
+
+
+def test_every_option_with_a_fraction_refuses_what_is_no_number():
+    """ "nan" passes every bound, and "inf" is an end that never comes."""
+    numbers = [
+        (name, option)
+        for name, command in cli.cli.commands.items()
+        for option in command.params
+        if isinstance(option.type, click.types.FloatParamType)
+    ]
+    assert len(numbers) > 10
+    for _, option in numbers:
+        for word in ("nan", "inf", "-inf"):
+            with pytest.raises(click.BadParameter):
+                option.type.convert(word, option, None)
 
 
 def test_wrong_usage_as_a_process():

@@ -151,6 +151,12 @@ def test_a_schedule_that_was_given_is_given_again(tmp_path):
     )
 
 
+def test_nemeses_are_not_repeated_beside_a_schedule_that_may_have_others(tmp_path):
+    drawn = specs.build({"seed": 4, "nemeses": ("partition", "kill")})
+    line = summary.again(drawn, tmp_path, "f.json")
+    assert line == f"jepsen-run --spec {tmp_path}/spec.json --seed 4 --schedule f.json"
+
+
 def test_specs_are_json_in_kebab_case(tmp_path):
     table = json.loads(msgspec.json.encode(specs.build({})))
     assert {"time-limit-s", "payload-bytes"} <= set(table)
