@@ -81,6 +81,26 @@ def test_a_family_or_a_row_without_a_scenario_is_refused_by_its_name():
         registry.chosen([f"{family}99"])
 
 
+@pytest.mark.parametrize(
+    ("family", "rows"),
+    [("SS", 9), ("RP", 20), ("TX", 4), ("DS", 4), ("LO", 9), ("CO", 2), ("CL", 18), ("CV", 16), ("HA", 11),
+     ("MI", 6)],
+)  # fmt: skip
+def test_each_family_has_the_rows_of_the_documents(family, rows):
+    for row in range(1, rows + 1):
+        assert not unknown(f"{family}{row}")
+    assert unknown(f"{family}{rows + 1}")
+
+
+def unknown(word):
+    """Whether it is no claim at all, not one that has no scenario yet."""
+    try:
+        registry.chosen([word])
+    except UsageError as error:
+        return str(error).startswith("unknown claim")
+    return False
+
+
 def test_rows_without_a_scenario_are_named_also_where_their_family_has_some():
     rows = {each.row for each in (*SCENARIOS, *PROBES)}
     named_rows = {

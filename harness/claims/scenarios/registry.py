@@ -44,10 +44,12 @@ PROBES: Final[tuple[Probe, ...]] = (
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "SS": (9, "shared store (AMQ 17.3.1.2, 17.3.2)"),
     "RP": (20, "replication and quorum (AMQ 17.3.1.3, 17.3.3)"),
-    "LO": (6, "live-only and scale-down (AMQ 17.3.4)"),
+    "TX": (4, "transactions across a fail-over (AMQ 17.3.4, SUN, WMQ)"),
+    "DS": (4, "durable subscriptions across a fail-over (AMQ 17.3.4, SUN, WMQ)"),
+    "LO": (9, "live-only and scale-down (AMQ 17.3.4)"),
     "CO": (2, "colocated (AMQ 17.3.5)"),
-    "CL": (13, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
-    "CV": (13, "conventional clusters (SUN, CAPS)"),
+    "CL": (18, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
+    "CV": (16, "conventional clusters (SUN, CAPS)"),
     "HA": (11, "high availability on a shared database (SUN)"),
     "MI": (6, "multi-instance (WMQ)"),
 }
