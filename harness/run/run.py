@@ -182,8 +182,14 @@ class Run:
             # somebody to start it.
             async with _beside(self._supervise(recorder, set()), "supervisor"):
                 recovered = await self._recovery(monitor)
-            self._enter(recorder, "recovered" if recovered else "not-recovered")
-        if recovered:
+            if recovered is None:
+                self._trouble(
+                    "no operation of a client ended while the cluster was given time to recover: whether "
+                    "it did cannot be said"
+                )
+            else:
+                self._enter(recorder, "recovered" if recovered else "not-recovered")
+        if recovered is not False:
             await monitor.until(self._settled, self.test.system.patience.settle_s)
         self._enter(recorder, "drain")
         await self._drain(workload, monitor)
@@ -191,7 +197,7 @@ class Run:
         self.ended_s = asyncio.get_running_loop().time() - quiet_s
         self._enter(recorder, "browse")
         await browse(self.test, monitor.roles, recorder)
-        if recovered:
+        if recovered is not False:
             left_s = agree_by - asyncio.get_running_loop().time()
             hopeless = views.hopeless(monitor.statuses().values())
             await views.look(self.test, monitor.roles, recorder, 0.0 if hopeless else left_s)
@@ -392,8 +398,11 @@ class Run:
             if not await environment.running(node.name):
                 await environment.start(node.name)
 
-    async def _recovery(self, monitor: Monitor) -> bool:
-        """Whether, within the bound, every pair has a live broker and operations succeed again."""
+    async def _recovery(self, monitor: Monitor) -> bool | None:
+        """Whether, within the bound, every pair has a live broker and operations succeed again.
+
+        None where no operation ended: clients so slow say nothing, neither for nor against.
+        """
         # How long somebody else's way to ask for roles takes says nothing against the brokers.
         told = self.test.spec.attached is None
 
@@ -415,8 +424,7 @@ class Run:
                             return True
                         await asyncio.sleep(_DISPLAY_S)
         except TimeoutError:
-            # Clients so slow that none has tried say nothing against the brokers.
-            return served(monitor.statuses()) and self._completed() == attempts
+            return None if served(monitor.statuses()) and self._completed() == attempts else False
 
     def _completed(self) -> int:
         return sum(self._counters.get(completion, 0) for completion in ("ok", "fail", "info"))
@@ -439,11 +447,13 @@ class Run:
                     if not await anything_left(self.test, monitor.roles()):
                         return
         except TimeoutError:
-            words = (
+            self._trouble(
                 f"the queues could not be drained within {DRAIN_S:g} s: what was left cannot "
                 "be told from what was lost"
             )
-            self.trouble = "; ".join(filter(None, (self.trouble, words)))
+
+    def _trouble(self, words: str) -> None:
+        self.trouble = "; ".join(filter(None, (self.trouble, words)))
 
     async def _last_words(self, node: str) -> str:
         """The end of a broker's log, for an error message."""

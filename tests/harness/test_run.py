@@ -163,9 +163,10 @@ def test_clients_that_never_succeed_again_are_not_recovered(tmp_path):
     assert "not-recovered" in phases(history)
 
 
-def test_clients_that_never_tried_accuse_nobody(tmp_path):
-    _, history = conduct(tmp_path, composition(workload=FakeWorkload(silent=True), recovery_bound_s=0.3))
-    assert "recovered" in phases(history)
+def test_clients_that_never_tried_accuse_nobody_and_prove_no_recovery(tmp_path):
+    life, history = conduct(tmp_path, composition(workload=FakeWorkload(silent=True), recovery_bound_s=0.3))
+    assert phases(history) == ["deploy", "start", "load", "heal", "drain", "browse", "end"]
+    assert "no operation of a client ended while the cluster was given time to recover" in life.trouble
 
 
 def test_a_deployment_that_fails_is_the_machines_fault(tmp_path):
