@@ -125,13 +125,16 @@ def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
 
 
 def excused(pause: TimeSpan, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
-    """Whether what lies outside all faults, and the recovery bound after each, is within bounds."""
+    """Whether what lies outside all faults, and the recovery bound after each, is within bounds.
+
+    A fault counts from when it was asked for: one that takes its time may be in force unseen.
+    """
     patience = int(options.recovery_bound_s * 1e9)
     uncovered, at = 0, pause.begin
-    for span in sorted(spans, key=lambda s: s.begin):
+    for span in sorted(spans, key=lambda s: s.asked):
         end = pause.end if span.end is None else span.end + patience
-        if end <= at or span.begin >= pause.end:
+        if end <= at or span.asked >= pause.end:
             continue
-        uncovered = max(uncovered, span.begin - at)
+        uncovered = max(uncovered, span.asked - at)
         at = max(at, end)
     return max(uncovered, pause.end - at) <= int(options.unavailable_bound_s * 1e9)

@@ -28,11 +28,15 @@ _OWN = [
 
 @dataclass(frozen=True, slots=True)
 class FaultSpan:
-    """A fault from when it was seen to begin to when to be healed (ns; None: never)."""
+    """A fault from when it was seen to begin to when to be healed (ns; None: never).
+
+    ``asked`` is when it was asked for: from then on it may have been in force.
+    """
 
     kind: str
     label: str
     bit: bool
+    asked: int
     begin: int
     end: int | None
 
@@ -74,18 +78,21 @@ class Facts:
     def spans(self) -> list[FaultSpan]:
         """Faults in order of their beginning; the begin and the end of one have one label."""
         found = []
+        asked: dict[str, int] = {}
         open_: dict[str, FaultSpan] = {}
         for row in self.faults:
-            if row["type"] == "invoke":
-                continue
             value = json_object(row["value"]) or {}
             label = str(value.get("label", ""))
-            if row["f"].startswith(_HEAL):
+            if row["type"] == "invoke":
+                asked[label] = row["time"]
+            elif row["f"].startswith(_HEAL):
                 begun = open_.pop(label, None)
                 if begun is not None:
                     found.append(replace(begun, end=row["time"]))
             else:
-                open_[label] = FaultSpan(row["f"], label, value.get("bit") is True, row["time"], None)
+                begin: int = row["time"]
+                bit = value.get("bit") is True
+                open_[label] = FaultSpan(row["f"], label, bit, asked.get(label, begin), begin, None)
         found += open_.values()
         return sorted(found, key=lambda span: span.begin)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -84,23 +85,27 @@ def test_faults_that_were_asked_for_must_have_been_seen():
 
 def test_a_fault_begins_and_ends_under_one_label():
     rows = [
+        dict(fault(3, "kill", "a"), type="invoke"),
         fault(5, "kill", "a"),
         fault(6, "kill", "b"),
         fault(8, "heal:kill", "b"),
         fault(9, "heal:restart", "a"),
     ]
     spans = gather(whole(rows)).spans()
-    assert [(span.label, span.begin, span.end) for span in spans] == [
-        ("a", 5_000_000, 9_000_000),
-        ("b", 6_000_000, 8_000_000),
+    assert [(span.label, span.asked, span.begin, span.end) for span in spans] == [
+        ("a", 3_000_000, 5_000_000, 9_000_000),
+        ("b", 6_000_000, 6_000_000, 8_000_000),
     ]
 
 
 def test_a_pause_is_excused_by_the_faults_that_explain_it():
     pause = Outage(0, "operation send", 5, 10 * S, 60 * S)
     assert not excused(pause, [], OPTIONS)
-    assert excused(pause, [FaultSpan("kill", "k", bit=True, begin=15 * S, end=20 * S)], OPTIONS)
-    assert not excused(pause, [FaultSpan("kill", "k", bit=True, begin=0, end=5 * S)], OPTIONS)
+    assert excused(pause, [FaultSpan("kill", "k", bit=True, asked=15 * S, begin=15 * S, end=20 * S)], OPTIONS)
+    assert not excused(pause, [FaultSpan("kill", "k", bit=True, asked=0, begin=0, end=5 * S)], OPTIONS)
+    slow = FaultSpan("hook", "h", bit=False, asked=10 * S, begin=55 * S, end=56 * S)
+    assert excused(pause, [slow], OPTIONS), "it may have been in force since it was asked for"
+    assert not excused(pause, [replace(slow, asked=slow.begin)], OPTIONS)
     known = gather(whole([*SENT, *finished(10)]))
     assert decide({"unavailable"}, known, OPTIONS, windows={"unavailable": [pause]}).severities == {
         "unavailable": "grave"
