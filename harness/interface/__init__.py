@@ -31,6 +31,7 @@ from harness.interface.system import (
     Prepared,
     Provision,
     Runtime,
+    Secretive,
     Steered,
     StoredMessage,
     System,

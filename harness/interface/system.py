@@ -287,6 +287,16 @@ class Nameless(Protocol):
 
 
 @runtime_checkable
+class Secretive(Protocol):
+    """A system that makes secrets for each run: brokers that run already do not have them.
+
+    ``made_secrets`` are those of "passcode", by which clients come in, and "admin".
+    """
+
+    made_secrets: Sequence[str]
+
+
+@runtime_checkable
 class Viewed(Protocol):
     """A system whose brokers tell what they take for true of the cluster."""
 

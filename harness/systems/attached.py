@@ -7,6 +7,7 @@ roles that nobody tells, stores that nobody shows, logs.
 from __future__ import annotations
 
 import asyncio
+import copy
 import http.client
 import re
 import urllib.error
@@ -30,13 +31,14 @@ from harness.interface import (
     NodePlan,
     Patience,
     PolicySummary,
+    Secretive,
     Status,
     StoredMessage,
     System,
     TestSpec,
     UsageError,
 )
-from harness.interface.errors import converted
+from harness.interface.errors import choose, converted
 from harness.systems.stomp_client import StompClient
 from workloads import payload
 from workloads.layout import queues_of
@@ -97,6 +99,8 @@ class AttachedSystem:
     """
 
     def __init__(self, cluster: AttachedCluster, inner: System | None) -> None:
+        if inner is not None and cluster.policy:
+            choose("policy", cluster.policy, inner.policies)
         self._cluster = cluster
         self._inner = inner
         self._queue = (inner.dialect if inner is not None else Dialect()).queue
@@ -110,11 +114,13 @@ class AttachedSystem:
         self.events: Mapping[str, Event] = {}
 
     def promises(self, spec: TestSpec) -> Promises:
-        """Those of the system with what the file changes, and what nobody can be asked for."""
+        """Those of the system with what the file changes, and what nobody can be asked for.
+
+        Where the file names no policy only what is promised with each.
+        """
         promised = _CAUTIOUS
         if self._inner is not None:
-            policy = self._cluster.policy or next(iter(self._inner.policies))
-            promised = self._inner.promises(msgspec.structs.replace(spec, policy=policy))
+            promised = self._of_policy(self._inner, spec)
         untold: list[Literal["roles", "stores"]] = []
         if self._cluster.roles is None and not self._managed:
             untold.append("roles")
@@ -122,6 +128,17 @@ class AttachedSystem:
             untold.append("stores")
         changes = _given("promises", self._cluster.promises, _PROMISES)
         return msgspec.structs.replace(promised, untold=tuple(untold), **changes)
+
+    def _of_policy(self, inner: System, spec: TestSpec) -> Promises:
+        if self._cluster.policy:
+            return inner.promises(msgspec.structs.replace(spec, policy=self._cluster.policy))
+        # Each is asked of a copy: a system keeps what it was last asked to plan.
+        return _weakest(
+            [
+                copy.copy(inner).promises(msgspec.structs.replace(spec, policy=policy))
+                for policy in inner.policies
+            ]
+        )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """The brokers of the file; the first of a pair is called its master."""
@@ -212,7 +229,15 @@ class AttachedSystem:
         another test. Raises UsageError for what is there and for what is no queue,
         InfrastructureError where no broker lets anybody in.
         """
-        passcode(self._cluster)  # raises where there is none
+        secret = passcode(self._cluster)  # raises where there is none
+        made = self._inner.made_secrets if isinstance(self._inner, Secretive) else ()
+        if "passcode" in made and secret is None and self._cluster.dialect.get("passcode") is None:
+            raise UsageError(f"brokers of {self.name} let nobody in without a secret of theirs: passcode-env")
+        if "admin" in made and any(node.admin for node in self._cluster.node):
+            raise UsageError(
+                f"admin: brokers of {self.name} answer only those who deployed them; leave it out, and ask "
+                "for their roles by [roles]"
+            )
         told, refusals, tried = [], [], False
         for node in self._cluster.node:
             try:
@@ -391,6 +416,19 @@ def of(described: Mapping[str, Any], get: Callable[[str], System]) -> AttachedSy
     """The system of a spec's attached cluster. Raises UsageError."""
     cluster = checked("the attached cluster", described)
     return AttachedSystem(cluster, None if cluster.system == PLAIN else get(cluster.system))
+
+
+def _weakest(each: Sequence[Promises]) -> Promises:
+    """What all of them promise. Raises UsageError where that is not one more or less."""
+    common = {
+        name: all(getattr(one, name) for one in each)
+        for name, value in msgspec.structs.asdict(each[0]).items()
+        if isinstance(value, bool)
+    }
+    weakest = msgspec.structs.replace(each[0], **common)
+    if any(msgspec.structs.replace(one, **common) != weakest for one in each):
+        raise UsageError("what its policies promise cannot be compared: name one (policy)")
+    return weakest
 
 
 def _given(where: str, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:

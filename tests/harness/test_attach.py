@@ -301,6 +301,52 @@ def test_a_system_or_a_secret_that_is_not_there_is_one_line(tmp_path, capsys, to
     assert complaint in err
 
 
+NODE = {"name": "a1", "stomp": "127.0.0.1:1"}
+
+
+def looked_first(table):
+    """What is said of a cluster before its brokers are reached."""
+    spec = TestSpec(name="x", policy="attached", environment="attached", pairs=1, attached=table)
+    return asyncio.run(registry.of(spec).look_first(spec, lambda _: cluster.Address("127.0.0.1", 1)))
+
+
+@pytest.mark.parametrize("system", ["rabbitmq", "own"])
+def test_brokers_whose_secrets_nobody_has_are_not_asked_with_others(system, monkeypatch):
+    monkeypatch.setenv("SECRET", "theirs")
+    asked = {"system": system, "passcode-env": "SECRET", "node": [NODE | {"admin": "127.0.0.1:1"}]}
+    with pytest.raises(UsageError, match=f"admin: brokers of {system} answer only those who deployed them"):
+        looked_first(asked)
+    with pytest.raises(InfrastructureError, match="no broker lets clients in"):
+        looked_first({**asked, "node": [NODE]})
+
+
+def test_nobody_comes_in_with_a_passcode_that_was_made_for_the_run():
+    with pytest.raises(UsageError, match="brokers of rabbitmq let nobody in without a secret of theirs"):
+        looked_first({"system": "rabbitmq", "node": [NODE]})
+
+
+@pytest.mark.parametrize(
+    ("system", "policy", "not_promised"),
+    [
+        ("classic", "", {"durable_acks", "single", "answers_in_order"}),
+        ("classic", "shared-store", {"answers_in_order"}),
+        ("classic", "network", {"durable_acks", "single", "answers_in_order"}),
+        ("openmq", "", {"groups"}),
+        ("artemis", "", set()),
+    ],
+)
+def test_without_a_policy_only_what_all_of_them_promise_is_promised(system, policy, not_promised):
+    table = {"system": system, "policy": policy, "node": [NODE]}
+    spec = TestSpec(name="x", policy="attached", environment="attached", pairs=1, attached=table)
+    told = msgspec.structs.asdict(registry.of(spec).promises(spec))
+    assert {name for name, value in told.items() if value is False} == not_promised
+
+
+def test_a_policy_that_the_system_has_not_is_refused():
+    with pytest.raises(UsageError, match='unknown policy "netwrok": did you mean "network"'):
+        attached.of({"system": "classic", "policy": "netwrok", "node": [NODE]}, registry.get)
+
+
 def test_an_unknown_field_of_the_dialect_is_one_line(tmp_path, capsys):
     path = tmp_path / "cluster.toml"
     write(path, 1)

@@ -66,6 +66,7 @@ class OwnSystem(AdminClients):
     patience = Patience()
     events = EVENTS
     lacking = staticmethod(readiness.lacking)
+    made_secrets = ("admin",)
 
     def __init__(self) -> None:
         super().__init__(Credentials())

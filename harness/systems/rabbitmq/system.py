@@ -41,6 +41,7 @@ class RabbitmqSystem(Management):
     }
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0, restart_s=60.0)
     events = EVENTS
+    made_secrets = ("passcode", "admin")
 
     def __init__(self) -> None:
         super().__init__()
