@@ -31,6 +31,7 @@ BROKER_REQUIREMENTS: Final = (
     "click",
     "google-crc32c",
     "h11",
+    "lark",
     "msgspec",
     "psycopg",
     "psycopg-binary",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from broker.core.groups import Lane
     from broker.core.message import Message
     from broker.core.queue import Queue
+    from broker.core.selector import Selector
 
 
 class Delivery:
@@ -35,12 +36,12 @@ class QueueConsumer:
     how many messages it may hold unacknowledged. With ``auto`` a message counts as acknowledged
     when it is handed over. An ``internal`` consumer (a cluster bridge) is not counted as one that
     clients brought, and no groups are pinned to it by observers. ``gone`` is called when its queue
-    is deleted.
+    is deleted. With a ``selector`` it gets only what matches.
     """
 
     __slots__ = (
         "auto", "closed", "deliver", "gone", "internal", "lanes", "owned", "paused", "queue", "rotating",
-        "tags", "unacknowledged",
+        "selector", "tags", "unacknowledged",
         "window",
     )  # fmt: skip
 
@@ -53,6 +54,7 @@ class QueueConsumer:
         auto: bool = False,
         internal: bool = False,
         gone: Callable[[], None] | None = None,
+        selector: Selector | None = None,
     ) -> None:
         self.queue = queue
         self.deliver = deliver
@@ -60,6 +62,7 @@ class QueueConsumer:
         self.auto = auto
         self.internal = internal
         self.gone = gone
+        self.selector = selector
         self.closed = False
         self.paused = False
         self.rotating = False

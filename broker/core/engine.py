@@ -60,6 +60,7 @@ from broker.core.outcomes import arrived, give_back, refused
 from broker.core.paging import Paging
 from broker.core.queue import Queue
 from broker.core.reaper import Reaper
+from broker.core.selector import Selector
 from broker.core.settings import EngineSettings, Router
 from broker.core.transactions import Transaction
 from broker.seams import Seams
@@ -248,8 +249,9 @@ class Engine:
         auto: bool = False,
         internal: bool = False,
         gone: Callback | None = None,
+        selector: Selector | None = None,
     ) -> QueueConsumer:
-        """Consume a queue.
+        """Consume a queue, or what of it a ``selector`` matches.
 
         ``window`` is the prefetch, by default that of the address settings. End it with
         ``unsubscribe``.
@@ -263,6 +265,7 @@ class Engine:
             auto=auto,
             internal=internal,
             gone=gone,
+            selector=selector,
         )
         known.join(consumer)
         self._observe(known, consumer)

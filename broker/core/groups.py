@@ -30,10 +30,11 @@ class Lane:
 
     ``held`` counts those that are with a consumer or a transaction, ``delayed`` those that wait for
     their refusal to be on the disk or for their redelivery delay: a group waits with them, messages
-    without a group do not.
+    without a group do not. ``aside`` counts those that wait, but in views of selectors
+    (``filtering``).
     """
 
-    __slots__ = ("delayed", "fresh", "group", "held", "owner", "returned")
+    __slots__ = ("aside", "delayed", "fresh", "group", "held", "owner", "returned")
 
     def __init__(self, group: str | None) -> None:
         self.group = group
@@ -42,13 +43,14 @@ class Lane:
         self.owner: QueueConsumer | None = None
         self.held = 0
         self.delayed = 0
+        self.aside = 0
 
     def __lt__(self, other: Lane) -> bool:
         """Heaps order lanes by their oldest message; two entries of one lane with it are equal."""
         return False
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self.returned)
+        return len(self.fresh) + len(self.returned) + self.aside
 
     def head(self) -> int:
         """The place of the oldest message in its queue, 0 for an empty lane."""
@@ -71,4 +73,4 @@ class Lane:
 
     def idle(self) -> bool:
         """Nothing waits, nobody holds or owns it: it may be forgotten."""
-        return not (self.fresh or self.returned or self.held or self.delayed or self.owner)
+        return not (self or self.held or self.delayed or self.owner)

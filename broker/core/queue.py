@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from broker.core.addresses import AddressSettings
 from broker.core.backlog import CHUNK, Backlog
 from broker.core.consumer import Delivery, QueueConsumer
+from broker.core.filtering import Filtering
 from broker.core.groups import Lane
 from broker.core.message import Message
 from broker.core.pages import Page
@@ -69,8 +70,8 @@ class Queue:
 
     __slots__ = (
         "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "also", "backlog",
-        "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager",
-        "paging", "rotation", "settings", "size", "slack",
+        "consumers", "filtering", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
+        "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,8 @@ class Queue:
         self.lanes: dict[str, Lane] = {}
         self.backlog: Backlog | None = None
         """What waits behind ``messages``; None while nothing does."""
+        self.filtering: Filtering | None = None
+        """Has what waits, instead of the lanes, while some consumer has a selector."""
         self._plain = Lane(None)
         self._last_place = 0
         self._unowned: list[tuple[int, Lane]] = []
@@ -176,11 +179,17 @@ class Queue:
         message.place = self._last_place = self._last_place + 1
         group = message.group
         if group is None:
-            self._plain.fresh.append(message)
+            if self.filtering is None:
+                self._plain.fresh.append(message)
+            else:
+                self.filtering.add(message)
         else:
             lane = self.lanes.get(group)
             if lane is None:
                 lane = self.lanes[group] = Lane(group)
+            if self.filtering is not None:
+                self.filtering.add(message)
+                return
             lane.fresh.append(message)
             if len(lane.fresh) == 1 and not lane.returned:
                 self._list(lane)
@@ -221,7 +230,7 @@ class Queue:
             if delay:
                 self._later(message, lane, delay)
             else:
-                lane.put_back(message)
+                self._put_back(message, lane)
             if lane.group is not None:
                 lane.held -= 1
                 self._list(lane)
@@ -239,16 +248,12 @@ class Queue:
         backlog, self.backlog = self.backlog, None
         messages: list[Message] = []
         pages: list[Page] = []
-        for lane in (self._plain, *list(self.lanes.values())):
-            while 0 < lane.head() <= last:
-                message = lane.pop()
-                del self.messages[message.id]
-                messages.append(message)
-                if len(messages) == most:
-                    yield messages, []
-                    messages = []
-            if lane.group is not None and lane.idle() and self.lanes.get(lane.group) is lane:
-                del self.lanes[lane.group]
+        for message in self._taken(last):
+            del self.messages[message.id]
+            messages.append(message)
+            if len(messages) == most:
+                yield messages, []
+                messages = []
         for item in backlog.items() if backlog is not None else ():
             if isinstance(item, Page):
                 pages.append(item)
@@ -260,6 +265,22 @@ class Queue:
                 messages, pages = [], []
         if messages or pages:
             yield messages, pages
+
+    def _taken(self, last: int) -> Iterator[Message]:
+        """Take what waits and was lined up by then out of the lanes, and out of the views."""
+        for lane in (self._plain, *list(self.lanes.values())):
+            while 0 < lane.head() <= last:
+                yield lane.pop()
+            if self.filtering is None:
+                self._forget(lane)
+        if self.filtering is not None:
+            yield from self.filtering.take(last)
+            for lane in list(self.lanes.values()):
+                self._forget(lane)
+
+    def _forget(self, lane: Lane) -> None:
+        if lane.group is not None and lane.idle() and self.lanes.get(lane.group) is lane:
+            del self.lanes[lane.group]
 
     @property
     def idle(self) -> bool:
@@ -290,16 +311,26 @@ class Queue:
 
     def _delay_over(self, message: Message, lane: Lane) -> None:
         lane.delayed -= 1
-        lane.put_back(message)
+        self._put_back(message, lane)
         if lane.group is not None:
             self._list(lane)
         self.wake()
+
+    def _put_back(self, message: Message, lane: Lane) -> None:
+        if self.filtering is None:
+            lane.put_back(message)
+        else:
+            self.filtering.put_back(message, lane)
 
     # ------------------------------------------------------------------------------------ consumers
 
     def join(self, consumer: QueueConsumer) -> None:
         """A consumer begins to consume."""
         self.consumers[consumer] = None
+        if self.filtering is not None:
+            self.filtering.join(consumer)
+        elif consumer.selector is not None:
+            self._filter()
         self.offer(consumer)
 
     def leave(self, consumer: QueueConsumer) -> None:
@@ -317,12 +348,44 @@ class Queue:
         self.returned(held)
         for lane in owned:
             self._freed(lane)
+        if self.filtering is not None:
+            self.filtering.leave(consumer)
+            if not self.filtering.needed:
+                self._unfilter(self.filtering)
+
+    def _filter(self) -> None:
+        """The first consumer with a selector has come."""
+        self._forget_dispatch()
+        self.filtering = Filtering(self._plain, self.lanes, self._give)
+        for consumer in self.consumers:
+            self.filtering.join(consumer)
+            self.offer(consumer)
+
+    def _unfilter(self, filtering: Filtering) -> None:
+        """The last consumer with a selector has left."""
+        self._forget_dispatch()
+        self.filtering = None
+        filtering.end()
+        for lane in self.lanes.values():
+            self._list(lane)
+        for consumer in self.consumers:
+            self.offer(consumer)
+
+    def _forget_dispatch(self) -> None:
+        self.rotation.clear()
+        self._unowned.clear()
+        self._with_work.clear()
+        for consumer in self.consumers:
+            consumer.rotating = False
+            consumer.lanes.clear()
 
     def offer(self, consumer: QueueConsumer) -> None:
         """A consumer may take messages again: it has credit, or its connection does."""
         if not consumer.is_available():
             return
-        if not consumer.rotating:
+        if self.filtering is not None:
+            self.filtering.offer(consumer)
+        elif not consumer.rotating:
             consumer.rotating = True
             self.rotation.append(consumer)
         if consumer.lanes:
@@ -352,6 +415,10 @@ class Queue:
             self.wake()
 
     def _dispatch_known(self) -> None:
+        if self.filtering is not None:
+            if self.filtering.dispatch():
+                self.wake()
+            return
         rotation = self.rotation
         while rotation and (lane := self._oldest_unowned()) is not None:
             consumer = rotation.popleft()
@@ -400,6 +467,8 @@ class Queue:
         """Makes a group's lane findable by its oldest message, if anybody may take from it."""
         head = lane.head()
         if not head or lane.delayed:
+            if lane.aside and self.filtering is not None:
+                self.filtering.changed(lane)
             return
         owner = lane.owner
         if owner is not None:
@@ -415,8 +484,8 @@ class Queue:
             if lane:
                 self._list(lane)
                 self.wake()
-            elif lane.idle() and self.lanes.get(lane.group) is lane:
-                del self.lanes[lane.group]
+            else:
+                self._forget(lane)
 
     def _oldest_unowned(self) -> Lane | None:
         heap = self._unowned

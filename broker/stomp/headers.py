@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.settings import INTERNAL_PREFIX, SYSTEM_PREFIX
 from stomp_protocol.versions import header_line
 
@@ -71,6 +72,17 @@ def number(headers: Mapping[str, str], name: str, least: int) -> int | None:
             f"header {name!r} is {text[:64]!r}: expected a whole number of at least {least}"
         )
     return int(text)
+
+
+def selector(headers: Mapping[str, str]) -> Selector | None:
+    """What a SUBSCRIBE wants of a queue; a blank one wants everything. Raises RefusedError."""
+    text = headers.get("selector", "")
+    if not text.strip():
+        return None
+    try:
+        return compile_selector(text)
+    except SelectorError as error:
+        raise FrameRefusedError(f"header 'selector' is {text[:64]!r}: {error}") from None
 
 
 def heart_beats(headers: Mapping[str, str]) -> tuple[int, int]:

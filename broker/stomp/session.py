@@ -29,10 +29,11 @@ from typing import Final
 from broker.core.consumer import Delivery
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
+from broker.core.selector import Selector
 from broker.core.settings import SYSTEM_PREFIX
 from broker.core.transactions import Transaction
 from broker.stomp.connection import ConnectionServer, StompConnection
-from broker.stomp.headers import QUEUE_PREFIX, FrameRefusedError, kept_headers, number, queue_name
+from broker.stomp.headers import QUEUE_PREFIX, FrameRefusedError, kept_headers, number, queue_name, selector
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.large import LargeSend
 from broker.stomp.login import log_in
@@ -330,14 +331,25 @@ class StompSession:
             mode,
             windows[0] if windows else None,
             headers.get("browser") == "true",
+            selector(headers),
         )
         self._balance_reading()
         self._done(headers.get("receipt"))
 
     def _open(
-        self, subscription_id: str, destination: str, mode: str, window: int | None, browser: bool
+        self,
+        subscription_id: str,
+        destination: str,
+        mode: str,
+        window: int | None,
+        browser: bool,
+        wanted: Selector | None,
     ) -> AnySubscription:
         if destination.startswith(SYSTEM_PREFIX):
+            if wanted is not None:
+                raise FrameRefusedError(
+                    f"feed {destination!r} has no messages to select: leave 'selector' out"
+                )
             feed = self.engine.feeds.get(destination)
             if feed is None:
                 raise FrameRefusedError(
@@ -349,7 +361,7 @@ class StompSession:
         self._server.rights.demand(self.user, "browse" if browser else "consume", name)
         self._may_be_created(name)
         if browser:
-            shown = Browser(self, subscription_id, self.engine.browse(name))
+            shown = Browser(self, subscription_id, self.engine.browse(name), wanted)
             self.connection.soon(shown.begin)
             return shown
         self._count += 1
@@ -357,7 +369,12 @@ class StompSession:
         subscription = kind(self, subscription_id, self._count, mode)
         before = self.engine.journal.last_sequence
         subscription.consumer = self.engine.subscribe(
-            name, subscription.deliver, window=window, auto=mode == "auto", gone=subscription.gone
+            name,
+            subscription.deliver,
+            window=window,
+            auto=mode == "auto",
+            gone=subscription.gone,
+            selector=wanted,
         )
         if self.engine.journal.last_sequence > before:
             self._busy_until = self.engine.journal.last_sequence  # the queue is new: the receipt waits for it

@@ -16,7 +16,9 @@ from broker.core.browsing import Browsing
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
+from broker.core.filtering import TESTS, headers_of
 from broker.core.message import Message
+from broker.core.selector import Selector
 from broker.stomp.connection import StompConnection
 from broker.storage.errors import JournalError
 from stomp_protocol.versions import Version
@@ -132,12 +134,15 @@ def _named(session: Subscriber, subscription_id: str) -> bytes:
 class Browser:
     """What is in a queue, untaken; the end is an empty MESSAGE with ``browser:end`` (ActiveMQ)."""
 
-    __slots__ = ("_browsing", "_ended", "_room", "_session", "_subscription", "_task")
+    __slots__ = ("_browsing", "_ended", "_room", "_selector", "_session", "_subscription", "_task")
 
-    def __init__(self, session: Subscriber, subscription_id: str, browsing: Browsing) -> None:
+    def __init__(
+        self, session: Subscriber, subscription_id: str, browsing: Browsing, selector: Selector | None
+    ) -> None:
         self._session = session
         self._subscription = _named(session, subscription_id)
         self._browsing = browsing
+        self._selector = selector
         self._room = asyncio.Event()
         self._room.set()
         self._task: asyncio.Task[None] | None = None
@@ -165,7 +170,14 @@ class Browser:
 
     async def _show(self) -> None:
         try:
+            tested = 0
             async for stored in self._browsing:
+                if self._selector is not None:
+                    tested += 1
+                    if tested % TESTS == 0:
+                        await asyncio.sleep(0)
+                    if not self._selector.matches(headers_of(stored.message)):
+                        continue
                 await self._room.wait()
                 self._write(stored.message)
             await self._room.wait()

@@ -1,6 +1,6 @@
 """What other brokers do for a header, and this one does not: refused by name, until it exists.
 
-Why refused: a client whose ``selector`` is ignored gets messages that were never for it, and one
+Why refused: a client whose ``no-local`` is ignored gets messages that were never for it, and one
 whose ``expires`` is ignored acts on news of yesterday; neither ever hears of it. Values that ask
 for nothing (``priority:4``, ``expires:0``, ``persistent:true``) are accepted, and so is what asks
 for less than everybody gets here: ``persistent:false`` (every message is stored). Headers that
@@ -67,9 +67,6 @@ SEND: Final[Mapping[str, _Header]] = {
     "transformation": _NO_TRANSFORMATION,
 }
 SUBSCRIBE: Final[Mapping[str, _Header]] = {
-    "selector": _header(
-        "there are no selectors here: leave it out, and give each kind of message a queue of its own"
-    ),
     "durable-subscription-name": _NO_TOPICS,
     "durable-subscriber-name": _NO_TOPICS,
     "activemq.subscriptionName": _NO_TOPICS,

@@ -1,11 +1,13 @@
-"""A queue against a model, under random orders of sends, joins, leaves, acknowledgements, refusals
-and transactions.
+"""A queue against a model, under random orders of sends, joins with and without selectors, leaves,
+acknowledgements, refusals and transactions.
 
 What must hold at every moment
     one owner      messages of one group are held by one consumer (or by transactions it filled)
                    only
+    the selector   a consumer gets only what matches
     first order    the first deliveries of a group, and of the messages without a group, come in the
-                   order of their sends
+                   order of their sends; what a consumer's selector does not match waits
+    nothing idle   no message waits that a consumer with room wants, and may have by its group
     the flag       a delivery is flagged redelivered exactly if it is not the first, and counted
     the window     nobody holds more than its window
 and at the end
@@ -24,12 +26,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.core.message import Message
+from broker.core.selector import compile_selector
 from broker.core.transactions import Transaction
 
 GROUPS = (None, None, "a", "b", "c")
+SELECTORS = (None, None, "kind = '0'", "kind <> '0'", "kind IN ('1', '2')", "missing = 'x'")
 
 sends = st.tuples(st.just("send"), st.sampled_from(GROUPS), st.booleans())
-joins = st.tuples(st.just("join"), st.integers(1, 4), st.booleans())
+joins = st.tuples(st.just("join"), st.integers(1, 4), st.booleans(), st.sampled_from(SELECTORS))
 
 steps = st.lists(
     st.one_of(
@@ -78,7 +82,7 @@ class Model:
         self.sent = []
         self.lane_of = {}
         self.deliveries = defaultdict(int)
-        self.first = defaultdict(list)
+        self.undelivered = defaultdict(list)  # by group
         self.acked = set()
         self.clients = []
         self.in_transaction = []  # (text, group, client)
@@ -94,15 +98,35 @@ class Model:
         assert message.redelivered == (self.deliveries[text] > 0) or (
             text in self.recovered and message.redelivered
         )
+        assert matches(client.consumer.selector, text)
         if self.deliveries[text] == 0:
-            self.first[group].append(self.sent.index(text))
-            assert self.first[group] == sorted(self.first[group]), f"{group}: {self.first[group]}"
+            waiting = self.undelivered[group]
+            wanted = [one for one in waiting if matches(client.consumer.selector, one)]
+            assert wanted[0] == text, f"{group}: {wanted[0]} is older than {text}"
+            waiting.remove(text)
         self.deliveries[text] += 1
         assert len(client.consumer.unacknowledged) <= client.consumer.window
         if group is not None:
             holders = {other for other in self.clients for held in other.held if held.message.group == group}
             holders |= {holder for _, of, holder in self.in_transaction if of == group}
             assert holders <= {client}, f"group {group} is held by others when {text} is delivered"
+
+    def check_that_nothing_waits_in_vain(self):
+        held = {one.message.body.decode() for client in self.clients for one in client.held}
+        held |= {text for text, _, _ in self.in_transaction}
+        lanes = self.broker.engine.queue("q").lanes
+        for text in set(self.sent) - held - self.acked:
+            lane = lanes.get(self.lane_of[text])
+            for client in self.clients:
+                allowed = lane is None or (
+                    not lane.delayed and (lane.owner is client.consumer or not (lane.owner or lane.held))
+                )
+                wanted = client.consumer.is_available() and matches(client.consumer.selector, text)
+                assert not (allowed and wanted), f"{text} waits, and {client.consumer.selector} has room"
+
+
+def matches(selector, text):
+    return selector is None or selector.matches({"kind": str(int(text) % 3)})
 
 
 def pick(things, number):
@@ -149,12 +173,16 @@ async def take_step(model, number, kind, *arguments):
     if kind == "send":
         group, closes = arguments
         text = str(number)
-        message = Message("q", b"", text.encode(), group, closes=closes and group is not None)
+        model.lane_of[text] = group
+        model.undelivered[group].append(text)
+        message = Message(
+            "q", b"kind:%d\n" % (number % 3), text.encode(), group, closes=closes and group is not None
+        )
         model.sent.append(text)
         broker.engine.send("q", message)
     elif kind == "join" and len(model.clients) < 4:
-        window, paused = arguments
-        client = Watched(model, window=window)
+        window, paused, selector = arguments
+        client = Watched(model, window=window, selector=selector and compile_selector(selector))
         model.clients.append(client)
         if paused:
             client.consumer.pause()
@@ -185,6 +213,7 @@ async def take_step(model, number, kind, *arguments):
         client.consumer.resume()
     elif kind == "settle":
         await broker.settle()
+        model.check_that_nothing_waits_in_vain()
     elif kind in ("crash", "restart"):
         await broker.settle()
         model.in_transaction.clear()
@@ -211,7 +240,7 @@ def walk(seed):
     chance = random.Random(seed)
     kinds = {
         "send": lambda: (chance.choice(GROUPS), chance.random() < 0.15),
-        "join": lambda: (chance.randint(1, 4), chance.random() < 0.1),
+        "join": lambda: (chance.randint(1, 4), chance.random() < 0.1, chance.choice(SELECTORS)),
         "leave": lambda: (chance.randrange(10),),
         "ack": lambda: (chance.randrange(10), chance.randrange(10)),
         "ack through": lambda: (chance.randrange(10), chance.randrange(10)),

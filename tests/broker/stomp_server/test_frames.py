@@ -82,8 +82,12 @@ def test_nothing_is_done_before_connect(client):
         ("SEND", {"destination": "q", "_AMQ_DUPL_ID": "7"}, "duplicates are not looked for"),
         ("SEND", {"destination": "q", "reply-to": "/temp-queue/answers"}, "there are no temporary queues"),
         ("SEND", {"destination": "q", "destination-type": "MULTICAST"}, "there are only queues here"),
-        ("SUBSCRIBE", {"id": "1", "destination": "q", "selector": "x = 1"}, "there are no selectors here"),
-        ("SUBSCRIBE", {"id": "1", "destination": "q", "selector": "x", "browser": "true"}, "no selectors"),
+        (
+            "SUBSCRIBE",
+            {"id": "1", "destination": "q", "selector": "x ="},
+            "header 'selector' is 'x =': the selector ends where more is expected",
+        ),
+        ("SUBSCRIBE", {"id": "1", "destination": "$SYS.topology", "selector": "x"}, "leave 'selector' out"),
         ("SUBSCRIBE", {"id": "1", "destination": "q", "durable-subscription-name": "n"}, "no durable subsc"),
         (
             "SUBSCRIBE",
@@ -425,3 +429,15 @@ def test_after_disconnect_nothing_more_is_done(client, queue):
     late.publish("first", queue)
     late.subscribe(queue)
     assert late.message()[0] == "first"
+
+
+def test_a_selector_says_which_messages_a_consumer_and_a_browser_get(client, queue):
+    raw = client()
+    for number in range(4):
+        raw.publish(str(number), queue, kind="even" if number % 2 == 0 else "odd")
+    raw.subscribe(queue, name="b", browser="true", selector="kind = 'even'")
+    assert [raw.message()[0] for _ in range(3)] == ["0", "2", ""]
+    raw.subscribe(queue, name="odd", selector="kind = 'odd'")
+    assert [raw.message()[0] for _ in range(2)] == ["1", "3"]
+    raw.subscribe(queue, name="all")
+    assert [raw.message()[0] for _ in range(2)] == ["0", "2"]

@@ -1,0 +1,356 @@
+"""Dispatch where consumers have selectors: one view of what waits for each distinct selector.
+
+Why apart from the lanes: they assume that any consumer may take a lane's head, which is why a
+queue without selectors never looks at a message twice. While some consumer has a selector, what
+waits is here, by place; each view goes through it with a cursor of its own and keeps what matches
+in lanes like those of the queue, so that each message is tested once for each distinct selector
+(again when it has come back), and never for a consumer that has no room. What another view took
+meanwhile is dropped when it is met.
+
+    waiting   place -> message, of all views
+    a view    untested, in order -> (selector) -> lanes of what matches, oldest first
+
+The rules of groups stay those of ``groups``: one owner, whatever its selector is. What the owner
+does not want waits until the group is free, and younger messages of the group that it wants go on
+(so in Artemis). What waits behind the lanes, on pages above all, is not seen before it is lined up:
+a paging queue whose memory is full of what nobody wants delivers nothing (so in Artemis).
+
+At most ``TESTS`` messages are tested in one turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from broker.core.groups import Lane
+from stomp_protocol.versions import V1_2
+
+if TYPE_CHECKING:
+    from broker.core.consumer import QueueConsumer
+    from broker.core.message import Message
+    from broker.core.selector import Selector
+
+TESTS: Final = 500
+"""Messages tested in one turn: some milliseconds."""
+_SLACK: Final = 1024
+"""What a view may remember of messages that are gone, beside as many as wait."""
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """What a selector sees: of a repeated header the first counts."""
+    lines = message.headers.decode().removesuffix("\n").split("\n")
+    parts = [line.partition(":") for line in reversed(lines)]
+    if b"\\" in message.headers:
+        return {V1_2.unescape(name): V1_2.unescape(value) for name, _, value in parts}
+    return {name: value for name, _, value in parts}
+
+
+class _Matches:
+    """The messages of a lane that a view's selector wants; a heap by place."""
+
+    __slots__ = ("heap", "lane", "listed")
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.heap: list[tuple[int, Message]] = []
+        self.listed: tuple[int, QueueConsumer | None] | None = None
+        """Its latest entry in a heap of lanes: place, and whose heap."""
+
+    def __lt__(self, other: _Matches) -> bool:
+        """Heaps order them by their oldest message; two entries with the same one are equal."""
+        return False
+
+
+class _View:
+    """One selector's view; None is that of the consumers that have none."""
+
+    def __init__(self, filtering: Filtering, selector: Selector | None) -> None:
+        self._filtering = filtering
+        self._selector = selector
+        self.untested = deque(message for _, message in sorted(filtering.waiting.items()))
+        self.back: list[tuple[int, Message]] = []
+        """Untested, too, but not in the order of ``untested``."""
+        self._back: set[int] = set()
+        self._lanes: dict[Lane, _Matches] = {}
+        self._matched: set[int] = set()
+        """The places in them."""
+        self._unowned: list[tuple[int, _Matches]] = []
+        self.owned: dict[QueueConsumer, list[tuple[int, _Matches]]] = {}
+        self.hungry: dict[QueueConsumer, None] = {}
+        """Who has room, and for whom there was nothing."""
+
+    def arrived(self, message: Message) -> None:
+        """It is the youngest of all."""
+        self.untested.append(message)
+        most = 2 * len(self._filtering.waiting) + _SLACK
+        if len(self.untested) > most or len(self._matched) > most:
+            self._compact()
+
+    def returned(self, message: Message) -> None:
+        """It is somewhere among those that were tested."""
+        if message.place not in self._back:
+            self._back.add(message.place)
+            heappush(self.back, (message.place, message))
+
+    def next(self, consumer: QueueConsumer) -> _Matches | None:
+        """The lane with the oldest message that the consumer may have.
+
+        None where there is none, or the turn's tests are used up while ``more``.
+        """
+        filtering = self._filtering
+        while True:
+            found = self._oldest(consumer)
+            if self.back and (found is None or self.back[0][0] < found.heap[0][0]):
+                message = None if not filtering.tests else heappop(self.back)[1]
+                if message is not None:
+                    self._back.discard(message.place)
+            elif found is None and self.untested:
+                message = None if not filtering.tests else self.untested.popleft()
+            else:
+                return found
+            if message is None:
+                return None
+            self._test(message)
+
+    @property
+    def more(self) -> bool:
+        """Is anything untested?"""
+        return bool(self.back or self.untested)
+
+    def taken(self, matches: _Matches) -> Message:
+        """The oldest of these goes to a consumer."""
+        place, message = heappop(matches.heap)
+        self._matched.discard(place)
+        return message
+
+    def changed(self, lane: Lane) -> None:
+        """Who may take from that group is another, or its oldest message is."""
+        matches = self._lanes.get(lane)
+        if matches is not None and (head := self._head(matches)) is not None:
+            self._list(matches, head)
+
+    def _test(self, message: Message) -> None:
+        filtering = self._filtering
+        place = message.place
+        if place not in filtering.waiting or place in self._matched:
+            return
+        filtering.tests -= 1
+        if self._selector is not None and not self._selector.matches(filtering.headers(message)):
+            return
+        lane = filtering.lane(message)
+        matches = self._lanes.get(lane)
+        if matches is None:
+            matches = self._lanes[lane] = _Matches(lane)
+        self._matched.add(place)
+        heappush(matches.heap, (place, message))
+        if self._head(matches) == place:
+            self._list(matches, place)
+
+    def _list(self, matches: _Matches, head: int) -> None:
+        lane = matches.lane
+        if lane.group is None or lane.delayed:
+            return
+        owner = lane.owner
+        if owner is None:
+            if lane.held:
+                return
+            heap = self._unowned
+            self._filtering.feed(self)
+        elif owner in self.owned:
+            heap = self.owned[owner]
+            self._filtering.offer(owner)
+        else:
+            return
+        if matches.listed != (head, owner):
+            matches.listed = head, owner
+            heappush(heap, (head, matches))
+
+    def _head(self, matches: _Matches) -> int | None:
+        heap = matches.heap
+        while heap:
+            place = heap[0][0]
+            if place in self._filtering.waiting:
+                return place
+            heappop(heap)
+            self._matched.discard(place)
+        self._lanes.pop(matches.lane, None)
+        return None
+
+    def _oldest(self, consumer: QueueConsumer) -> _Matches | None:
+        found = self._lanes.get(self._filtering.plain)
+        oldest = None if found is None else self._head(found)
+        if oldest is None:
+            found = None
+        for heap, owner in ((self._unowned, None), (self.owned[consumer], consumer)):
+            while heap:
+                place, matches = heap[0]
+                lane = matches.lane
+                free = lane.owner is owner and not lane.delayed and (owner is not None or not lane.held)
+                if free and self._lanes.get(lane) is matches and self._head(matches) == place:
+                    if oldest is None or place < oldest:
+                        oldest, found = place, matches
+                    break
+                heappop(heap)
+                if matches.listed == (place, owner):
+                    matches.listed = None
+        return found
+
+    def _compact(self) -> None:
+        waiting = self._filtering.waiting
+        self.untested = deque(message for message in self.untested if message.place in waiting)
+        for lane, matches in list(self._lanes.items()):
+            matches.heap = [entry for entry in matches.heap if entry[0] in waiting]
+            heapify(matches.heap)
+            if not matches.heap:
+                del self._lanes[lane]
+        self._matched &= waiting.keys()
+
+
+class Filtering:
+    """What waits in a queue while some of its consumers have selectors.
+
+    It takes what waits out of the queue's lanes when it begins, and ``end`` puts it back. Owners of
+    groups, and what is held and delayed, stay in the lanes. ``give`` hands the oldest message of a
+    lane to a consumer.
+    """
+
+    def __init__(
+        self, plain: Lane, lanes: Mapping[str, Lane], give: Callable[[Lane, QueueConsumer], None]
+    ) -> None:
+        self.plain = plain
+        self._groups = lanes
+        self._hand_over = give
+        self.waiting: dict[int, Message] = {}
+        self.tests = 0
+        """How many more there may be in this turn."""
+        self._rotation: deque[QueueConsumer] = deque()
+        self._views: dict[Selector | None, _View] = {}
+        self._view_of: dict[QueueConsumer, _View] = {}
+        self._read: tuple[Message | None, dict[str, str]] = None, {}
+        for lane in (plain, *lanes.values()):
+            while lane.fresh or lane.returned:
+                message = lane.pop()
+                self.waiting[message.place] = message
+                lane.aside += 1
+
+    def end(self) -> None:
+        """Nobody has a selector any more: back into the lanes.
+
+        As returned ones: younger ones that went to consumers may still come back behind them.
+        """
+        for entry in sorted(self.waiting.items()):
+            lane = self.lane(entry[1])
+            lane.aside -= 1
+            lane.returned.append(entry)  # in order, so it is a heap
+        self.waiting.clear()
+
+    def join(self, consumer: QueueConsumer) -> None:
+        """It consumes."""
+        view = self._views.get(consumer.selector)
+        if view is None:
+            view = self._views[consumer.selector] = _View(self, consumer.selector)
+        self._view_of[consumer] = view
+        view.owned[consumer] = []
+
+    def leave(self, consumer: QueueConsumer) -> None:
+        """It does not any more."""
+        view = self._view_of.pop(consumer)
+        del view.owned[consumer]
+        view.hungry.pop(consumer, None)
+        if not view.owned:
+            del self._views[consumer.selector]
+
+    @property
+    def needed(self) -> bool:
+        """Has any consumer a selector?"""
+        return any(selector is not None for selector in self._views)
+
+    def add(self, message: Message) -> None:
+        """A message is lined up; it is the youngest."""
+        self._wait(message, self.lane(message))
+        for view in self._views.values():
+            view.arrived(message)
+            self.feed(view)
+
+    def put_back(self, message: Message, lane: Lane) -> None:
+        """A message returns to its place."""
+        self._wait(message, lane)
+        for view in self._views.values():
+            view.returned(message)
+            self.feed(view)
+
+    def changed(self, lane: Lane) -> None:
+        """Who may take from that group is another, or its oldest message is."""
+        for view in self._views.values():
+            view.changed(lane)
+
+    def offer(self, consumer: QueueConsumer) -> None:
+        """It may have room."""
+        if not consumer.rotating and consumer.is_available():
+            consumer.rotating = True
+            self._view_of[consumer].hungry.pop(consumer, None)
+            self._rotation.append(consumer)
+
+    def feed(self, view: _View) -> None:
+        """There may be something for those who found nothing."""
+        if view.hungry:
+            for consumer in list(view.hungry):
+                self.offer(consumer)
+
+    def dispatch(self) -> bool:
+        """Give what can be given; True where more has to be tested in another turn."""
+        self.tests = TESTS
+        rotation = self._rotation
+        waits = []
+        while rotation:
+            consumer = rotation.popleft()
+            if not consumer.is_available():
+                consumer.rotating = False
+                continue
+            view = self._view_of[consumer]
+            matches = view.next(consumer)
+            if matches is not None:
+                self._give(view, matches, consumer)
+                rotation.append(consumer)
+            elif view.more:
+                waits.append(consumer)
+            else:
+                consumer.rotating = False
+                view.hungry[consumer] = None
+        rotation.extend(waits)
+        return bool(waits)
+
+    def take(self, last: int) -> Iterator[Message]:
+        """Take out what waits and was lined up before (and with) the message of that number."""
+        for place, message in list(self.waiting.items()):
+            if place <= last and place in self.waiting:
+                yield self._no_longer(message, self.lane(message))
+
+    def lane(self, message: Message) -> Lane:
+        """The lane of its group."""
+        return self.plain if message.group is None else self._groups[message.group]
+
+    def headers(self, message: Message) -> dict[str, str]:
+        """What a selector sees; views ask one after the other for the same message."""
+        known, headers = self._read
+        if known is not message:
+            headers = headers_of(message)
+            self._read = message, headers
+        return headers
+
+    def _give(self, view: _View, matches: _Matches, consumer: QueueConsumer) -> None:
+        lane = matches.lane
+        lane.fresh.append(self._no_longer(view.taken(matches), lane))
+        self._hand_over(lane, consumer)
+
+    def _wait(self, message: Message, lane: Lane) -> None:
+        self.waiting[message.place] = message
+        lane.aside += 1
+
+    def _no_longer(self, message: Message, lane: Lane) -> Message:
+        del self.waiting[message.place]
+        lane.aside -= 1
+        return message
