@@ -138,6 +138,15 @@ ANOMALIES: Final = (
               "by then",
     ),
     Anomaly(
+        name="torn-transaction",
+        columns=("transaction", "session", "value"),
+        rule="Of what was asked for in a transaction all must happen or nothing, whatever the answer to "
+             "its commit.",
+        words="transaction {key}, {outcome}, happened in part: {happened}, but {missing}",
+        follows_two_lives=True,
+        evidence=Evidence(control=("phase",)),
+    ),
+    Anomaly(
         name="lost",
         columns=("value",),
         rule="A message whose send was acknowledged must be delivered until it is acknowledged, or be "

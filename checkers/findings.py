@@ -9,13 +9,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers import roles, starved, takeovers, views, words
+from checkers import roles, starved, takeovers, transactions, views, words
 from checkers.anomaly import looked_for, named
 from checkers.availability import BREADTH, Outage
 from checkers.decide import Decision, TimeSpan, excused
 from checkers.delivery import REDELIVERED
 from checkers.facts import Facts, FaultSpan
-from checkers.fetch import RowSelection, messages_rows
+from checkers.fetch import RowSelection, control_rows, messages_rows
 from checkers.instance import Found, Instance
 from checkers.roles import Overlap
 from checkers.rows import Place
@@ -25,6 +25,8 @@ from checkers.witness import witnesses
 
 _ORDER: Final = {"grave": 0, "warning": 1, "info": 2}
 _NOTHING: Final = Witness((), ())
+_EFFECTS: Final = 5
+"""So many of a torn transaction are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class Discoveries:
     hungers: Sequence[starved.Hunger] = ()
     doubles: Sequence[takeovers.Double] = ()
     divergences: Sequence[views.Divergence] = ()
+    torn: Sequence[transactions.Torn] = ()
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
@@ -73,9 +76,12 @@ def compose(
     # A reign may last to the end.
     ends |= {overlap.instance(0): known.last_ns for overlap in discoveries.overlaps}
     ends |= {double.instance(0): known.last_ns for double in discoveries.doubles}
+    beside = {
+        one.instance(): {one.happened[0].message, one.missing[0].message} for one in discoveries.torn[:1]
+    }
     shown: dict[Instance, Witness] = {}
     if source is not None and kinds:
-        shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends, shows)
+        shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends, shows, beside)
     findings = []
     for name, some in kinds.items():
         first = some.first[0]
@@ -117,6 +123,8 @@ def _details(
         details |= _overlap(discoveries)
     if name == takeovers.NAME:
         details |= _double(discoveries.doubles[0])
+    if name == transactions.NAME:
+        details |= _torn(source, discoveries.torn[0])
     if name == views.NAME:
         details |= _divergence(discoveries.divergences)
     if name == "zombie":
@@ -217,6 +225,38 @@ def _double(double: takeovers.Double) -> dict[str, Any]:
             "end_ns": min(double.earlier.until, double.later.until),
         }
     return details
+
+
+def _torn(source: HistorySource | None, first: transactions.Torn) -> dict[str, Any]:
+    """Of the first torn transaction: how it ended, what happened of it, and what did not."""
+
+    def told(some: Sequence[transactions.Effect]) -> list[dict[str, Any]]:
+        effects = (
+            {"f": one.f, "queue": one.place[1], "group": one.place[2], "message": one.message,
+             "index": one.index, "how": one.how}
+            for one in some[:_EFFECTS]
+        )  # fmt: skip
+        return [{name: value for name, value in one.items() if value is not None} for one in effects]
+
+    return {
+        "transaction": first.transaction, "happened": told(first.happened), "missing": told(first.missing),
+        **_end(source, first.transaction),
+    }  # fmt: skip
+
+
+def _end(source: HistorySource | None, transaction: int) -> dict[str, Any]:
+    """When the end of a transaction was asked for, and its answer, if it had any."""
+    if source is None:
+        return {}
+    rows = control_rows(source, pc.equal(source.control["transaction"], transaction))
+    rows = [row for row in rows if row["f"] in ("commit", "abort")]
+    asked = next((row for row in rows if row["type"] == "invoke"), None)
+    if asked is None:
+        return {}
+    answers = (row for row in rows if row["f"] == asked["f"] and row["type"] != "invoke")
+    answer = next(answers, {"type": "info"})
+    end = {"f": asked["f"], "time": asked["time"], "type": answer["type"], "broker": answer.get("broker")}
+    return {"end": {name: value for name, value in end.items() if value is not None}}
 
 
 def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from checkers import (
     statistics,
     stores,
     takeovers,
+    transactions,
     views,
 )
 from checkers.anomaly import ANOMALIES, AT_END, rank
@@ -155,6 +156,7 @@ class Examination:
     kept: dict[Place, tuple[int, int]] = field(default_factory=dict)
     pauses: list[availability.Outage] = field(default_factory=list)
     hungers: list[starved.Hunger] = field(default_factory=list)
+    torn: list[transactions.Torn] = field(default_factory=list)
     answers: roles.Answered = field(default_factory=dict)
     figures: statistics.Figures | None = None
 
@@ -203,7 +205,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
     discoveries = Discoveries(
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
         pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
-        divergences=case.divergences.get(0, []),
+        divergences=case.divergences.get(0, []), torn=case.torn,
     )  # fmt: skip
     findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
@@ -251,6 +253,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         since_ns=check_run.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
         deaths=deaths.read(case.known),
+        complete=frozenset(run for run, known in case.known.items() if known.undecided() is None),
         promises=options.broker,
         look_step=0 if check_run.inspection is None else check_run.inspection.step,
         look_keys=source.laid_out,
@@ -298,6 +301,10 @@ def examine(check_run: CheckRun) -> Examination | None:
             check_run.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
         )
     case.add_instances([hunger.instance() for hunger in case.hungers], examples)
+    case.torn = (
+        check_run.attempt("transactions", lambda: _torn(source, question, given["transactions"])) or []
+    )
+    case.add_instances([one.instance() for one in case.torn], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
@@ -471,3 +478,23 @@ def _hungers(
         return []
     asked = source.ask(partial(part.served, wanted=wanted, question=question))
     return starved.hungers(wanted, list(asked.values()))
+
+
+def _torn(
+    source: HistorySource, question: Question, given: Sequence[transactions.Effects]
+) -> list[transactions.Torn]:
+    suspects = joined(given) if given else None
+    if suspects is None or not len(suspects.run):
+        return []
+    wanted = transactions.by_transaction(suspects)
+    asked = source.ask(partial(part.effects, question=question, wanted=wanted)).values()
+    found, named = transactions.together(asked)
+    torn = transactions.torn(found, named, {})
+    absent = transactions.absent(torn)
+    if not absent:
+        return torn
+    elsewhere: dict[tuple[int, int], set[Place]] = {}
+    for some in source.ask(partial(part.seen, wanted=absent)).values():
+        for run, message, place in some:
+            elsewhere.setdefault((run, message), set()).add(place)
+    return transactions.torn(found, named, elsewhere)

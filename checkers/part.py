@@ -20,10 +20,21 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers import availability, breakage, delivery, links, order, roles, sessions, starved, statistics
+from checkers import (
+    availability,
+    breakage,
+    delivery,
+    links,
+    order,
+    roles,
+    sessions,
+    starved,
+    statistics,
+    transactions,
+)
 from checkers.cause import in_a_line
 from checkers.deaths import Deaths
-from checkers.ends import Ends
+from checkers.ends import Ends, Keyed
 from checkers.instance import Found
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
 from checkers.rows import (
@@ -58,6 +69,8 @@ class Question:
     promises: Promises = field(default_factory=Promises)
     elsewhere: delivery.Elsewhere | None = None
     deaths: Deaths = field(default_factory=Deaths)
+    complete: frozenset[int] = frozenset()
+    """The runs in which everything was drained and every store read."""
     look_step: int = 0
     """Before the rules, look at the rows, of which one in so many is a knot
     (``checkers.breakage``); 0: they have been looked at.
@@ -201,6 +214,14 @@ def _roles(rows: Rows, places: PlaceTable, question: Question) -> roles.Answered
     return roles.answered(rows, places, question.windows)
 
 
+def _transactions(rows: Rows, _: PlaceTable, question: Question) -> transactions.Effects:
+    return transactions.suspects(_effects(rows, question), question.ends)
+
+
+def _effects(rows: Rows, question: Question) -> transactions.Effects:
+    return transactions.effects(rows, question.ends, question.promises, question.complete)
+
+
 ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "statistics": _statistics,
     "availability": _availability,
@@ -208,6 +229,7 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "starved": _starved,
     "recovery": _recovery,
     "roles": _roles,
+    "transactions": _transactions,
 }
 """Functions of this module, which go to Spark's processes by name; a lambda would go as code, which
 takes its sender 3 ms.
@@ -395,3 +417,20 @@ def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question
     for table in part.slices(READ):
         serving.add(from_table(table, places))
     return serving.served()
+
+
+def effects(
+    part: HistoryPart, question: Question, wanted: Keyed
+) -> tuple[transactions.Effects, Sequence[Place]]:
+    """The effects of some transactions, of all slices, and the names of their places."""
+    places = PlaceTable()
+    tables = (from_table(table, places) for table in part.slices(FOR_MESSAGES))
+    found = joined(transactions.of(_effects(rows, question), wanted) for rows in tables)
+    return found, places.named
+
+
+def seen(part: HistoryPart, wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
+    """Where some messages, by run and id, were delivered or stored."""
+    places = PlaceTable()
+    tables = (from_table(table, places) for table in part.slices(FOR_MESSAGES))
+    return {one for rows in tables for one in transactions.seen(rows, places.named, wanted)}

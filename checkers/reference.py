@@ -21,6 +21,7 @@ from checkers.instance import Instance
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
+from checkers.reference_transactions import torn
 from checkers.schema import HARNESS, MONITOR
 from checkers.verdict import CheckOptions
 
@@ -40,6 +41,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
     found = [
         *fates(history, messages, options),
         *again(history, messages, options),
+        *torn(history, messages, options),
         *_order(history),
         *_sessions(history, options),
         *split_brains(history.rows),

@@ -39,12 +39,14 @@ def witnesses(
     options: CheckOptions,
     ends_ns: Mapping[Instance, int],
     shows: Mapping[Instance, Sequence[int]],
+    beside: Mapping[Instance, set[int]],
 ) -> dict[Instance, Witness]:
     """A witness for each instance; a few short jobs whatever their number.
 
     ``shows`` has the rows that are known to show some of them, ``ends_ns`` says when each window of
     unavailability ended. A partner farther away than ``_REACH`` rows is not looked for: such a
-    witness has the row that completes the anomaly and the rows of its message only.
+    witness has the row that completes the anomaly and the rows of its message only. ``beside``
+    names the partners of those that are known.
     """
     if not instances:
         return {}
@@ -71,7 +73,7 @@ def witnesses(
             times=frozenset(ends_ns[i] for i in others if i in ends_ns),
         ),
     )
-    by_instance = {instance: _partner(instance, near) for instance in instances}
+    by_instance = {instance: _partner(instance, near) | beside.get(instance, set()) for instance in instances}
     partners = set[int]().union(*by_instance.values())
     missing = partners - messages
     if missing:

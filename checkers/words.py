@@ -8,6 +8,7 @@ Kept apart from the rules so that a change of wording can never change a verdict
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from checkers.anomaly import named
@@ -268,6 +269,32 @@ class _Fields:
             f"{self._details['key']}: {told}"
         )
 
+    def outcome(self) -> str:
+        """How a transaction ended, as far as its client knows."""
+        end = self._details.get("end")
+        if end is None:
+            return "which nobody ended"
+        asked = "roll-back" if end["f"] == "abort" else "commit"
+        what = f"whose {asked} was asked for at {seconds(end['time'])}"
+        by = f" by {end['broker']}" if "broker" in end else ""
+        answers = {"ok": f"{what} and answered ok{by}", "fail": f"{what} and refused{by}"}
+        return answers.get(end["type"], f"{what}, with unknown outcome")
+
+    def happened(self) -> str:
+        return self._effect("happened", "an effect of it did")
+
+    def missing(self) -> str:
+        return self._effect("missing", "another did not")
+
+    def _effect(self, which: str, otherwise: str) -> str:
+        """The first effect of a kind, and what shows it."""
+        told = next(iter(self._details.get(which) or ()), None)
+        if told is None:
+            return otherwise
+        where = place(replace(self._i, queue=told["queue"], group=told.get("group")))
+        of = "sending" if told["f"] == "send" else "acknowledging"
+        return f"{of} message {told['message']} ({where}) {_SHOWN_BY[told['how']]}"
+
     def begin(self) -> str:
         return seconds(self._details.get("begin_ns"))
 
@@ -276,6 +303,17 @@ class _Fields:
 
     def faults(self) -> str:
         return self._details.get("faults") or "no fault"
+
+
+_SHOWN_BY: Final = {
+    "delivered": "did, as it was delivered",
+    "stored": "did, as a store has it",
+    "consumed": "did, as it is in no store and was never delivered again",
+    "nowhere": "did not, as it was never delivered and is in no store",
+    "again": "did not, as it was delivered again",
+    "kept": "did not, as a store still has it",
+}
+"""By how an effect of a transaction is known (``checkers.transactions``)."""
 
 
 def number(life: int | None) -> str:

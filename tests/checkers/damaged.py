@@ -52,22 +52,74 @@ def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> 
     owner: dict[str | None, int] = dict.fromkeys(groups, 1)
     held: dict[str | None, list[tuple[int, int, int]]] = {g: [] for g in groups}
     message, session, transaction = 0, 1, 0
+
+    def send(group: str | None, inside: dict[str, Any], outcome: str) -> tuple[int, int, int]:
+        nonlocal message
+        message += 1
+        producer = chance.randint(1, 2)
+        number = sequences[producer, group] = sequences.get((producer, group), -1) + 1
+        place: dict[str, Any] = {"group": group, "producer": producer, "sequence": number}
+        add(producer, "invoke", "send", message, digest=message * 7, **place, **inside)
+        add(producer, outcome, "send", message, broker="a1", **place, **inside)
+        return message, producer, number
+
+    def lose(gone: int) -> None:
+        """A session ends; what it held is delivered again to the next."""
+        nonlocal session
+        if chance.random() < 0.3:
+            add(100 + gone, "invoke", "unsubscribe", session=gone)
+            add(100 + gone, "ok", "unsubscribe", session=gone, broker="a1")
+        else:
+            add(100 + gone, "info", "disconnect", session=gone, broker="a1")
+        session += 1
+        begin(session)
+        for g in groups:
+            if owner[g] == gone:
+                owner[g] = session
+                for m, producer, number in held[g]:
+                    deliver(session, m, group=g, producer=producer, sequence=number)
+
+    def move(group: str | None) -> None:
+        """One transaction that takes the next message of a group and sends some to any."""
+        nonlocal transaction
+        transaction += 1
+        inside = {"transaction": transaction}
+        taken, mine = held[group][0], owner[group]
+        place = {"group": group, "producer": taken[1], "sequence": taken[2], "session": mine}
+        add(100 + mine, "invoke", "ack", taken[0], **place, **inside)
+        add(100 + mine, "ok", "ack", taken[0], broker="a1", **place, **inside)
+        sent = [(g, send(g, inside, "ok")) for g in chance.choices(groups, k=chance.randint(1, 2))]
+        end, finish, happens = chance.choice(
+            [
+                ("commit", "ok", True),
+                ("commit", "info", True),
+                ("commit", "info", False),
+                ("abort", "ok", False),
+            ]
+        )
+        add(100 + mine, "invoke", end, **inside)
+        add(100 + mine, finish, end, broker="a1", **inside)
+        if happens:
+            held[group].pop(0)
+            for g, one in sent:
+                waiting[g].append(one)
+        else:
+            lose(mine)
+
     for _ in range(chance.randint(3, 14)):
         group = chance.choice(groups)
         what = chance.random()
+        if transactions and held[group] and what > 0.6:
+            move(group)
+            continue
         if what < 0.45:
-            message += 1
-            producer = chance.randint(1, 2)
-            number = sequences[producer, group] = sequences.get((producer, group), -1) + 1
-            place: dict[str, Any] = {"group": group, "producer": producer, "sequence": number}
             inside: dict[str, Any] = {}
             if transactions and chance.random() < 0.5:
                 transaction += 1
                 inside = {"transaction": transaction}
-            add(producer, "invoke", "send", message, digest=message * 7, **place, **inside)
             outcome = chance.choice(["ok", "ok", "ok", "info", "fail"])
-            add(producer, outcome, "send", message, broker="a1", **place, **inside)
-            sent = outcome != "fail"
+            one = send(group, inside, outcome)
+            producer, sent = one[1], outcome != "fail"
             if inside:
                 end = chance.choice(["commit", "commit", "abort"])
                 add(producer, "invoke", end, **inside)
@@ -75,7 +127,7 @@ def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> 
                 add(producer, finish, end, broker="a1", **inside)
                 sent = sent and end == "commit"
             if sent:
-                waiting[group].append((message, producer, number))
+                waiting[group].append(one)
         elif what < 0.7 and waiting[group]:
             m, producer, number = waiting[group].pop(0)
             held[group].append((m, producer, number))
@@ -94,19 +146,7 @@ def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> 
                 add(100 + mine, "invoke", "commit", **inside)
                 add(100 + mine, "ok", "commit", broker="a1", **inside)
         else:
-            gone = owner[group]
-            if chance.random() < 0.3:
-                add(100 + gone, "invoke", "unsubscribe", session=gone)
-                add(100 + gone, "ok", "unsubscribe", session=gone, broker="a1")
-            else:
-                add(100 + gone, "info", "disconnect", session=gone, broker="a1")
-            session += 1
-            begin(session)
-            for g in groups:
-                if owner[g] == gone:
-                    owner[g] = session
-                    for m, producer, number in held[g]:
-                        deliver(session, m, group=g, producer=producer, sequence=number)
+            lose(owner[group])
     for group in groups:
         for m, producer, number in waiting[group]:
             deliver(owner[group], m, group=group, producer=producer, sequence=number)
@@ -318,6 +358,29 @@ def _transact(rows: list[Row], chance: random.Random) -> None:
             chance.randrange(at, len(rows)) + 1,
             o(0, 160, chance.choice(["ok", "ok", "info", "fail"]), f, transaction=transaction),
         )
+
+
+def _tear(rows: list[Row], chance: random.Random) -> None:
+    """One effect of a transaction that has several is undone, or done though it was rolled back."""
+    inside = [r for r in rows if r.get("transaction") is not None and r.get("message") is not None]
+    asked = [r for r in inside if r["type"] == "invoke" and r["f"] in ("send", "ack")]
+    if not asked:
+        return
+    of = chance.choice(asked)
+    mine = [r for r in rows if r.get("message") == of["message"]]
+    last = next(n for n in range(len(rows), 0, -1) if rows[n - 1]["process"] >= 0)
+    told = {k: of.get(k) for k in ("queue", "group", "message", "producer", "sequence")}
+    shown = o(0, 199, "ok", "deliver", **told, session=99, broker="a1", redelivered=True,
+              digest=of["message"] * 7)  # fmt: skip
+    if chance.random() < 0.3:
+        rows.append(_kept(of, chance))
+    elif of["f"] == "send" and any(r["f"] == "deliver" for r in mine):
+        rows[:] = [r for r in rows if r["f"] == "send" or r.get("message") != of["message"]]
+    elif chance.random() < 0.5:  # gone since
+        at = rows.index(of)
+        rows[at:] = [r for r in rows[at:] if r["f"] != "deliver" or r.get("message") != of["message"]]
+    else:
+        rows[last:last] = [o(0, 199, "invoke", "subscribe", session=99), shown]
 
 
 def _vanish(rows: list[Row], chance: random.Random) -> None:
@@ -593,7 +656,7 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     for edit in (
         _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role,
         _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
-        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact,
+        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _tear,
         _vanish, _late_copy, _reconnect, _mute,
     )
 }  # fmt: skip

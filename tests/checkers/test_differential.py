@@ -30,6 +30,7 @@ BROKERS = (
     Promises(answers_in_order=False),
     Promises(marks_redeliveries="same-process"),
     Promises(marks_redeliveries="never"),
+    Promises(single=False),
 )
 EVERY_KIND = looked_for(OPTIONS)
 FORMS = (
@@ -48,6 +49,7 @@ FORMS = (
     ("double-delivery", "held twice"),
     ("late-delivery", "unsubscribe"),
     ("late-delivery", "disconnect"),
+    *(("torn-transaction", f) for f in ("send", "ack")),
     *(
         ("zombie", f)
         for f in ("send", "ack", "nack", "commit", "abort", "subscribe", "unsubscribe", "deliver")

@@ -11,6 +11,7 @@ from checker_rows import dense, lay_out
 from test_excuses import ALL as EXCUSES
 from test_fates import ALL as FATES
 from test_findings import CASES, OPTIONS, tidy
+from test_transactions import ALL as TRANSACTIONS
 
 from checkers import judge, reference
 from checkers.anomaly import looked_for
@@ -20,6 +21,7 @@ ALL = {
     **{name: (rows, Promises(), expected) for name, (rows, expected) in CASES.items()},
     **FATES,
     **EXCUSES,
+    **TRANSACTIONS,
 }
 FOUND = [name for name, (_, _, expected) in ALL.items() if expected]
 

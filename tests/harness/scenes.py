@@ -79,6 +79,37 @@ def uncommitted():
     return scene.story("read-uncommitted")
 
 
+def in_part(acked, sent):
+    """A transaction that takes message 3 and sends message 4; what is told of it."""
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.transaction(1.2, "begin", 7, 50)
+    columns = {**scene.of(3), "session": 1, "transaction": 7}
+    at = scene.add(1.3, 50, "invoke", "ack", **columns)
+    scene.add(1.31, 50, "ok", "ack", **columns, broker="a1")
+    scene.send(1.4, 4, transaction=7, process=50)
+    scene.transaction(1.5, "commit", 7, 50)
+    place = {"queue": "q", "group": "g"}
+    ack = {"f": "ack", **place, "message": 3, "index": at, "how": acked}
+    send = {"f": "send", **place, "message": 4, "index": at + 2, "how": sent}
+    return scene, ack, send
+
+
+def torn():
+    scene, ack, send = in_part("consumed", "nowhere")
+    scene.end(9.0, "a1")
+    return scene.story("torn-transaction", transaction=7, happened=[ack], missing=[send])
+
+
+def half_committed():
+    scene, ack, send = in_part("again", "delivered")
+    scene.subscribe(1.6, 2)
+    scene.deliver(1.7, 3, 2)
+    scene.deliver(1.8, 4, 2)
+    return scene.story("torn-transaction", transaction=7, happened=[send], missing=[ack])
+
+
 def too_late():
     scene = Scene()
     scene.send(1.0, 4)
@@ -369,6 +400,8 @@ SCENES = {
     "resurrected": resurrected,
     "copied": copied,
     "uncommitted": uncommitted,
+    "torn": torn,
+    "half committed": half_committed,
     "too_late": too_late,
     "count_fell": count_fell,
     "stuck": stuck,

@@ -29,6 +29,10 @@ class Told:
     words: list[str]
 
 
+IN_PART = (
+    "Of what was asked for in a transaction all must happen or nothing, whatever the answer to its commit."
+)
+
 EXPECTED = {
     "lost_with_its_consumer": Told(
         steps=[
@@ -119,6 +123,60 @@ EXPECTED = {
             "a1 delivered p1#4 to session 1 at 1.200 s.",
             "The commit was asked for at 1.300 s.",
             "What was sent in a transaction may not be delivered before its commit is asked for.",
+        ],
+    ),
+    "torn": Told(
+        steps=[
+            " 1.00 send p1#3",
+            "*1.10 deliver p1#3",
+            " 1.20 begin t7",
+            "*1.30 ack p1#3",
+            "*1.40 send p1#4",
+            "*1.50 commit t7",
+            "*9.00 browse",
+            "*9.00 end",
+        ],
+        words=[
+            "a1 (live since before the load) delivered p1#3 to session 1 at 1.100 s.",
+            (
+                "Session 1 acknowledged it in transaction 7, and a1 confirmed that at 1.310 s, and a1 "
+                "confirmed the commit of transaction 7 at 1.510 s."
+            ),
+            "Nobody got p1#3 after that, and when the queues had been drained no store of any broker held it.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.400 s in transaction 7; a1 "
+                "acknowledged it at 1.410 s, and a1 confirmed the commit of transaction 7 at 1.510 s."
+            ),
+            "Nobody ever got p1#4, and when the queues had been drained no store of any broker held it.",
+            IN_PART,
+        ],
+    ),
+    "half committed": Told(
+        steps=[
+            " 1.00 send p1#3",
+            "*1.10 deliver p1#3",
+            " 1.20 begin t7",
+            "*1.30 ack p1#3",
+            "*1.40 send p1#4",
+            " 1.50 commit t7",
+            "*1.60 subscribe q",
+            "*1.70 deliver p1#3",
+            "*1.80 deliver p1#4",
+        ],
+        words=[
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.400 s in transaction 7; a1 (live "
+                "since before the load) acknowledged it at 1.410 s, and a1 confirmed the commit of "
+                "transaction 7 at 1.510 s."
+            ),
+            "a1 delivered p1#4 to session 2 at 1.800 s.",
+            "a1 delivered p1#3 to session 1 at 1.100 s.",
+            (
+                "Session 1 acknowledged it in transaction 7, and a1 confirmed that at 1.310 s, and a1 "
+                "confirmed the commit of transaction 7 at 1.510 s."
+            ),
+            "Nevertheless a1 delivered p1#3 to session 2 at 1.700 s (not marked redelivered).",
+            IN_PART,
         ],
     ),
     "too_late": Told(

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from checkers import transactions
 from checkers.anomaly import AT_END
 from checkers.availability import of_group, of_queue
 from checkers.schema import COLUMNS, HARNESS
@@ -203,7 +204,11 @@ def _messages(finding: Finding) -> list[int]:
         row["message"]
         for row in finding.witness.rows
         if "message" in row
-        and ("queue" not in example or all(row.get(n) == example.get(n) for n in ("queue", "group")))
+        and (
+            "queue" not in example
+            or finding.name == transactions.NAME
+            or all(row.get(n) == example.get(n) for n in ("queue", "group"))
+        )
     ]
     return list(dict.fromkeys([*([own] if own is not None else []), *others]))[:MESSAGES_MAX]
 

@@ -186,6 +186,43 @@ def _uncommitted(of: Clauses) -> list[str]:
     return [of.sent(of.message), f"{capital(_shown(of, got))}.", f"{when}."]
 
 
+def _torn(of: Clauses) -> list[str]:
+    """A transaction: one effect that happened, and one that did not."""
+    told = []
+    for which in ("happened", "missing"):
+        for effect in of.story.finding.details.get(which, ())[:1]:
+            told += _sent_in_part(of, effect) if effect["f"] == "send" else _settled_in_part(of, effect)
+    return told or [of.story.finding.sentence]
+
+
+def _sent_in_part(of: Clauses, effect: Row) -> list[str]:
+    message = effect["message"]
+    told = [of.sent(message)]
+    shown = next(iter([*of.rows("deliver", "ok", message), *of.rows("browse", "ok", message)]), None)
+    if effect["how"] != "nowhere" and shown is not None:
+        return [*told, f"{capital(_shown(of, shown))}."]
+    return [*told, f"Nobody ever got {of.names.message(message)}{_NOWHERE}"]
+
+
+def _settled_in_part(of: Clauses, effect: Row) -> list[str]:
+    message, asked = effect["message"], effect["index"]
+    got = of.latest(of.rows("deliver", "ok", message), asked)
+    if got is None:
+        return []
+    answer = next((row for row in of.rows("ack", "ok", message) if row["index"] > asked), None)
+    told = [f"{capital(of.delivered(got))}.", of.acknowledged(answer)]
+    if effect["how"] == "again":
+        later = next(row for row in of.rows("deliver", "ok", message) if row["index"] > got["index"])
+        return [*told, f"Nevertheless {of.delivered(later, again=True)}."]
+    kept = of.one("browse", "ok", message)
+    if effect["how"] == "kept" and kept is not None:
+        return [*told, f"Nevertheless {_shown(of, kept)}."]
+    return [*told, f"Nobody got {of.names.message(message)} after that{_NOWHERE}"]
+
+
+_NOWHERE: Final = ", and when the queues had been drained no store of any broker held it."
+
+
 def _resurrected(of: Clauses) -> list[str]:
     kept = of.completing()
     if kept is None:
@@ -393,6 +430,7 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "corrupted": _corrupted,
     "aborted-delivery": _aborted,
     "read-uncommitted": _uncommitted,
+    "torn-transaction": _torn,
     "resurrected": _resurrected,
     "late-delivery": _too_late,
     "count-fell": _again,

@@ -1,0 +1,341 @@
+"""Transactions of which one part happened and another did not: torn-transaction.
+
+An effect is a send or an ack that was asked for in a transaction and did not fail. Of each it is
+asked whether it *happened* or certainly *did not*; most that were rolled back, and all of which the
+history says too little, are neither. The effects of one transaction lie in several parts. So parts
+first name the transactions that have an effect against their outcome, which are few (a commit that
+was asked for without one of its effects, a roll-back with one); and if there are any, all parts are
+asked for the effects of these.
+
+A send happened if its message was delivered, or is in a store; it did not if it was answered ``ok``
+and its message is nowhere. An ack did not happen if its message was certainly given to a session
+again after the delivery that it answers, or is in a store after the end of its transaction was
+asked for; it happened if its message is nowhere any more, and nothing else can have settled it.
+What is nowhere can be told only when everything was drained and every store read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.ends import Ends, Keyed
+from checkers.instance import Instance
+from checkers.rows import (
+    ACK_FAIL,
+    ACK_INVOKE,
+    ACK_OK,
+    BROWSE,
+    DELIVER,
+    FOREVER,
+    NACK_INVOKE,
+    NONE,
+    SEND_FAIL,
+    SEND_INVOKE,
+    SEND_OK,
+    Flags,
+    Numbers,
+    Place,
+    Rows,
+    counted,
+    first,
+    highest,
+    joined,
+    marked,
+)
+from checkers.running import highest_before, lowest_after, segments
+from checkers.verdict import Promises
+
+NAME: Final = "torn-transaction"
+HOW: Final = ("delivered", "stored", "consumed", "nowhere", "again", "kept")
+"""How each effect is known: of the first three that it happened, of the others that it did not."""
+_HAPPENED: Final = 3
+_ABSENT: Final = ("consumed", "nowhere")
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """One row an effect of which something is certain; ``how`` of ``HOW``.
+
+    ``index`` is the row that asked for it. ``sending``: a send, else an ack.
+    """
+
+    run: Numbers
+    transaction: Numbers
+    place: npt.NDArray[np.int32]
+    message: Numbers
+    index: Numbers
+    sending: Flags
+    how: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One of them, for people."""
+
+    f: str
+    place: Place
+    message: int
+    index: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """A transaction, its effects that happened, and those that did not, each in order."""
+
+    run: int
+    transaction: int
+    happened: Sequence[Effect]
+    missing: Sequence[Effect]
+
+    def instance(self) -> Instance:
+        """Shown by the first effect that is missing."""
+        at = self.missing[0]
+        _, queue, group = at.place
+        return Instance(NAME, queue, group, at.message, at.index, str(self.transaction), self.run)
+
+
+def effects(rows: Rows, ends: Ends, promises: Promises, complete: Iterable[int]) -> Effects:
+    """All effects of whole messages of which something is certain.
+
+    ``complete`` are the runs in which everything was drained and every store read.
+    """
+    whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
+    return joined([_sends(rows, whole), _acks(rows, ends, promises, whole)])
+
+
+def suspects(found: Effects, ends: Ends) -> Effects:
+    """Those against the outcome of their transaction."""
+    asked, refused, abort = (
+        ends.transactions.find(name, found.run, found.transaction) for name in ("asked", "refused", "abort")
+    )
+    committed = (asked != NONE) & (refused == NONE) & (abort == NONE)
+    return _chosen(found, (found.how < _HAPPENED) != committed)
+
+
+def by_transaction(found: Effects) -> Keyed:
+    """The transactions of some effects, to look up whether one is among them."""
+    every = np.ones(len(found.run), dtype=bool)
+    return Keyed.of(found.run, found.transaction, {"index": (every, found.index)})
+
+
+def of(found: Effects, wanted: Keyed) -> Effects:
+    """The effects of some transactions."""
+    return _chosen(found, wanted.find("index", found.run, found.transaction) != NONE)
+
+
+def _chosen(found: Effects, which: Flags) -> Effects:
+    at = np.flatnonzero(which)
+    return Effects(
+        found.run[at], found.transaction[at], found.place[at], found.message[at], found.index[at],
+        found.sending[at], found.how[at],
+    )  # fmt: skip
+
+
+def _sends(rows: Rows, whole: Flags) -> Effects:
+    size = rows.messages
+    asked, oks, fails = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(SEND_FAIL)
+    delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
+    ids, transaction = rows.id[asked], rows.transaction[asked]
+    number = highest(ids, transaction, size)
+    alone = marked(ids[transaction != number[ids]], size)  # a send of it was in no or another transaction
+    sent = first(ids, rows.index[asked], size)
+    mine = (number != NONE) & ~alone & ~marked(rows.id[fails], size)
+    mine &= rows.message[rows.first_row] != NONE
+    delivered = highest(rows.id[delivers], rows.index[delivers], size)
+    kept = highest(rows.id[stored], rows.index[stored], size)
+    nowhere = whole & marked(rows.id[oks], size) & (delivered == NONE) & (kept == NONE)
+    how = np.full(size, NONE, dtype=np.int64)
+    how[nowhere] = HOW.index("nowhere")
+    how[kept > sent] = HOW.index("stored")
+    how[delivered > sent] = HOW.index("delivered")
+    at = np.flatnonzero(mine & (how != NONE))
+    row = rows.first_row[at]
+    return Effects(
+        rows.run[row], number[at], rows.place[row], rows.message[row], sent[at],
+        np.ones(len(at), dtype=bool), how[at],
+    )  # fmt: skip
+
+
+def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
+    """Acks in transactions: each by what lies around it in its session, and after it anywhere.
+
+    ``got``: the delivery that it answers. ``upto``: the next answer in its session.
+    """
+    involved = rows.of(ACK_INVOKE)
+    involved = involved[rows.transaction[involved] != NONE]
+    at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE)
+    at = at[marked(rows.id[involved], rows.messages)[rows.id[at]]]
+    at = at[(rows.session[at] != NONE) & (rows.message[at] != NONE)]
+    order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
+    kind, index = rows.kind[order], rows.index[order]
+    one = segments(rows.id[order], rows.session[order])
+    answering = (kind == ACK_INVOKE) | (kind == NACK_INVOKE)
+
+    def of_kind(which: Flags) -> Numbers:
+        return np.where(which, index, NONE)
+
+    got = highest_before(one, of_kind(kind == DELIVER))
+    before = highest_before(one, of_kind(answering))
+    upto = lowest_after(one, of_kind(answering))
+    upto = np.where(upto == NONE, FOREVER, upto)
+    ok, failed, again = (lowest_after(one, of_kind(kind == which)) for which in (ACK_OK, ACK_FAIL, DELIVER))
+    transaction = rows.transaction[order]
+    here = np.flatnonzero(
+        (kind == ACK_INVOKE) & (transaction != NONE) & (got != NONE) & ~((failed != NONE) & (failed < upto))
+    )
+    ask = _Asked(
+        rows.id[order[here]].astype(np.int64), rows.run[order[here]], rows.session[order[here]],
+        transaction[here], index[here], got[here], upto[here],
+    )  # fmt: skip
+    sure = (ok[here] != NONE) & (ok[here] < ask.upto)
+    sure &= promises.durable_acks and promises.single
+    clean = (before[here] == NONE) | (before[here] < ask.got)
+    same = (again[here] != NONE) & (again[here] < ask.upto)
+    how = np.full(len(here), NONE, dtype=np.int64)
+    how[_consumed(rows, ends, promises, ask) & whole[ask.id]] = HOW.index("consumed")
+    how[sure & _kept(rows, ends, ask)] = HOW.index("kept")
+    given = same | _given_elsewhere(rows, ends, ask)
+    how[sure & clean & given & _stayed(ends, ask)] = HOW.index("again")
+    told = how != NONE
+    row = order[here[told]]
+    return Effects(
+        rows.run[row], ask.transaction[told], rows.place[row], rows.message[row], ask.index[told],
+        np.zeros(len(row), dtype=bool), how[told],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Acks in transactions, by the rows that asked for them."""
+
+    id: Numbers
+    run: Numbers
+    session: Numbers
+    transaction: Numbers
+    index: Numbers
+    got: Numbers
+    upto: Numbers
+
+
+def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
+    """Whether a session got the message, and had been asked for after ``got`` had been read."""
+    delivers = rows.of(DELIVER)
+    delivers = delivers[marked(ask.id, rows.messages)[rows.id[delivers]]]
+    delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
+    begun = ends.sessions.find("begun", rows.run[delivers], rows.session[delivers])
+    ids = np.concatenate([rows.id[delivers].astype(np.int64), ask.id])
+    when = np.concatenate([rows.index[delivers], ask.upto])
+    earliest = np.where(begun == NONE, NONE, np.minimum(begun, rows.index[delivers]))
+    values = np.concatenate([earliest, np.full(len(ask.id), NONE, dtype=np.int64)])
+    order = np.lexsort((when, ids))
+    latest = np.empty(len(ids), dtype=np.int64)
+    latest[order] = highest_before(segments(ids[order]), values[order])
+    result: Flags = latest[len(delivers) :] > ask.got
+    return result
+
+
+def _stayed(ends: Ends, ask: _Asked) -> Flags:
+    """Whether the session had not ended when the commit was asked for."""
+    ended = ends.sessions.find("ended", ask.run, ask.session)
+    asked = ends.transactions.find("asked", ask.run, ask.transaction)
+    result: Flags = (ended == NONE) | (asked == NONE) | (ended > asked)
+    return result
+
+
+def _kept(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
+    """Whether a store had it after the commit, or else the ack, was asked for."""
+    stored = rows.of(BROWSE)
+    stored = stored[np.isin(rows.value.codes[stored], [rows.value.code(v) for v in ("main", "dead-letter")])]
+    latest = highest(rows.id[stored], rows.index[stored], rows.messages)[ask.id]
+    asked = ends.transactions.find("asked", ask.run, ask.transaction)
+    result: Flags = latest > np.maximum(ask.index, asked)
+    return result
+
+
+def _consumed(rows: Rows, ends: Ends, promises: Promises, ask: _Asked) -> Flags:
+    """Whether it is gone since ``got``, and this ack is all that can have settled it."""
+    size = rows.messages
+    delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
+    gone = ~marked(rows.id[stored], size)[ask.id]
+    gone &= highest(rows.id[delivers], rows.index[delivers], size)[ask.id] == ask.got
+    settling = rows.of(ACK_INVOKE, NACK_INVOKE) if promises.nack == "consume" else rows.of(ACK_INVOKE)
+    transaction = rows.transaction[settling]
+    may = (transaction == NONE) | _may_be_committed(ends, rows.run[settling], transaction)
+    others = counted(rows.id[settling[may]], size)[ask.id]
+    others = others - _may_be_committed(ends, ask.run, ask.transaction)
+    ended = ends.sessions.find("over", ask.run, ask.session) != NONE
+    for name in ("commit", "abort", "refused"):
+        ended |= ends.transactions.find(name, ask.run, ask.transaction) != NONE
+    result: Flags = gone & (others == 0) & ended & promises.keeps_dead_letters
+    return result
+
+
+def _may_be_committed(ends: Ends, run: Numbers, transaction: Numbers) -> Flags:
+    asked, ok, refused = (
+        ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
+    )
+    result: Flags = ((asked != NONE) | (ok != NONE)) & (refused == NONE)
+    return result
+
+
+def together(
+    parts: Iterable[tuple[Effects, Sequence[Place]]],
+) -> tuple[Effects, Sequence[Place]]:
+    """The effects of all parts, their places numbered anew."""
+    named: list[Place] = []
+    some = []
+    for found, places in parts:
+        some.append(replace(found, place=found.place + len(named)))
+        named += places
+    return joined(some), named
+
+
+def torn(
+    found: Effects, named: Sequence[Place], elsewhere: Mapping[tuple[int, int], set[Place]]
+) -> list[Torn]:
+    """Transactions with effects of both kinds, in order of what shows them.
+
+    ``elsewhere``: of each (run, message) the places where it was seen. One that was seen in
+    another place than its own is not nowhere.
+    """
+    by_transaction: dict[tuple[int, int], list[Effect]] = {}
+    for n in np.argsort(found.index, kind="stable").tolist():
+        run, message, place = int(found.run[n]), int(found.message[n]), named[found.place[n]]
+        how = HOW[found.how[n]]
+        if how in _ABSENT and elsewhere.get((run, message), set()) - {place}:
+            continue
+        effect = Effect("send" if found.sending[n] else "ack", place, message, int(found.index[n]), how)
+        by_transaction.setdefault((run, int(found.transaction[n])), []).append(effect)
+    result = []
+    for (run, transaction), some in by_transaction.items():
+        happened = [one for one in some if HOW.index(one.how) < _HAPPENED]
+        missing = [one for one in some if HOW.index(one.how) >= _HAPPENED]
+        if happened and missing:
+            result.append(Torn(run, transaction, happened, missing))
+    return sorted(result, key=lambda one: one.missing[0].index)
+
+
+def absent(found: Iterable[Torn]) -> frozenset[tuple[int, int]]:
+    """What is told only because it was seen nowhere: (run, message)."""
+    return frozenset(
+        (one.run, effect.message)
+        for one in found
+        for effect in (*one.happened, *one.missing)
+        if effect.how in _ABSENT
+    )
+
+
+def seen(
+    rows: Rows, named: Sequence[Place], wanted: frozenset[tuple[int, int]]
+) -> set[tuple[int, int, Place]]:
+    """Where some messages were delivered or stored."""
+    at = rows.of(DELIVER, BROWSE)
+    at = at[np.isin(rows.message[at], np.array([message for _, message in sorted(wanted)], dtype=np.int64))]
+    told = zip(rows.run[at].tolist(), rows.message[at].tolist(), rows.place[at].tolist(), strict=True)
+    return {(run, message, named[place]) for run, message, place in told if (run, message) in wanted}

@@ -1,0 +1,182 @@
+"""torn-transaction: for each way in which it shows a history, and one as near as can be without.
+
+The names of the cases are what they prove.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from checker_rows import MS, Row, agreed, dense, finished, lay_out, o
+from test_findings import OPTIONS, answer, deliver, end, gone, kept, send, tidy
+
+from checkers import judge
+from checkers.verdict import Promises
+
+DONE = finished(90)
+
+
+def joined(at: int, session: int) -> list[Row]:
+    return [o(at, 10 + session, "invoke", "subscribe", session=session)]
+
+
+def moved(outcome: str | None = "ok", f: str = "commit", ended: bool = True) -> list[Row]:
+    """Message 1 is taken from group g, and message 2 sent to queue r, in transaction 9.
+
+    Its end is asked for at 20; session 1 is gone at 25.
+    """
+    asked = end(20, f, 9, outcome or "info")[: 2 if outcome else 1]
+    return [
+        *joined(0, 1), *send(1, 1), *deliver(4, 1), *answer(6, 1, transaction=9),
+        *send(10, 2, transaction=9, queue="r", group="h"), *asked, *(gone(25, 1) if ended else []),
+    ]  # fmt: skip
+
+
+def in_turn(*rows: Row) -> list[Row]:
+    """The rows in this order, whatever their indexes were; everything was drained behind them."""
+    return [*({**row, "index": n, "time": n * MS} for n, row in enumerate(rows)), *DONE]
+
+
+ARRIVED = deliver(30, 2, 3, queue="r", group="h")
+AGAIN = [*joined(28, 2), *deliver(32, 1, 2, redelivered=True), *answer(34, 1, 2)]
+ROLLED_BACK = [*moved("ok", "abort"), *AGAIN]
+
+TAKEN = [*deliver(4, 1, redelivered=True), *moved("info")[4:]]
+
+CASES: dict[str, tuple[list[Row], set[str]]] = {
+    "a commit of which everything happened is whole": ([*moved(), *ARRIVED, *DONE], set()),
+    "a commit of unknown outcome of which everything happened is whole": (
+        [*moved("info"), *ARRIVED, *DONE], set()),
+    "a commit of unknown outcome of which nothing happened is whole": (
+        [*moved("info"), *AGAIN, *DONE], set()),
+    "a roll-back of which nothing happened is whole": ([*ROLLED_BACK, *DONE], set()),
+    "a transaction that nobody ended, and of which nothing happened, is whole": (
+        [*moved()[:-3], *gone(25, 1), *AGAIN, *DONE], set()),
+    # ---------------------------------------- the ack happened, the send not
+    "what was consumed in a commit of unknown outcome without its send is torn": (
+        [*moved("info"), *DONE], {"torn-transaction"}),
+    "what was consumed in a commit that nobody answered without its send is torn": (
+        [*moved(None), *DONE], {"torn-transaction"}),
+    "what was consumed in a confirmed commit without its send is torn, and the send lost": (
+        [*moved(), *DONE], {"torn-transaction", "lost"}),
+    "what was consumed in a roll-back without its send is torn, and lost": (
+        [*moved("ok", "abort"), *DONE], {"torn-transaction", "lost"}),
+    "what was consumed without any commit is torn, and lost": (
+        [*moved()[:-3], *gone(25, 1), *DONE], {"torn-transaction", "lost"}),
+    "what a session may still hold has not been consumed": ([*moved(None, ended=False), *DONE], set()),
+    "nothing is missing before everything was drained": (moved("info"), set()),
+    "nothing is missing while a broker's stores are closed": (
+        [*moved("info"), o(80, -3, "info", "browse", broker="b1"), *DONE], set()),
+    "what another session may have settled need not have been consumed in the transaction": (
+        in_turn(*joined(0, 1), *send(1, 1), *deliver(2, 1, 4), *answer(3, 1, 4, "info"), *gone(5, 4),
+         *TAKEN), set()),
+    "what another transaction may have settled need not have been consumed in this one": (
+        in_turn(*moved()[:3], *deliver(3, 1, 4), *answer(4, 1, 4, transaction=8),
+                *end(6, "commit", 8, "info"),
+         *gone(8, 4), *TAKEN), set()),
+    "what another transaction certainly gave back was consumed in this one": (
+        in_turn(*moved()[:3], *deliver(3, 1, 4), *answer(4, 1, 4, transaction=8), *end(6, "abort", 8),
+         *gone(8, 4), *TAKEN), {"torn-transaction"}),
+    "a send that was never answered need not have reached the broker": (
+        [r for r in [*moved("info"), *DONE] if (r["f"], r["type"], r.get("message")) != ("send", "ok", 2)],
+        set()),
+    "a send that failed is none of the transaction's": (
+        [*moved("info")[:-5], *send(10, 2, "fail", transaction=9, queue="r", group="h"),
+         *end(20, "commit", 9, "info"), *gone(25, 1), *DONE], set()),
+    "a send that arrived in another group did happen": (
+        [*moved("info"), *deliver(30, 2, 3, queue="r"), *DONE], {"corrupted"}),
+    "a send that a store has did happen": (
+        [*moved("info"), *kept(80, 2, queue="r", group="h"), *DONE], set()),
+    "what is in a store was not consumed": ([*moved("info"), *kept(80, 1), *DONE], set()),
+    # ---------------------------------------- the send happened, the ack not
+    "what came again though its transaction's send arrived shows it torn": (
+        [*moved("info"), *AGAIN, *ARRIVED, *DONE], {"torn-transaction"}),
+    "so it does before everything was drained": (
+        [*moved("info"), *AGAIN, *ARRIVED], {"torn-transaction"}),
+    "what came again after a confirmed commit is a duplicate and shows it torn": (
+        [*moved(), *AGAIN, *ARRIVED, *DONE], {"torn-transaction", "duplicate"}),
+    "what came again in the same session shows it torn": (
+        [*moved("info", ended=False), *deliver(24, 1, redelivered=True), *answer(26, 1), *ARRIVED, *DONE],
+        {"torn-transaction", "duplicate"}),
+    "what came to a session that was there before may have been sent before": (
+        in_turn(*joined(0, 2), *moved("info"), *deliver(32, 1, 2, redelivered=True),
+                *answer(34, 1, 2), *ARRIVED), set()),
+    "what came again after it was refused in the same session need not have come back": (
+        [*moved("info", ended=False), *answer(22, 1, f="nack"), *joined(25, 2),
+         *deliver(26, 1, 2, redelivered=True), *answer(28, 1, 2), *ARRIVED, *DONE], set()),
+    "what was given back before it was acknowledged may have been sent before": (
+        in_turn(*joined(0, 1), *send(1, 1), *deliver(4, 1), *answer(5, 1, f="nack"), *moved("info")[4:],
+         *AGAIN, *ARRIVED), set()),
+    "what came again because its session was left before the commit proves nothing": (
+        [*moved("info")[:-3], o(15, 11, "invoke", "unsubscribe", session=1),
+         o(16, 11, "ok", "unsubscribe", session=1, broker="a1"), *end(20, "commit", 9, "info"),
+         *AGAIN, *ARRIVED, *DONE], set()),
+    "an ack that was never answered need not have reached the broker": (
+        [r for r in [*moved("info"), *AGAIN, *ARRIVED, *DONE]
+         if (r["f"], r["type"], r.get("transaction")) != ("ack", "ok", 9)], set()),
+    "an ack that failed is none of the transaction's": (
+        [*joined(0, 1), *send(1, 1), *deliver(4, 1), *answer(6, 1, outcome="fail", transaction=9),
+         *moved("info")[6:], *AGAIN, *ARRIVED, *DONE], set()),
+    "what is still in a main store was not consumed, though the send arrived": (
+        [*moved("info"), *kept(80, 1), *ARRIVED, *DONE], {"torn-transaction"}),
+    "what is among the dead letters was not consumed, though the send arrived": (
+        [*moved("info"), *kept(80, 1, "dead-letter"), *ARRIVED, *DONE], {"torn-transaction"}),
+    "what is in a store-and-forward queue may have been forwarded": (
+        [*moved("info"), *kept(80, 1, "store-and-forward"), *ARRIVED, *DONE], set()),
+    "what was in a store before the commit was asked for proves nothing": (
+        [*moved("info"), *kept(15, 1), *ARRIVED, *DONE], set()),
+    # ---------------------------------------- two of its sends
+    "one of two sends that arrived shows a commit of unknown outcome torn": (
+        [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 9, "info"),
+         *deliver(9, 2, queue="r"), *DONE], {"torn-transaction"}),
+    "one of two sends that is in a store shows it torn, too": (
+        [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 9, "info"),
+         *kept(80, 2, queue="r"), *DONE], {"torn-transaction"}),
+    "one of two sends of a roll-back that arrived shows it torn": (
+        [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "abort", 9),
+         *deliver(9, 2, queue="r"), *DONE], {"torn-transaction", "aborted-delivery", "read-uncommitted"}),
+    "one of two sends of two transactions that arrived shows nothing": (
+        [*send(0, 1, transaction=8), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 8, "info"),
+         *end(9, "commit", 9, "info"), *deliver(12, 2, queue="r"), *DONE], set()),
+    "a message that was sent outside of the transaction, too, is none of its effects": (
+        [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 9, "info"),
+         *send(9, 2, queue="r"), *deliver(12, 2, queue="r"), *DONE], set()),
+    "a delivery before its send is a phantom and no effect": (
+        [*deliver(0, 2, queue="r"), *send(1, 1, transaction=9), *send(3, 2, transaction=9, queue="r"),
+         *end(6, "commit", 9, "info"), *DONE], {"phantom", "read-uncommitted"}),
+}  # fmt: skip
+
+BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
+    "where acks are not promised to last, what comes again shows nothing": (
+        [*moved("info"), *AGAIN, *ARRIVED, *DONE], Promises(durable_acks=False), set()),
+    "where two brokers may have a message, what comes again shows nothing": (
+        [*moved("info"), *AGAIN, *ARRIVED, *DONE], Promises(single=False), set()),
+    "where the dead are dropped, what is gone need not have been consumed": (
+        [*moved("info"), *DONE], Promises(keeps_dead_letters=False), set()),
+    "where a refusal consumes, what another may have refused need not have been acknowledged": (
+        in_turn(*joined(0, 1), *send(1, 1), *deliver(2, 1, 4), *answer(3, 1, 4, "info", f="nack"),
+                *gone(5, 4), *TAKEN), Promises(nack="consume"), set()),
+    "where a refusal does not, it was": (
+        in_turn(*joined(0, 1), *send(1, 1), *deliver(2, 1, 4), *answer(3, 1, 4, "info", f="nack"),
+                *gone(5, 4), *TAKEN), Promises(), {"torn-transaction"}),
+}  # fmt: skip
+
+ALL = {name: (rows, Promises(), expected) for name, (rows, expected) in CASES.items()} | BUT_FOR
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_both_implementations_say_so(tmp_path, case):
+    rows, promises, expected = ALL[case]
+    options = msgspec.structs.replace(OPTIONS, broker=promises)
+    assert {i.name for i in agreed(tmp_path, tidy(rows), options)} == expected
+
+
+def test_the_sentence_says_what_happened_and_what_did_not(tmp_path):
+    rows = dense(tidy([*moved("info"), *AGAIN, *ARRIVED, *DONE]))
+    (finding,) = judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), OPTIONS).findings
+    assert finding.sentence == (
+        "transaction 9, whose commit was asked for at 0.020 s, with unknown outcome, happened in part: "
+        'sending message 2 (queue "r", group "h") did, as it was delivered, but acknowledging message 1 '
+        '(queue "q", group "g") did not, as it was delivered again.'
+    )
+    assert finding.severity == "grave"
