@@ -141,6 +141,18 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a message that was sent outside of the transaction, too, is none of its effects": (
         [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 9, "info"),
          *send(9, 2, queue="r"), *deliver(12, 2, queue="r"), *DONE], set()),
+    "a send that was not delivered yet may be before everything was drained": (
+        [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 9, "info"),
+         *deliver(9, 2, queue="r")], set()),
+    "a send that failed and arrived is none of the transaction's": (
+        [*send(0, 1, transaction=9), *send(3, 2, "fail", transaction=9, queue="r"),
+         *end(6, "commit", 9, "info"), *deliver(9, 2, queue="r"), *DONE], {"aborted-delivery"}),
+    "an ack that failed consumed nothing in the transaction": (
+        [*joined(0, 1), *send(1, 1), *deliver(4, 1), *answer(6, 1, outcome="fail", transaction=9),
+         *moved("info")[6:], *DONE], {"lost"}),
+    "a message that a store had before its send is a phantom and no effect": (
+        [*kept(0, 2, queue="r"), *send(1, 1, transaction=9), *send(3, 2, transaction=9, queue="r"),
+         *end(6, "commit", 9, "info"), *deliver(9, 1), *DONE], {"phantom"}),
     "a delivery before its send is a phantom and no effect": (
         [*deliver(0, 2, queue="r"), *send(1, 1, transaction=9), *send(3, 2, transaction=9, queue="r"),
          *end(6, "commit", 9, "info"), *DONE], {"phantom", "read-uncommitted"}),

@@ -142,7 +142,10 @@ EXPECTED = {
                 "Session 1 acknowledged it in transaction 7, and a1 confirmed that at 1.310 s, and a1 "
                 "confirmed the commit of transaction 7 at 1.510 s."
             ),
-            "Nobody got p1#3 after that, and when the queues had been drained no store of any broker held it.",
+            (
+                "Nobody got p1#3 after that, and when the queues had been drained no store of any broker "
+                "held it."
+            ),
             (
                 "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.400 s in transaction 7; a1 "
                 "acknowledged it at 1.410 s, and a1 confirmed the commit of transaction 7 at 1.510 s."
