@@ -141,6 +141,14 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a message that was sent outside of the transaction, too, is none of its effects": (
         [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 9, "info"),
          *send(9, 2, queue="r"), *deliver(12, 2, queue="r"), *DONE], set()),
+    "what another session may have got since was not certainly consumed": (
+        in_turn(*joined(0, 2), *moved("info"), *deliver(32, 1, 2, redelivered=True), *gone(33, 2)), set()),
+    "what a store-and-forward queue has was not consumed": (
+        [*moved("info"), *kept(80, 1, "store-and-forward"), *DONE], set()),
+    "what was not delivered again yet may be before everything was drained": (
+        in_turn(*joined(0, 1), *send(1, 1), *send(1, 3), *deliver(4, 1), *deliver(4, 3),
+                *answer(6, 1, transaction=9), *answer(8, 3, transaction=9), *end(20, "commit", 9, "info"),
+                *gone(25, 1), *joined(28, 2), *deliver(32, 1, 2, redelivered=True))[:-5], set()),
     "a send that was not delivered yet may be before everything was drained": (
         [*send(0, 1, transaction=9), *send(3, 2, transaction=9, queue="r"), *end(6, "commit", 9, "info"),
          *deliver(9, 2, queue="r")], set()),
