@@ -27,7 +27,7 @@ from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
 from broker.filesystem_check.lock_wait import lock_wait
-from broker.filesystem_check.mounts import MOUNTS
+from broker.filesystem_check.mounts import mount_table
 from broker.journal_ctl import journal
 from broker.masking import mask
 from broker.sections import AdminSection
@@ -290,7 +290,7 @@ def check_filesystem(
     elif wait:
         results = asyncio.run(lock_wait(directory, calls, say, _enter))
     else:
-        results = asyncio.run(BasicCheck(directory, calls, MOUNTS.read_text(), os.environ).run())
+        results = asyncio.run(BasicCheck(directory, calls, mount_table(), os.environ).run())
     failed = [result for result in results if not result.passed]
     if as_json:
         tests = [

@@ -6,6 +6,7 @@ It is asked where a test cannot find it out without pulling the plug.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,10 +16,21 @@ _MEMORY: Final = ("tmpfs", "ramfs")
 _UNSAFE: Final = ("nobarrier", "barrier=0", "volatile")
 
 
+def mount_table() -> str:
+    """The text of MOUNTS; places that are no UTF-8 as ``os.fsdecode`` has them."""
+    return os.fsdecode(MOUNTS.read_bytes())
+
+
+def mount_point(escaped: str) -> str:
+    """A place as the kernel's lists have it, where some bytes are octal numbers."""
+    plain = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), os.fsencode(escaped))
+    return os.fsdecode(plain)
+
+
 def unsafe(directory: Path, mounts: str, variables: Mapping[str, str]) -> str:
     """Why fsync there cannot be believed; "" if nothing says so.
 
-    ``mounts`` is the text of MOUNTS, ``variables`` the environment.
+    ``mounts`` is the ``mount_table``, ``variables`` the environment.
     """
     if "eatmydata" in variables.get("LD_PRELOAD", ""):
         return "libeatmydata is loaded, which turns fsync into nothing"
@@ -36,10 +48,10 @@ def _mount_of(directory: Path, mounts: str) -> tuple[str, list[str]]:
     """
     place = os.path.realpath(directory)
     best: tuple[int, str, list[str]] = (-1, "", [])
-    for line in mounts.splitlines():
-        words = line.split()
+    for line in filter(None, mounts.split("\n")):  # no other end of a line is escaped in a place
+        words = line.split(" ")
         separator = words.index("-")
-        point = words[4].encode().decode("unicode_escape").encode("latin-1").decode()
+        point = mount_point(words[4])
         if (place == point or place.startswith(point.rstrip("/") + "/")) and len(point) >= best[0]:
             options = words[5].split(",") + words[separator + 3].split(",")
             best = (len(point), words[separator + 1], options)

@@ -20,6 +20,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from broker.filesystem_check.mounts import mount_point
+
 MOUNTSTATS: Final = Path("/proc/self/mountstats")
 
 _DEVICE: Final = re.compile(r"device .* mounted on (.*) with fstype (\S+)")
@@ -32,7 +34,7 @@ def lease_s(directory: Path) -> int | None:
     May hang as the file system does.
     """
     try:
-        told = MOUNTSTATS.read_text()
+        told = os.fsdecode(MOUNTSTATS.read_bytes())
     except OSError:
         return None
     return lease_in(told, os.path.realpath(directory))
@@ -46,10 +48,10 @@ def lease_in(mountstats: str, directory: str) -> int | None:
     """
     longest, lease = "", None
     here = False
-    for line in mountstats.splitlines():
+    for line in mountstats.split("\n"):
         device = _DEVICE.match(line)
         if device is not None:
-            point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), device[1])
+            point = mount_point(device[1])
             under = directory == point or directory.startswith(point.rstrip("/") + "/")
             here = under and len(point) >= len(longest)
             if here:

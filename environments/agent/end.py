@@ -23,6 +23,7 @@ from typing import Final
 from environments.agent.clock import shift
 from environments.agent.control import CLOCK, ROOT, ROOT_VARIABLE, RULES
 from environments.agent.firewall import TABLE
+from filesystems.fuse.device import places
 
 _END_S: Final = 5.0
 
@@ -62,8 +63,8 @@ def _await(done: Callable[[], bool]) -> None:
 
 def mounts(root: str) -> list[str]:
     """What is mounted below a directory, the innermost first."""
-    places = [line.split(" ")[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    return sorted((place for place in places if place.startswith(f"{root}/")), reverse=True)
+    inside = [place for place, _, _ in places() if place.startswith(f"{root}/")]
+    return sorted(inside, reverse=True)
 
 
 def main() -> None:

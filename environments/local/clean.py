@@ -193,7 +193,7 @@ def mounts_below(directory: Path) -> list[Path]:
     """
     inside = str(directory.resolve()) + "/"
     found = []
-    for place, _, _ in fuse_device.places(fuse_device.MOUNTS.read_text()):
+    for place, _, _ in fuse_device.places():
         if place.startswith(inside):
             found.append(Path(place))
     return sorted(found, key=lambda place: len(place.parts), reverse=True)

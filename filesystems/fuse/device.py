@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import ctypes
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -104,19 +105,23 @@ def unmount(directory: Path) -> None:
 def connection(directory: Path) -> int | None:
     """The number of the FUSE connection on a directory, which is not touched; None if none is."""
     found = None
-    for place, kind, device in places(MOUNTS.read_text()):
+    for place, kind, device in places():
         if place == str(directory.parent.resolve() / directory.name) and kind.startswith("fuse"):
             found = int(device.partition(":")[2])
     return found
 
 
-def places(mounts: str) -> Iterator[tuple[str, str, str]]:
-    """Of a ``mountinfo`` each directory, the kind of file system on it, and its device number."""
-    for line in mounts.splitlines():
-        words = line.split()
-        # Escapes are octal numbers of bytes, and the bytes are UTF-8.
-        directory = words[4].encode().decode("unicode_escape").encode("latin-1").decode()
-        yield directory, words[words.index("-") + 1], words[2]
+def places(mounts: bytes | None = None) -> Iterator[tuple[str, str, str]]:
+    """Of a ``mountinfo`` (the kernel's now) each directory, what file system is on it, its device.
+
+    Some bytes of a directory are octal numbers there, and no others: it may be no UTF-8.
+    """
+    told = MOUNTS.read_bytes() if mounts is None else mounts
+    for line in filter(None, told.split(b"\n")):
+        words = line.split(b" ")
+        directory = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), words[4])
+        kind, device = words[words.index(b"-") + 1], words[2]
+        yield os.fsdecode(directory), os.fsdecode(kind), os.fsdecode(device)
 
 
 def abort(number: int) -> bool:

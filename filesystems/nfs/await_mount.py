@@ -22,7 +22,7 @@ _LOOK_MS: Final = 1000
 """The kernel says when mounts change; this is only for a kernel that does not."""
 
 
-def mounted(directory: str, mounts: str) -> bool:
+def mounted(directory: str, mounts: bytes) -> bool:
     """Whether this ``mountinfo`` has NFS, the kernel's or through FUSE, on a directory."""
     kinds = {place: kind for place, kind, _ in places(mounts)}  # the last one is on top
     return kinds.get(directory, "").startswith(("fuse", "nfs"))
@@ -30,7 +30,7 @@ def mounted(directory: str, mounts: str) -> bool:
 
 def wait(directory: str) -> None:
     """Return once NFS is mounted on the directory."""
-    with MOUNTS.open() as file:
+    with MOUNTS.open("rb", buffering=0) as file:
         changes = select.poll()
         changes.register(file, select.POLLPRI | select.POLLERR)
         while True:

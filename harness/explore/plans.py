@@ -46,13 +46,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         """Its name in the directory."""
         return f"{cls.noun}.json"
 
-    def begin(self, root: Path, name: str, store: Path | None) -> Path:
-        """The directory, with the plan in it: a new one below ``root``, or ``store`` again."""
-        store = store or stores.create(root, f"{self.noun}-{name}")
+    def directory(self, root: Path, name: str, store: Path | None) -> Path:
+        """A new one below ``root``, or ``store`` again."""
+        return store or stores.create(root, f"{self.noun}-{name}")
+
+    def save(self, store: Path) -> None:
+        """Write the plan down, by whom alone it is carried out."""
         try:
             stores.save(store, self.file(), self)
         except OSError as error:
             raise InfrastructureError(f"cannot write into {store}: {error}") from error
+
+    def begin(self, root: Path, name: str, store: Path | None) -> Path:
+        """The directory, with the plan in it."""
+        store = self.directory(root, name, store)
+        self.save(store)
         return store
 
     def pending(self, there: Collection[int], may_begin: Callable[[], bool] = lambda: True) -> Iterator[int]:

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from environments import labels, scratch
+from environments.agent import end
 from environments.labels import LEFT, NOTE
 from environments.local import clean, state
+from filesystems.fuse import device
 from harness.commands import cli
 from harness.interface import InfrastructureError
 
@@ -97,6 +99,17 @@ def test_a_missing_docker_module_is_a_note(monkeypatch, state_home):
     monkeypatch.setitem(sys.modules, "environments.docker.clean", None)
     (note,) = labels.find_leftovers()
     assert note.startswith(f"{NOTE}docker: not looked at: ")
+
+
+def test_a_mount_whose_place_is_no_utf_8_is_found_below_its_directory(tmp_path, monkeypatch):
+    """Also one with a space, by the agent's end, which reads the same list."""
+    file = tmp_path / "mountinfo"
+    places = (f"{tmp_path}/n/a 1", f"{tmp_path}/n/a 1/\udcff")
+    lines = [f"30 22 0:5 / {place.replace(' ', chr(92) + '040')} rw - tmpfs tmpfs rw\n" for place in places]
+    file.write_bytes(os.fsencode("".join(lines)))
+    monkeypatch.setattr(device, "MOUNTS", file)
+    assert [str(place) for place in clean.mounts_below(tmp_path / "n")] == [*reversed(places)]
+    assert end.mounts(f"{tmp_path}/n") == [*reversed(places)]
 
 
 def test_what_cannot_be_removed_is_named_and_keeps_nothing_else_and_the_status_is_2(

@@ -88,6 +88,14 @@ def test_what_is_over_is_told_again_and_more_may_be_asked_for(whole, part, capsy
     )
 
 
+def test_who_does_not_hold_the_log_changes_nothing_of_a_search_that_goes_on(part, capsys):
+    plan = (part / SearchPlan.file()).read_bytes()
+    with log.Log(part, SearchPlan.load(part)):
+        assert resume(part, "--runs", "9") == judging.USAGE
+    assert "this search is still going on" in capsys.readouterr().err
+    assert (part / SearchPlan.file()).read_bytes() == plan
+
+
 def test_a_run_that_crashed_is_tried_again(whole, part, monkeypatch):
     def crash(spec, schedule, *, judge):
         raise RuntimeError("a bug of ours")

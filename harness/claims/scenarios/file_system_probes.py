@@ -20,7 +20,7 @@ import msgspec
 from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
-from broker.filesystem_check.mounts import MOUNTS, unsafe
+from broker.filesystem_check.mounts import mount_table, unsafe
 from broker.filesystem_check.results import CheckResult
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import without
@@ -54,7 +54,7 @@ class OwnLocks(Calls):
 async def _mi3(bench: Workbench) -> None:
     place = bench.directory / "mqdata"
     place.mkdir()
-    if problem := unsafe(place, MOUNTS.read_text(), os.environ):
+    if problem := unsafe(place, mount_table(), os.environ):
         raise InfrastructureError(f"{place} is no good mount to begin with: {problem}")
     said = await bench.command("brokerctl", "check-filesystem", str(place))
     bench.compare("the basic check of a good mount", (0, [_PASSED]), (said.status, said.lines))
@@ -68,7 +68,7 @@ async def _mi3(bench: Workbench) -> None:
         (statuses, all(_PASSED in process.output for process in both)),
     )
     await _wait_for_the_lock(bench, place)
-    failed = await BasicCheck(place, NoLocks(_quiet), MOUNTS.read_text(), os.environ).run()
+    failed = await BasicCheck(place, NoLocks(_quiet), mount_table(), os.environ).run()
     bench.compare("a mount without locks: the test that fails", ["lock"], _failed(failed))
     one, two = await asyncio.gather(
         *(ConcurrentCheck(place, OwnLocks(_quiet), _quiet, name=name).run() for name in ("one", "two"))

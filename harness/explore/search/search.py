@@ -42,9 +42,10 @@ def run(request: ExploreRequest[SearchPlan]) -> int:
     1 if something was found, 0 if not, 2 if no run could be decided.
     """
     plan = request.plan
-    store = plan.begin(request.root, plan.base.policy, request.store)
+    store = plan.directory(request.root, plan.base.policy, request.store)
     talk = Talk(request.as_json)
     with plan.resumable(store), Log(store, plan) as log:
+        plan.save(store)
         return _search(request, store, log, talk)
 
 

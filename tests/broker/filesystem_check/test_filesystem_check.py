@@ -21,7 +21,7 @@ import pytest
 from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
-from broker.filesystem_check.mounts import MOUNTS, unsafe
+from broker.filesystem_check.mounts import mount_table, unsafe
 from broker.filesystem_check.results import REMEDIES
 
 DISK = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
@@ -326,8 +326,17 @@ def test_a_library_that_swallows_syncs_is_named(place):
     assert failing(results) == ["sync-to-a-disk"]
 
 
+def test_a_mount_whose_place_is_no_utf_8_hinders_nobody(place, tmp_path, monkeypatch):
+    file = tmp_path / "mountinfo"
+    odd = "30 22 0:5 / /\udcff\\040\u2028\x0b- rw - tmpfs tmpfs rw\n"
+    file.write_bytes(os.fsencode(odd + DISK))
+    monkeypatch.setattr("broker.filesystem_check.mounts.MOUNTS", file)
+    assert unsafe(place, mount_table(), {}) == ""
+    assert "memory" in unsafe(Path("/\udcff \u2028\x0b-"), mount_table(), {})
+
+
 def test_this_machines_mounts_are_understood(place):
-    assert isinstance(unsafe(place, MOUNTS.read_text(), {}), str)
+    assert isinstance(unsafe(place, mount_table(), {}), str)
 
 
 # -------------------------------------------------------------------------------------- The command
@@ -355,9 +364,7 @@ def run(*arguments):
 
 
 def test_the_command_says_success_as_documented_and_each_call_when_asked(tmp_path):
-    expected = failing(
-        basic(tmp_path, mounts=MOUNTS.read_text())
-    )  # this machine's directory may be in memory
+    expected = failing(basic(tmp_path, mounts=mount_table()))  # this machine's directory may be in memory
     status, said, _ = run("check-filesystem", str(tmp_path), "-v")
     assert status == (1 if expected else 0)
     assert f'System call: stat("{tmp_path}",&statbuf)' in said

@@ -3,6 +3,8 @@ knows for how long that is.
 """
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +41,16 @@ device tmpfs mounted on /mnt/store/memory with fstype tmpfs
 )
 def test_the_lease_is_that_of_the_mount_a_directory_is_on(directory, lease_s):
     assert mount_lease.lease_in(MOUNTSTATS, directory) == lease_s
+
+
+def test_a_mount_whose_place_is_no_utf_8_hinders_nobody(tmp_path, monkeypatch):
+    file = tmp_path / "mountstats"
+    odd = "device server:/ mounted on /\udcff\\040\u2028 with fstype nfs4 statvers=1.1\n"
+    odd += "\tnfsv4:\tlease_time=7\n"
+    file.write_bytes(os.fsencode(odd))
+    monkeypatch.setattr(mount_lease, "MOUNTSTATS", file)
+    assert mount_lease.lease_s(Path("/\udcff \u2028/data")) == 7
+    assert mount_lease.lease_s(tmp_path) is None
 
 
 def test_of_a_directory_of_this_machine_nobody_knows_a_lease(tmp_path):

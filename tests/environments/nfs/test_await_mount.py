@@ -3,6 +3,7 @@ told from one that does.
 """
 
 import asyncio
+import os
 import socket
 import struct
 import subprocess
@@ -18,6 +19,8 @@ FUSE = "90 22 0:50 / /jepsen-run/store rw,nosuid - fuse.nfs4 10.0.0.2:2049/store
 KERNEL = "91 22 0:51 / /jepsen-run/store rw,relatime shared:7 - nfs4 10.0.0.2:/store rw,vers=4.0\n"
 OVER = "92 22 0:52 / /jepsen-run/store rw - tmpfs tmpfs rw\n"
 UMLAUT = "94 22 0:54 / /jürgen rw - fuse.nfs4 10.0.0.2:2049/store rw\n"
+ODD = "95 22 0:55 / /\udcff\\040\u2028\x0b-\\134\\040 rw - fuse.nfs4 10.0.0.2:2049/store rw\n"
+"""A place that is no UTF-8, and has what other texts end a line or a word with."""
 SPACE = "93 22 0:53 / /jepsen\\040run/store rw - fuse.nfs4 10.0.0.2:2049/store rw\n"
 
 
@@ -31,10 +34,12 @@ SPACE = "93 22 0:53 / /jepsen\\040run/store rw - fuse.nfs4 10.0.0.2:2049/store r
         (PLAIN + FUSE + OVER, "/jepsen-run/store", False),
         (PLAIN + SPACE, "/jepsen run/store", True),
         (PLAIN + UMLAUT, "/jürgen", True),
+        (PLAIN + ODD + FUSE, "/jepsen-run/store", True),
+        (PLAIN + ODD, "/\udcff \u2028\x0b-\\ ", True),
     ],
 )
 def test_only_nfs_on_the_very_directory_counts_and_the_last_mount_hides_the_others(mounts, directory, answer):
-    assert mounted(directory, mounts) is answer
+    assert mounted(directory, os.fsencode(mounts)) is answer
 
 
 def test_without_a_program_it_says_how_it_is_used():
