@@ -22,11 +22,11 @@ class Seams:
     """The outside of one broker; pass it on, never reach around it.
 
     ``wall_clock`` gives seconds since the epoch and is for what people read (log lines, message
-    timestamps), never for measuring. ``hosts`` maps announced addresses ("a1:61616") to where
-    *this* node reaches them, as /etc/hosts would; each node has its own. ``entropy`` gives bytes
-    that nobody can foresee, for what others must not guess; without it they come from ``random``,
-    which a simulation can repeat and who has seen enough of it can foretell. ``connections`` is how
-    many clients may have together.
+    timestamps) and for instants that clients name (when a message expires), never for measuring.
+    ``hosts`` maps announced addresses ("a1:61616") to where *this* node reaches them, as /etc/hosts
+    would; each node has its own. ``entropy`` gives bytes that nobody can foresee, for what others
+    must not guess; without it they come from ``random``, which a simulation can repeat and who has
+    seen enough of it can foretell. ``connections`` is how many clients may have together.
     """
 
     random: random.Random

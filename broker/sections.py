@@ -79,6 +79,11 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     """
     transaction_timeout_scan_period: Positive = 1000
     """How often that is looked at."""
+    message_expiry_scan_period: Unlimited = 30_000
+    """How often messages that have expired are looked for where no consumer would get them.
+
+    -1: never; they are then found when a consumer would.
+    """
     max_transactions: Positive = 10_000
     """Transactions that all clients together may have open."""
     max_transactions_percent: Annotated[int, Meta(ge=1, le=100)] = 50
@@ -261,6 +266,14 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """
     dead_letter_address: str = "DLQ"
     """Empty: messages that cannot be delivered are dropped."""
+    expiry_address: str = "ExpiryQueue"
+    """Where messages go that have expired. Empty: they are dropped."""
+    expiry_delay: Unlimited = -1
+    """When a message expires whose sender does not say: so long after it came. -1: never."""
+    min_expiry_delay: Unlimited = -1
+    """Who wants a message to expire sooner gets this; not looked at with ``expiry-delay``."""
+    max_expiry_delay: Unlimited = -1
+    """The same for later, or never; where only ``min-expiry-delay`` is set, never becomes that."""
     redelivery_delay: Milliseconds = 0
     max_size_bytes: Unlimited = 32 * 1024 * 1024
     """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds.

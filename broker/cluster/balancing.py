@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import repeat
 
 from broker.cluster import messages as m
 from broker.cluster.bridge import Bridge
@@ -21,6 +22,7 @@ from broker.core.duplicates import DuplicateId
 from broker.core.engine import DemotedError, Engine
 from broker.core.feed import WatchedValue
 from broker.core.message import Message
+from broker.core.properties import unpack
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Balancing:
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told
         membership.handlers[m.ForwardRequest] = self._forwarded
+        membership.handlers[m.ForwardAskedRequest] = self._forwarded
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
@@ -69,6 +72,7 @@ class Balancing:
         membership = self._membership
         membership.handlers.pop(m.Consumers, None)
         membership.handlers.pop(m.ForwardRequest, None)
+        membership.handlers.pop(m.ForwardAskedRequest, None)
         membership.on_change.remove(self._changed)
         membership.on_linked.remove(self._greet)
         if self._timer is not None:
@@ -168,9 +172,10 @@ class Balancing:
                 link.send(answer)
 
         try:
-            for record, queue, headers, body in request.messages:
+            asked = request.asked if isinstance(request, m.ForwardAskedRequest) else repeat(b"")
+            for (record, queue, headers, body), packed in zip(request.messages, asked, strict=False):
                 _refuse_full(engine, queue)
-                message = Message(queue, headers, body)
+                message = Message(queue, headers, body, properties=unpack(packed) if packed else None)
                 engine.accept_forwarded(queue, message, DuplicateId(request.origin, record), durable)
         except (DemotedError, _FullError) as error:
             link.send(m.Forwarded(request.number, 0, str(error)))

@@ -100,7 +100,12 @@ class Bridge:
             for delivery in batch
         )
         origin = self._engine.settings.node_id
-        reply = await link.call(m.ForwardRequest(link.number(), origin, messages))
+        asked = tuple(b"" if (known := one.message.properties) is None else known.packed() for one in batch)
+        reply = await link.call(
+            m.ForwardAskedRequest(link.number(), origin, messages, asked)
+            if any(asked)
+            else m.ForwardRequest(link.number(), origin, messages)
+        )
         if not isinstance(reply, m.Forwarded) or reply.count != len(batch):
             raise LinkError(reply.reason if isinstance(reply, m.Forwarded) else "not understood")
         self._engine.acknowledge(batch)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
@@ -159,6 +159,15 @@ class ForwardRequest(Request, frozen=True, tag="Forward"):
 
     origin: str
     messages: tuple[tuple[int, str, bytes, bytes], ...]
+
+
+class ForwardAskedRequest(ForwardRequest, frozen=True, tag="ForwardAsked"):
+    """The same where their clients ask something for them: for each its packed ``Properties``.
+
+    b"" for one that asks nothing.
+    """
+
+    asked: tuple[bytes, ...]
 
 
 class Forwarded(Reply, frozen=True):
@@ -341,7 +350,8 @@ class BackupLeaving(LinkMessage, frozen=True):
 
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
-    | Consumers | ForwardRequest | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest
+    | Consumers | ForwardRequest | ForwardAskedRequest | Forwarded | VoteRequest | VoteAnswer
+    | VoteWithdrawal | StartRequest
     | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized
     | UpToDate | JournalEntries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping
     | LiveStopped | HandOver | BackupLeaving

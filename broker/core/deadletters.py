@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from broker.core.addresses import AddressSettings
 from broker.core.message import Message
+from broker.core.properties import timeless
 from stomp_protocol.versions import header_line
 
 
@@ -20,4 +21,5 @@ def dead_letter(message: Message, address: str) -> Message:
     dead = message.copy(address, header_line("_AMQ_ORIG_QUEUE", message.target))
     dead.deliveries = message.deliveries
     dead.redelivered = True
+    dead.properties = timeless(message.properties)
     return dead

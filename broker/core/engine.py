@@ -43,6 +43,7 @@ from broker.core.browsing import Browsing, QueueStatus
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
+from broker.core.expiry import ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.memory import Memory
 from broker.core.message import (
@@ -58,6 +59,7 @@ from broker.core.message import (
 from broker.core.open_transactions import OpenTransactions
 from broker.core.outcomes import arrived, give_back, refused
 from broker.core.paging import Paging
+from broker.core.properties import bounded
 from broker.core.queue import Queue
 from broker.core.reaper import Reaper
 from broker.core.selector import Selector
@@ -116,6 +118,7 @@ class Engine:
         self.paging = Paging(journal, gate, self.memory, self.large)
         self.abandoned = False
         self._reaper = Reaper(self.queues, self.remove)
+        self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan)
         self._duplicates = Duplicates()
         self._suspended = False
         self._waits_for_gate = False
@@ -223,6 +226,8 @@ class Engine:
                 self.gate.when_durable(known, done)
             return known
         holder = self.queue(queue)
+        if holder.changes_expiry:
+            message.properties = bounded(message.properties, holder.settings, self.now())
         message.id = self.journal.next_id()
         mark = self.journal.next_id()
         forgotten = self._duplicates.remember(duplicate, mark, 0)
@@ -366,6 +371,7 @@ class Engine:
         self.paging.stop()
         self.transactions.stop()
         self._reaper.stop()
+        self._expiry_scan.stop()
         operations = self.paging.final_counts(self.queues.values())
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._append(
@@ -431,9 +437,52 @@ class Engine:
         self.paging.stop()
         self.transactions.stop()
         self._reaper.stop()
+        self._expiry_scan.stop()
         self.memory.clear()
         for callback in self.on_abandon:
             callback()
+
+    # --------------------------------------------------------------------------------------- expiry
+
+    def now(self) -> int:
+        """The wall clock in milliseconds, by which messages expire."""
+        return int(self.seams.wall_clock() * 1000)
+
+    def awaits(self, queue: Queue) -> None:
+        """Something in that queue will expire."""
+        self._expiry_scan.watch(queue)
+
+    def expired(self, queue: Queue, messages: list[Message]) -> None:
+        """These have: in one entry out of the queue and to its expiry address."""
+        operations = self.paging.removals(messages)
+        arrivals: list[tuple[Queue, Message]] = []
+        address = queue.settings.expiry_address
+        for message in messages if address else ():
+            letter = expired_letter(message, address, queue.name, self.now())
+            self.large.copied(letter)
+            letter.id = self.journal.next_id()
+            holder = self.queue(address)
+            operations.append(Operation(ADD, MESSAGE, letter.id, encode(letter, holder.id)))
+            if letter.deliveries:
+                operations.append(Operation(UPDATE, DELIVERIES, letter.id, encode_counts(letter)))
+            arrivals.append((holder, letter))
+            self.memory.take(holder, letter.size)
+        queue.gone(messages)
+        self.large.settled(messages)
+        self.memory.give(queue, sum(message.size for message in messages))
+        sequence = self.journal.append(operations)
+        self.gate.when_durable(sequence, partial(refused, arrivals, (), None))
+        if not queue.consumers and queue.settings.auto_delete_queues:
+            self._reaper.consider(queue)
+
+    def _scan(self, queue: Queue) -> bool:
+        """Move what has expired in a queue; True where there may be more."""
+        if not self._may_dispatch():
+            return False
+        messages = queue.take_expired(CHUNK)
+        if messages:
+            self.expired(queue, messages)
+        return queue.overdue
 
     # --------------------------------------------------------------------------------------- inside
 
@@ -455,7 +504,10 @@ class Engine:
                 forwarding = self.queue(self.settings.forwarding_queue(node_id))
                 if not forwarding.full:
                     return forwarding
-        return self.queues.get(queue) or self.queue(queue)
+        holder = self.queues.get(queue) or self.queue(queue)
+        if holder.changes_expiry:
+            message.properties = bounded(message.properties, holder.settings, self.now())
+        return holder
 
     def _refuse(
         self,
@@ -521,6 +573,7 @@ class Engine:
             queue_id,
             self.settings.addresses.settings(name),
             self._handed_over,
+            self,
             self._may_dispatch,
             self.paging,
         )

@@ -329,6 +329,14 @@ class Filtering:
             if place <= last and place in self.waiting:
                 yield self._no_longer(message, self.lane(message))
 
+    def take_these(self, messages: Mapping[Message, None]) -> list[Message]:
+        """Take out those of these that wait."""
+        return [
+            self._no_longer(message, self.lane(message))
+            for message in messages
+            if self.waiting.get(message.place) is message
+        ]
+
     def lane(self, message: Message) -> Lane:
         """The lane of its group."""
         return self.plain if message.group is None else self._groups[message.group]

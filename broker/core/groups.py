@@ -17,7 +17,8 @@ The rules of a group (AMQ message groups, JMSXGroupID and JMSXGroupSeq):
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,6 +71,22 @@ class Lane:
             "a returned message must be older than all fresh ones"
         )
         heappush(self.returned, (message.place, message))
+
+    def take_these(self, messages: Mapping[Message, None]) -> list[Message]:
+        """Take those of these out that wait."""
+        found = []
+        while (self.returned or self.fresh) and (
+            self.returned[0][1] if self.returned else self.fresh[0]
+        ) in messages:
+            found.append(self.pop())
+        if len(found) == len(messages):
+            return found
+        waiting = [*self.fresh, *(message for _, message in self.returned)]
+        found += [message for message in waiting if message in messages]
+        self.fresh = deque(message for message in self.fresh if message not in messages)
+        self.returned = [entry for entry in self.returned if entry[1] not in messages]
+        heapify(self.returned)
+        return found
 
     def idle(self) -> bool:
         """Nothing waits, nobody holds or owns it: it may be forgotten."""

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.core.pages import Page
+from broker.core.properties import PACKED_BYTES, Properties, unpack
 from broker.storage.blobs import Blob
 from broker.storage.journal import ID_BLOCK_BITS
 
@@ -51,6 +52,8 @@ _STORED: Final = struct.Struct("<QIII")
 LARGE: Final = struct.Struct("<QQI")
 _CLOSES: Final = 1
 _GROUPED: Final = 2
+HAS_PROPERTIES: Final = 8
+"""Flag of a record with ``properties``, which stand before the body, and behind a file's name."""
 IS_LARGE: Final = 4
 """Flag of a record whose body is in a file.
 
@@ -73,12 +76,13 @@ class Message:
     back): only these lead to the dead letters, since a lost connection says nothing about the
     messages that were in flight on it. ``large``: the body is in a file, and ``body`` has only its
     beginning, for who wants to see which message it is. ``page``: the page whose blob stores it,
-    None for one with a record of its own.
+    None for one with a record of its own. ``properties``: what its client asked for it, None for
+    nothing.
     """
 
     __slots__ = (
-        "body", "closes", "deliveries", "group", "headers", "id", "large", "page", "place", "redelivered",
-        "refusals", "size", "target",
+        "body", "closes", "deliveries", "group", "headers", "id", "large", "page", "place", "properties",
+        "redelivered",        "refusals", "size", "target",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +94,7 @@ class Message:
         *,
         closes: bool = False,
         large: Blob | None = None,
+        properties: Properties | None = None,
     ) -> None:
         self.id = 0
         self.target = target
@@ -98,6 +103,7 @@ class Message:
         self.group = group
         self.closes = closes
         self.large = large
+        self.properties = properties
         self.page: Page | None = None
         self.place = 0
         self.deliveries = 0
@@ -114,6 +120,7 @@ class Message:
             self.group,
             closes=self.closes,
             large=self.large,
+            properties=self.properties,
         )
 
 
@@ -122,14 +129,17 @@ def encode(message: Message, queue_id: int) -> bytes:
     target = message.target.encode()
     group = message.group
     large = message.large
-    if group is None and large is None:
+    properties = message.properties
+    if group is None and large is None and properties is None:
         head = HEAD.pack(queue_id, 0, 0, len(target), len(message.headers))
         return b"".join((head, target, message.headers, message.body))
     name = b"" if group is None else group.encode()
     flags = (group is not None and _GROUPED) | (message.closes and _CLOSES) | (large is not None and IS_LARGE)
+    flags |= properties is not None and HAS_PROPERTIES
     head = HEAD.pack(queue_id, flags, len(name), len(target), len(message.headers))
     file = b"" if large is None else LARGE.pack(*large)
-    return b"".join((head, name, target, message.headers, file, message.body))
+    asked = b"" if properties is None else properties.packed()
+    return b"".join((head, name, target, message.headers, file, asked, message.body))
 
 
 def decode(record_id: int, data: bytes) -> tuple[int, Message]:
@@ -145,8 +155,18 @@ def decode(record_id: int, data: bytes) -> tuple[int, Message]:
     if flags & IS_LARGE:
         large = Blob(*LARGE.unpack_from(data, file_at))
         body_at += LARGE.size
+    properties = None
+    if flags & HAS_PROPERTIES:
+        properties = unpack(data, body_at)
+        body_at += PACKED_BYTES
     message = Message(
-        target, data[headers_at:file_at], data[body_at:], group, closes=bool(flags & _CLOSES), large=large
+        target,
+        data[headers_at:file_at],
+        data[body_at:],
+        group,
+        closes=bool(flags & _CLOSES),
+        large=large,
+        properties=properties,
     )
     message.id = record_id
     return queue_id, message
@@ -181,6 +201,7 @@ def stored_size(data: bytes) -> int:
     target_size: int
     _, flags, group_size, target_size, _ = HEAD.unpack_from(data)
     beside = HEAD.size + group_size + target_size + (LARGE.size if flags & IS_LARGE else 0)
+    beside += PACKED_BYTES if flags & HAS_PROPERTIES else 0
     return len(data) - beside + OVERHEAD
 
 

@@ -15,7 +15,8 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import Final, Protocol
 
 from broker.core.addresses import AddressSettings
@@ -25,6 +26,7 @@ from broker.core.filtering import Filtering
 from broker.core.groups import Lane
 from broker.core.message import Message
 from broker.core.pages import Page
+from broker.core.properties import changes_expiry
 from broker.storage.records import Record
 
 GROUPS_MAX: Final = 65_536
@@ -33,6 +35,9 @@ GROUPS_MAX: Final = 65_536
 Beyond it such a group may get another owner (Artemis bounds the same memory by ``group-buckets``).
 """
 
+
+EXPIRED_KEPT: Final = 1024
+"""What is remembered of messages that will expire and are gone, beside as many as are there."""
 
 SLACK: Final = 8
 """Pages' worth of messages beyond ``max-size-bytes`` at which producers wait for the disk."""
@@ -58,6 +63,22 @@ class Pager(Protocol):
         ...
 
 
+class Expiry(Protocol):
+    """Who knows the time, and moves what has expired: the engine."""
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def awaits(self, queue: Queue) -> None:
+        """Something in that queue will expire."""
+        ...
+
+    def expired(self, queue: Queue, messages: list[Message]) -> None:
+        """These have; they are out of the lanes, and ``gone`` ends them."""
+        ...
+
+
 class Queue:
     """One queue.
 
@@ -69,9 +90,10 @@ class Queue:
     """
 
     __slots__ = (
-        "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "also", "backlog",
-        "consumers", "filtering", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
-        "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack",
+        "_expired", "_expiry", "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work",
+        "also", "backlog", "changes_expiry", "consumers", "expiring", "filtering", "handed_over", "id",
+        "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation", "settings",
+        "size", "slack",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +102,7 @@ class Queue:
         queue_id: int,
         settings: AddressSettings,
         handed_over: Callable[[Delivery], None],
+        expiry: Expiry,
         may_dispatch: Callable[[], bool],
         pager: Pager,
     ) -> None:
@@ -89,6 +112,12 @@ class Queue:
         """More records of that name: a store that came from several brokers has one of each."""
         self.settings = settings
         self.handed_over = handed_over
+        self.changes_expiry = changes_expiry(settings)
+        self.expiring: list[tuple[int, int]] = []
+        """When what was lined up will expire, and its id; a heap. It may be gone by now."""
+        self._expiry = expiry
+        self._expired: list[Message] = []
+        """Found in this dispatch."""
         self.may_dispatch = may_dispatch
         self.pager = pager
         self.paging = False
@@ -177,6 +206,8 @@ class Queue:
     def _line_up(self, message: Message) -> None:
         self.messages[message.id] = message
         message.place = self._last_place = self._last_place + 1
+        if message.properties is not None:
+            self._await_expiry(message, message.properties.expires)
         group = message.group
         if group is None:
             if self.filtering is None:
@@ -210,6 +241,18 @@ class Queue:
                 del lane.owner.owned[lane]
                 lane.owner = None
             self._freed(lane)
+
+    def gone(self, messages: Iterable[Message]) -> None:
+        """These have ended without a delivery."""
+        for message in messages:
+            del self.messages[message.id]
+            if message.group is not None and (lane := self.lanes.get(message.group)) is not None:
+                if lane.owner is None:
+                    self._freed(lane)
+                else:
+                    self._list(lane)
+        if self.backlog is not None:
+            self.wake()  # there is room for more of it
 
     def refusing(self, delivery: Delivery) -> None:
         """A refusal is on its way to the disk: its group waits, or a younger one would overtake."""
@@ -316,7 +359,48 @@ class Queue:
             self._list(lane)
         self.wake()
 
+    def _await_expiry(self, message: Message, expires: int) -> None:
+        if not expires or not self._may_expire:
+            return
+        if len(self.expiring) > 2 * len(self.messages) + EXPIRED_KEPT:
+            self.expiring = [entry for entry in self.expiring if entry[1] in self.messages]
+            heapify(self.expiring)
+        heappush(self.expiring, (expires, message.id))
+        self._expiry.awaits(self)
+
+    @property
+    def _may_expire(self) -> bool:
+        return self.settings.expiry_address != self.name
+
+    def _has_expired(self, message: Message) -> bool:
+        properties = message.properties
+        return properties is not None and 0 < properties.expires <= self._expiry.now() and self._may_expire
+
+    @property
+    def overdue(self) -> bool:
+        """May something have expired that nobody has found?"""
+        return bool(self.expiring) and self.expiring[0][0] <= self._expiry.now()
+
+    def take_expired(self, most: int) -> list[Message]:
+        """Take out of the lanes what has expired and nobody holds, at most so many."""
+        due: dict[Lane, dict[Message, None]] = {}
+        count = 0
+        while self.overdue and count < most:
+            message = self.messages.get(heappop(self.expiring)[1])
+            lane = None
+            if message is not None:
+                lane = self._plain if message.group is None else self.lanes.get(message.group)
+            if message is not None and lane is not None:
+                due.setdefault(lane, {})[message] = None
+                count += 1
+        found = []
+        for lane, messages in due.items():
+            found += (lane if self.filtering is None else self.filtering).take_these(messages)
+        return sorted(found, key=attrgetter("place"))
+
     def _put_back(self, message: Message, lane: Lane) -> None:
+        if self._has_expired(message):  # and the scan may have met it while it was held
+            self._await_expiry(message, self._expiry.now())
         if self.filtering is None:
             lane.put_back(message)
         else:
@@ -406,6 +490,10 @@ class Queue:
         if not self.may_dispatch():
             return
         self._dispatch_known()
+        if self._expired:
+            messages, self._expired = self._expired, []
+            self._expiry.expired(self, messages)
+            self.wake()
         if (
             self.backlog is not None
             and any(consumer.is_available() for consumer in self.consumers)
@@ -420,7 +508,8 @@ class Queue:
                 self.wake()
             return
         rotation = self.rotation
-        while rotation and (lane := self._oldest_unowned()) is not None:
+        expired = self._expired
+        while rotation and len(expired) < CHUNK and (lane := self._oldest_unowned()) is not None:
             consumer = rotation.popleft()
             if not consumer.is_available():
                 consumer.rotating = False
@@ -438,12 +527,21 @@ class Queue:
         while with_work:
             consumer = next(iter(with_work))
             del with_work[consumer]
-            while consumer.is_available() and (lane := self._oldest_owned(consumer)) is not None:
+            while (
+                consumer.is_available()
+                and len(expired) < CHUNK
+                and (lane := self._oldest_owned(consumer)) is not None
+            ):
                 free = self._oldest_unowned()  # one whose group it has just closed
                 self._give(lane if free is None or lane.head() < free.head() else free, consumer)
 
     def _give(self, lane: Lane, consumer: QueueConsumer) -> None:
         message = lane.pop()
+        if message.properties is not None and self._has_expired(message):
+            self._expired.append(message)
+            if lane.group is not None:
+                self._list(lane)
+            return
         message.deliveries += 1
         consumer.tags = tag = consumer.tags + 1
         delivery = Delivery(message, consumer, lane, tag)

@@ -17,6 +17,7 @@ from broker.core.message import (
     CONSUMED,
     COUNTED,
     DUPLICATE,
+    HAS_PROPERTIES,
     HEAD,
     IS_LARGE,
     LARGE,
@@ -26,6 +27,7 @@ from broker.core.message import (
     QUEUE,
 )
 from broker.core.pages import Page, decode_consumed, decode_counted, decode_page
+from broker.core.properties import PACKED_BYTES
 from broker.storage.blobs import Blob
 from broker.storage.records import Record
 
@@ -109,6 +111,8 @@ def read(records: Iterable[Record]) -> Image:
                 sizes[queue_id] -= LARGE.size
                 file_at = HEAD.size + group_size + target_size + headers_size
                 image.large.append(Blob(*LARGE.unpack_from(data, file_at)))
+            if flags & HAS_PROPERTIES:
+                sizes[queue_id] -= PACKED_BYTES
         elif kind == QUEUE:
             image.queues[record.id] = record.data.decode()
         elif kind == DUPLICATE:

@@ -37,6 +37,7 @@ class EngineSettings:
     node_id: str
     cluster: str = "my-cluster"
     global_max_size: int = 256 * 1024 * 1024
+    expiry_scan_period_s: float = 30.0
     addresses: AddressBook = field(default_factory=AddressBook)
     transactions: TransactionBounds = field(default_factory=TransactionBounds)
 
@@ -47,6 +48,7 @@ class EngineSettings:
             node_id=node_id,
             cluster=config.cluster.name if config.cluster else "my-cluster",
             global_max_size=config.broker.global_max_size,
+            expiry_scan_period_s=config.broker.message_expiry_scan_period / 1000,
             addresses=AddressBook(config.address_settings),
             transactions=TransactionBounds(
                 config.broker.transaction_timeout / 1000,

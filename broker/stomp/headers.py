@@ -5,9 +5,10 @@ Why apart from the sessions: pure functions on text, called for every SEND, test
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.core.properties import INSTANT_MAX, Properties
 from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.settings import INTERNAL_PREFIX, SYSTEM_PREFIX
 from stomp_protocol.versions import header_line
@@ -83,6 +84,32 @@ def selector(headers: Mapping[str, str]) -> Selector | None:
         return compile_selector(text)
     except SelectorError as error:
         raise FrameRefusedError(f"header 'selector' is {text[:64]!r}: {error}") from None
+
+
+_PROPERTIES: Final = frozenset({"expires", "expiration"})
+
+
+def properties(headers: Mapping[str, str], now: Callable[[], int]) -> Properties | None:
+    """What a SEND asks for its message, None for nothing. Raises RefusedError.
+
+    ``expires`` is an instant (Artemis, ActiveMQ), ``expiration`` so long after ``now`` (RabbitMQ).
+    """
+    if _PROPERTIES.isdisjoint(headers):
+        return None
+    expires = _instant(headers, "expires")
+    if "expiration" in headers:
+        expires = min(now() + _instant(headers, "expiration"), INSTANT_MAX)
+    asked = Properties(expires=expires)
+    return None if asked == Properties() else asked
+
+
+def _instant(headers: Mapping[str, str], name: str) -> int:
+    text = headers.get(name, "").strip()
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > INSTANT_MAX:
+        raise FrameRefusedError(f"header {name!r} is {text[:64]!r}: expected a whole number of milliseconds")
+    return int(text)
 
 
 def heart_beats(headers: Mapping[str, str]) -> tuple[int, int]:

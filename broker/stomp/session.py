@@ -33,7 +33,15 @@ from broker.core.selector import Selector
 from broker.core.settings import SYSTEM_PREFIX
 from broker.core.transactions import Transaction
 from broker.stomp.connection import ConnectionServer, StompConnection
-from broker.stomp.headers import QUEUE_PREFIX, FrameRefusedError, kept_headers, number, queue_name, selector
+from broker.stomp.headers import (
+    QUEUE_PREFIX,
+    FrameRefusedError,
+    kept_headers,
+    number,
+    properties,
+    queue_name,
+    selector,
+)
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.large import LargeSend
 from broker.stomp.login import log_in
@@ -218,6 +226,7 @@ class StompSession:
             group,
             closes=group is not None and headers.get("JMSXGroupSeq") == "-1",
             large=large,
+            properties=properties(headers, self.engine.now),
         )
         name = headers.get("transaction")
         receipt = headers.get("receipt")

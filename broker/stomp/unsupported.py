@@ -1,10 +1,10 @@
 """What other brokers do for a header, and this one does not: refused by name, until it exists.
 
 Why refused: a client whose ``no-local`` is ignored gets messages that were never for it, and one
-whose ``expires`` is ignored acts on news of yesterday; neither ever hears of it. Values that ask
-for nothing (``priority:4``, ``expires:0``, ``persistent:true``) are accepted, and so is what asks
-for less than everybody gets here: ``persistent:false`` (every message is stored). Headers that
-nobody gives a meaning are the client's own and travel with the message.
+whose ``priority`` is ignored waits for what it must not wait for; neither ever hears of it. Values
+that ask for nothing (``priority:4``, ``expires:0``, ``persistent:true``) are accepted, and so is
+what asks for less than everybody gets here: ``persistent:false`` (every message is stored). Headers
+that nobody gives a meaning are the client's own and travel with the message.
 
 Sources: ActiveMQ Classic, Artemis and RabbitMQ, the pages on STOMP headers of each.
 """
@@ -28,9 +28,6 @@ def _header(remedy: str, *harmless: str) -> _Header:
     return _Header(frozenset(("", *harmless)), remedy)
 
 
-_NO_EXPIRY: Final = _header(
-    "messages do not expire here: leave it out, and let consumers drop what is too old", "0"
-)
 _NO_DELAY: Final = _header("there is no delayed delivery here: leave it out, and send when it is time", "0")
 _NO_TOPICS: Final = _header(
     "there are no topics and no durable subscriptions here: leave it out, and give each subscriber a "
@@ -47,8 +44,6 @@ _NO_ARGUMENTS: Final = _header(
 _QUEUES_ONLY: Final = _header("there are only queues here: leave it out", "ANYCAST")
 
 SEND: Final[Mapping[str, _Header]] = {
-    "expires": _NO_EXPIRY,
-    "expiration": _NO_EXPIRY,
     "priority": _header(
         "all messages of a queue have one priority, 4: leave it out, or use a queue for the urgent", "4"
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 from broker import config
@@ -32,6 +33,7 @@ class Broker:
 
     def __init__(self, engine: Engine, volume: MemoryVolume, made_of: EngineSettings) -> None:
         self.engine = engine
+        self.clock = engine.seams.wall_clock
         self.volume = volume
         self.made_of = made_of
 
@@ -42,12 +44,13 @@ class Broker:
         made_of: EngineSettings | None = None,
         router: Any = None,
         seed: int = 1,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> Broker:
         volume = volume or MemoryVolume()
         made_of = made_of or settings()
         journal, recovered = await Journal.open(volume, "journal")
         gate = DurabilityGate(journal.synced)
-        engine = Engine(journal, recovered, gate, made_of, Seams(random.Random(seed), lambda: 0.0), router)
+        engine = Engine(journal, recovered, gate, made_of, Seams(random.Random(seed), clock), router)
         journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
         return cls(engine, volume, made_of)
 
@@ -62,14 +65,14 @@ class Broker:
         """A clean end and a new start on the same disk."""
         await self.engine.stop()
         await self.engine.journal.close()
-        return await Broker.start(self.volume, self.made_of, seed=2)
+        return await Broker.start(self.volume, self.made_of, seed=2, clock=self.clock)
 
     async def crash(self) -> Broker:
         """An end without warning: what was not synced may be gone."""
         self.engine.abandon()
         self.volume.crash(random.Random(3))
         await self.engine.journal.close()
-        return await Broker.start(self.volume, self.made_of, seed=3)
+        return await Broker.start(self.volume, self.made_of, seed=3, clock=self.clock)
 
     def send(self, text: str, group: str | None = None, queue: str = "q", **more: Any) -> Message:
         message = Message(queue, b"destination:q\n", text.encode(), group, **more)

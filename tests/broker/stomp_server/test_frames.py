@@ -1,5 +1,7 @@
 """What each frame does, and what is refused: STOMP 1.2 against a real broker, byte by byte."""
 
+import time
+
 import pytest
 
 pytestmark = pytest.mark.cluster
@@ -73,8 +75,8 @@ def test_nothing_is_done_before_connect(client):
         ("ABORT", {"transaction": "t"}, "transaction 't' is not open"),
         (
             "SEND",
-            {"destination": "q", "expires": "1"},
-            "header 'expires' is '1': messages do not expire here",
+            {"destination": "q", "expires": "soon"},
+            "header 'expires' is 'soon': expected a whole number of milliseconds",
         ),
         ("SEND", {"destination": "q", "priority": "9"}, "header 'priority' is '9'"),
         ("SEND", {"destination": "q", "persistent": "maybe"}, "expected true or false"),
@@ -441,3 +443,20 @@ def test_a_selector_says_which_messages_a_consumer_and_a_browser_get(client, que
     assert [raw.message()[0] for _ in range(2)] == ["1", "3"]
     raw.subscribe(queue, name="all")
     assert [raw.message()[0] for _ in range(2)] == ["0", "2"]
+
+
+def test_messages_expire_at_an_instant_or_after_a_time(client, queue):
+    raw = client()
+    raw.publish("instant", queue, expires="1000")
+    raw.publish("time", queue, expiration="1")
+    raw.publish("later", queue, expiration="3600000")
+    raw.publish("never", queue, expires="0")
+    time.sleep(0.002)
+    raw.subscribe(queue)
+    assert [raw.message()[0] for _ in range(2)] == ["later", "never"]
+    raw.subscribe("ExpiryQueue", name="expired")
+    for text in ("instant", "time"):
+        got, headers = raw.message()
+        assert (got, headers["_AMQ_ORIG_QUEUE"], headers["destination"]) == (text, queue, f"/queue/{queue}")
+        assert int(headers["_AMQ_ACTUAL_EXPIRY"]) > 1_600_000_000_000
+        assert not {"expires", "expiration"} & headers.keys()

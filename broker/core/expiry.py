@@ -1,0 +1,88 @@
+"""Messages that expire: when they are looked for, and what becomes of them (``expires``).
+
+Why not a timer for each: a message that has expired is never delivered, whenever it is found. It is
+found when a consumer would get it, and, where none would, by a scan each
+``message-expiry-scan-period``. One that a consumer holds stays with it, and may still be
+acknowledged; it expires when it comes back. What waits behind the lanes, on pages above all, is not
+seen before it is lined up.
+
+It goes to the ``expiry-address``, or is dropped where that is empty. In the queue of that name
+nothing expires by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.core.properties import timeless
+from broker.storage.errors import JournalError
+from stomp_protocol.versions import header_line
+
+if TYPE_CHECKING:
+    from broker.core.message import Message
+    from broker.core.queue import Queue
+
+
+def expired_letter(message: Message, address: str, queue: str, now: int) -> Message:
+    """The message for the expiry address, which says where it was and when it was found expired.
+
+    It expires no more.
+    """
+    kept = [
+        line
+        for line in message.headers.splitlines(keepends=True)
+        if not line.startswith((b"expires:", b"expiration:"))
+    ]
+    told = (
+        header_line("_AMQ_ORIG_ADDRESS", message.target)
+        + header_line("_AMQ_ORIG_QUEUE", queue)
+        + header_line("_AMQ_ACTUAL_EXPIRY", str(now))
+    )
+    letter = message.copy(address)
+    letter.headers = told + b"".join(kept)
+    letter.size += len(letter.headers) - len(message.headers)
+    letter.properties = timeless(message.properties)
+    letter.deliveries = message.deliveries
+    letter.redelivered = message.redelivered
+    return letter
+
+
+class ExpiryScan:
+    """Looks for what has expired while nobody took it. A ``period_s`` below 0: never."""
+
+    def __init__(self, period_s: float, scan: Callable[[Queue], bool]) -> None:
+        self._period_s = period_s
+        self._scan = scan
+        self._queues: dict[Queue, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, queue: Queue) -> None:
+        """Something in it will expire."""
+        if self._period_s >= 0 and queue not in self._queues:
+            self._queues[queue] = None
+            if self._timer is None:
+                self._arm(self._period_s)
+
+    def stop(self) -> None:
+        """Look for nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._period_s = -1.0
+
+    def _arm(self, delay_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        more = False
+        try:
+            for queue in list(self._queues):
+                more |= self._scan(queue)
+                if not queue.expiring:
+                    del self._queues[queue]
+        except JournalError:
+            return  # it has failed, and says so itself
+        if self._queues and self._period_s >= 0:
+            self._arm(0.0 if more else self._period_s)
