@@ -50,7 +50,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """
     redelivered_header: str = "redelivered"
     count_header: str | None = None  # of MESSAGE: how often it has been delivered
-    first_count: int = 1  # what that header says at the first delivery
+    first_count: int | None = 1  # what that header says at the first delivery; None: it has none yet
     name_header: str | None = None  # of CONNECTED: what the broker calls itself
     store_header: str | None = None
     """Of CONNECTED: names the store in which the broker keeps what comes here, where brokers take
@@ -98,7 +98,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         Raises ValueError for a count that is no number, or none that a history has room for.
         """
         count = headers.get(self.count_header) if self.count_header else None
-        which = None if count is None else int(count) - self.first_count + 1
+        which = None if count is None else int(count) - (self.first_count or 0) + 1
         if which is not None and not -_COUNT_MAX <= which <= _COUNT_MAX:
             raise ValueError(f"{self.count_header} is {count}")
         return headers.get(self.redelivered_header) == "true", which

@@ -159,9 +159,12 @@ class Talk:
         seen = f"delivered {body!r}, {'marked' if marked else 'no mark'}"
         right = body == "hello" and not marked
         if self.dialect.count_header is not None:
-            said += f", and {self.dialect.count_header} says {self.dialect.first_count}"
+            first = self.dialect.first_count
+            said += (
+                f", and {self.dialect.count_header} {'is not there' if first is None else f'says {first}'}"
+            )
             seen += f", {message.headers.get(self.dialect.count_header, 'no such header')}"
-            right &= count == 1
+            right &= count == (None if first is None else 1)
         return Seen(said, seen, right=right)
 
     async def window(self) -> Seen:

@@ -11,7 +11,7 @@ from fake_cluster import FakeEnvironment, composition
 
 from checkers.verdict import Promises
 from harness.commands import cli
-from harness.interface import TestSpec
+from harness.interface import Dialect, TestSpec
 from harness.run import conform, conformance
 from harness.run.compose import compose
 from harness.systems.own.system import OwnSystem
@@ -87,6 +87,7 @@ WRONG = [
     ("connect", {"name_header": "called"}, "None"),
     ("heart_beats", {"silent_beats": 0.05}, "longest silence"),
     ("sends", {"first_count": 0}, "no mark, 1"),
+    ("sends", {"first_count": None}, "no mark, 1"),
     ("sends", {"count_header": "times"}, "no such header"),
     ("window", {"window_header": "credit"}, "SUBSCRIBE was answered ERROR"),
     ("groups", {"group_header": "group"}, "split"),
@@ -112,6 +113,13 @@ def test_what_is_wrong_departs(broker, step, changes, seen):
 def test_what_is_right_is_as_said(broker, step):
     row = broker(step)
     assert row.state == "as said", row
+
+
+def test_a_count_may_begin_with_the_second_delivery(broker):
+    """As that of quorum queues does: there is no header before."""
+    assert broker("sends", count_header="times", first_count=None).state == "as said"
+    dialect = Dialect(count_header="times", first_count=None)
+    assert [dialect.delivery(headers)[1] for headers in ({}, {"times": "1"}, {"times": "2"})] == [None, 2, 3]
 
 
 def test_a_promise_about_second_acknowledgements_can_be_broken(broker, monkeypatch):

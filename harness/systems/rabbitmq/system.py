@@ -53,7 +53,7 @@ class RabbitmqSystem(Management):
             durable={"persistent": "true"},
             group_header=GROUP,
             count_header="x-delivery-count",
-            first_count=0,
+            first_count=None,
             heart_beat_s=1.0,
             silent_beats=1.9,  # it gives a client up after two beats
             connect_s=2.0,
