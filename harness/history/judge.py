@@ -95,13 +95,14 @@ def judge(
 
 
 def undecided(store: Path, spec: TestSpec, reason: str) -> Verdict:
-    """The verdict of a run in which nothing happened that could be judged.
+    """The verdict of a run that cannot be judged; what the machine spoiled in it is told first.
 
     Writes ``findings.json`` too.
     """
     from checkers.verdict import Verdict  # noqa: PLC0415 - as above
 
-    verdict = Verdict(valid=None, reasons=(reason,), guarantee=spec.guarantee, ordered=spec.ordered)
+    reasons = tuple(dict.fromkeys(filter(None, (trouble_of(store), reason))))
+    verdict = Verdict(valid=None, reasons=reasons, guarantee=spec.guarantee, ordered=spec.ordered)
     _save(store, verdict)
     return verdict
 

@@ -64,6 +64,7 @@ def write(directory: Path) -> Path:
     run = store.load_run(directory)
     shown = timeline.read(directory / parquet.DIRECTORY)
     reader = excerpt.ExcerptReader(directory / parquet.DIRECTORY)
+    logs = logbook.LogReader(directory / store.LOGS)
     said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     reviewed = known.kept(directory)
     text = _TEMPLATES.get_template("report.html.j2").render(
@@ -76,8 +77,7 @@ def write(directory: Path) -> Path:
             "reasons": [reason for reason in verdict.reasons if reason not in said],
         },
         findings=[
-            _finding(each, _story(each, reader, directory, run), reviewed)
-            for each in by_cause(verdict.findings)
+            _finding(each, _story(each, reader, logs, run), reviewed) for each in by_cause(verdict.findings)
         ],
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
@@ -136,7 +136,7 @@ def _finding(finding: Finding, told: dict[str, Any] | None, reviewed: known.Revi
 
 
 def _story(
-    finding: Finding, reader: excerpt.ExcerptReader, directory: Path, run: store.RunRecord
+    finding: Finding, reader: excerpt.ExcerptReader, logs: logbook.LogReader, run: store.RunRecord
 ) -> dict[str, Any] | None:
     """The story of a finding that somebody must understand; None for what is only information."""
     if finding.severity == "info":
@@ -144,7 +144,7 @@ def _story(
     found = stories.compose(finding, reader.of(finding))
     if not found.steps:
         return None
-    found = logbook.placed(found, directory / store.LOGS, run)
+    found = logbook.placed(found, logs, run)
     witness = set(finding.witness.indexes)
     zero = found.standing.zero
     drawn = sequence.slices(found)

@@ -95,14 +95,19 @@ class Run:
         verdict is unknown), or whatever a bug raises.
         """
         recorder = self.recorder
+        raised: list[BaseException] = []
         try:
             async with recorder:
-                await self._guarded(recorder)
+                try:
+                    await self._guarded(recorder)
+                except BaseException as error:
+                    raised.append(error)  # closing may raise another in its place
+                    raise
         except BaseException as error:
             # What ended the run is told; the stream stays to be judged.
             with contextlib.suppress(InfrastructureError):
                 await recorder.finish()
-            raise gravest(error) from error
+            raise gravest(BaseExceptionGroup("", [*raised, error])) from error
         await recorder.finish()
 
     async def dismantle(self) -> None:

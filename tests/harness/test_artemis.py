@@ -15,6 +15,7 @@ from harness.interface import Address, Fault, Layout, Status, TestSpec, UsageErr
 from harness.report.summary import size
 from harness.systems import given, readiness, registry, runtime
 from harness.systems.artemis import configuration, distribution, properties
+from harness.systems.artemis.events import EVENTS
 from harness.systems.artemis.management import Management
 from harness.systems.artemis.system import ArtemisSystem
 from nemesis import registry as kinds
@@ -439,3 +440,18 @@ def test_a_killed_live_is_followed_by_its_backup(tmp_path, policy, environment, 
     run = json.loads((tmp_path / "latest" / "run.json").read_text())
     assert run["versions"]["artemis"] == distribution.version(), run
     assert "a2     live" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "event", "plays"),
+    [
+        ("a1 AMQ221066: Initiating quorum vote: PrimaryFailoverQuorumVote", "vote/asked", ""),
+        ("a2 AMQ221071: Failing over based on quorum vote results.", "vote/won", "taker"),
+        ("a2 AMQ221070: Restarting as backup based on quorum vote results.", "vote/backup-lost", ""),
+    ],
+)
+def test_who_asks_for_votes_may_be_the_live_and_takes_nothing_over(line, event, plays):
+    """2.44.0 says the same of both; who won takes over."""
+    said = [name for name, each in EVENTS.items() if each.line.search(f"2026-11-24T03:25:56Z INFO  {line}")]
+    assert said == [event]
+    assert EVENTS[event].plays == plays

@@ -355,6 +355,26 @@ def test_a_full_disk_ends_the_run_as_the_machines_fault(tmp_path, monkeypatch):
         conduct(tmp_path, composition(workload=FakeWorkload(fill), time_limit_s=60.0))
 
 
+def test_a_full_disk_at_the_end_hides_no_bug(tmp_path, monkeypatch):
+    real = StreamRecorder._append
+    full = False
+
+    def write(self, chunk):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(self, chunk)
+
+    async def crash(context):
+        nonlocal full
+        if context.counters.get("ok", 0) > 10:
+            full = True
+            raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(StreamRecorder, "_append", write)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        conduct(tmp_path, composition(workload=FakeWorkload(crash), time_limit_s=60.0))
+
+
 def test_the_gravest_of_several_exceptions_decides():
     machine, bug = InfrastructureError("machine"), ValueError("bug")
     assert gravest(BaseExceptionGroup("", [asyncio.CancelledError(), machine])) is machine

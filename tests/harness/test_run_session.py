@@ -20,7 +20,7 @@ from checkers import api
 from checkers.verdict import Finding, Statistics, Verdict, Witness
 from harness.history import judge, parquet
 from harness.history import store as stores
-from harness.interface import UsageError
+from harness.interface import InfrastructureError, UsageError
 from harness.report.narrative import paragraphs
 from harness.run import session
 
@@ -53,6 +53,19 @@ def deciding(monkeypatch, **fields):
 
     monkeypatch.setattr(api, "check", check)
     return verdict
+
+
+def test_what_cannot_be_judged_here_hides_no_trouble_of_the_machine(tmp_path, monkeypatch):
+    def judged(*_, **__):
+        raise InfrastructureError("no Java here")
+
+    monkeypatch.setattr(judge, "judge", judged)
+    test = composition(workload=FakeWorkload(silent=True), recovery_bound_s=0.3)
+    outcome = session.execute(test, tmp_path, io.StringIO())
+    assert outcome.status == judge.UNKNOWN
+    first, second = Verdict.from_json((outcome.store / stores.FINDINGS).read_bytes()).reasons
+    assert first.startswith("no operation of a client ended")
+    assert second == "no Java here"
 
 
 LOST = Finding(

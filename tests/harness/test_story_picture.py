@@ -17,7 +17,7 @@ from checkers.verdict import Finding, Verdict, Witness
 from harness.history import parquet, store
 from harness.interface import Fault, Schedule, TestSpec
 from harness.report import html, sequence
-from harness.report.narrative import story
+from harness.report.narrative import logbook, story
 from harness.run import reproduction
 from harness.run.simulate import simulate
 
@@ -219,6 +219,17 @@ def test_a_run_without_logs_still_has_its_story_and_says_what_is_missing(tmp_pat
     assert page.of("story")
     assert "No log of a1 was kept." in page.of("hint")
     assert "No log of a2 was kept." in page.of("hint")
+
+
+def test_a_log_is_read_once_for_all_findings(tmp_path, monkeypatch):
+    scene = twice()
+    log(tmp_path, "a1", "2026-02-03T10:00:01.605Z INFO a1 handed over")
+    findings = [scene.finding("duplicate")] * 2
+    read, asked = logbook.read, []
+    monkeypatch.setattr(logbook, "read", lambda *given: asked.append(given[1]) or read(*given))
+    text = html.write(stored(tmp_path, scene, *findings)).read_text()
+    assert text.count("a1 handed over") == 2
+    assert sorted(asked) == ["a1", "a2"]
 
 
 def test_lines_that_carry_no_time_are_not_guessed_at(tmp_path):

@@ -123,6 +123,21 @@ def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()
     return Book(tuple(lines), trouble)
 
 
+class LogReader:
+    """Reads the logs of one run, below ``directory``; what several stories need is read once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._books: dict[tuple[str, float, tuple[Skew, ...]], Book] = {}
+
+    def of(self, broker: str, zero_s: float, skews: Sequence[Skew]) -> Book:
+        """What ``read`` gives."""
+        key = (broker, zero_s, tuple(skews))
+        if key not in self._books:
+            self._books[key] = read(self._directory, broker, zero_s, skews)
+        return self._books[key]
+
+
 def _true_time(stamp: int, before: int | None, skews: Iterable[Skew]) -> int:
     """When a line was written.
 
@@ -161,7 +176,7 @@ def _time_ns(text: str) -> int | None:
     return whole * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
 
-def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
+def placed(story: Story, logs: LogReader, record: store.RunRecord) -> Story:
     """The story with the lines of its brokers, each beside the step that it is nearest to.
 
     At most ``LINES_MAX`` a step.
@@ -171,7 +186,7 @@ def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
     if zero_s is None or not story.steps:
         return replace(story, notes=(*story.notes, *notes))
     skews = {broker: skews_of(story, broker) for broker in story.brokers}
-    books = {broker: read(directory, broker, zero_s, skews[broker]) for broker in story.brokers}
+    books = {broker: logs.of(broker, zero_s, skews[broker]) for broker in story.brokers}
     notes += [book.trouble for book in books.values() if book.trouble]
     for broker in story.brokers:
         notes += [

@@ -18,7 +18,9 @@ _LINES: Final[Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...], str]]] =
     "sync/finished": ("a backup became up to date", "AMQ221024: ", (("replication",),), ""),
     "sync/snapshot-sent": ("a live sent its journal", "AMQ221025: ", (("replication",),), "source"),
     "replication/lost": ("a live lost its backup", "AMQ222092: ", (("replication",),), ""),
-    "vote/asked": ("a broker asked for votes", "AMQ221066: ", (("replication",),), "taker"),
+    # Lives and backups ask with the same words; who takes over shows when a vote was won.
+    "vote/asked": ("a live or a backup asked for votes", "AMQ221066: ", (("replication",),), ""),
+    "vote/won": ("a backup won its vote", "AMQ221071: ", (("replication",),), "taker"),
     "vote/live-lost": ("a live stopped itself for lack of votes", "AMQ221069: ", (("replication",),), ""),
     "vote/backup-lost": ("a backup gave up after all rounds", "AMQ221070: ", (("replication",),), ""),
     "journal/moved-aside": ("old data was moved aside for a copy", "AMQ222162: ", (("replication",),), ""),
