@@ -22,6 +22,10 @@ Operations ``f`` of clients
     disconnect    ``info``, one row a session: the client noticed or made the end of the connection;
                   session, broker, error
     connect       broker on completion; a failed connect is ``fail``
+    receive       ``info``, one row without invocation: a client had asked for one message, to be
+                  acknowledged by being handed out, and never heard whether it got one; queue. It
+                  may have taken one message of that queue, nobody knows which: so many messages
+                  that are missing there are not lost for certain
 Of the harness
     phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end"
     restart       broker: it had ended by itself and was started again, as a service manager would,
@@ -69,7 +73,8 @@ payload.
 unique in the history: a process outlives its connections, and what a broker answers in order it
 answers in the order of one connection. It is on the ``ok`` of a connect and on every row of a
 client that happened over one; null where nothing was connected, and in histories of before.
-``subscription`` is the name of a durable subscription.
+``subscription`` is the name of a durable subscription. ``value`` of a send or a delivery is what
+others call its message, where that is no number of 64 bits.
 
 What a history must be before it is judged
     columns       of the types below; texts plain or by dictionary. ``connection`` and
