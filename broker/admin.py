@@ -297,6 +297,7 @@ def _told(stored: BrowsedMessage) -> dict[str, Any]:
         "deliveries": message.deliveries,
         "body": base64.b64encode(message.body).decode(),
         **_of_file(message.large),
+        **({} if stored.topic is None else {"topic": stored.topic}),
     }
 
 

@@ -19,11 +19,11 @@ from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
 
 
-class QueueStatus(msgspec.Struct, frozen=True):
+class QueueStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """Counts of one queue, for people and for the harness; ``store`` as ``EngineSettings.store``.
 
     ``paged`` of the ``messages`` wait on pages and take no memory; ``size`` is the bytes of the
-    others.
+    others. ``topic``: it is a subscription's, to that topic.
     """
 
     name: str
@@ -33,19 +33,22 @@ class QueueStatus(msgspec.Struct, frozen=True):
     unacknowledged: int
     consumers: int
     size: int = msgspec.field(name="bytes")
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BrowsedMessage:
     """A message in a store.
 
-    ``queue`` is where it was meant to go; ``holder`` is the queue that has it.
+    ``queue`` is where it was meant to go; ``holder`` is the queue that has it. Of a subscription
+    both are its queue, and ``topic`` is what the message was sent to.
     """
 
     store: str
     queue: str
     holder: str
     message: Message
+    topic: str | None = None
 
 
 class Browsing:
@@ -65,7 +68,7 @@ class Browsing:
             wanted = [queues[name]] if name in queues else []
         self._settings = settings
         self._paging = paging
-        self._stored = deque((holder.name, item) for holder in wanted for item in holder.all())
+        self._stored = deque((holder, item) for holder in wanted for item in holder.all())
         self._held = {item: None for _, item in self._stored if isinstance(item, Page)}
         paging.blobs.adopt(page.blob for page in self._held)
 
@@ -76,7 +79,10 @@ class Browsing:
         while self._stored:
             holder, item = self._stored.popleft()
             if isinstance(item, Message):
-                return BrowsedMessage(self._settings.store(holder), item.target, holder, item)
+                store, topic = self._settings.store(holder.name), holder.topic
+                return BrowsedMessage(
+                    store, item.target if topic is None else holder.name, holder.name, item, topic
+                )
             messages = await self._paging.read(item)
             self._stored.extendleft((holder, message) for message in reversed(messages))
             self._let_go(item)
@@ -107,6 +113,7 @@ def status(
             queue.unacknowledged(),
             queue.client_consumers(),
             queue.size,
+            queue.topic,
         )
         for name in sorted(queues if names is None else names)
         if (queue := queues.get(name)) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker.core.addresses import AddressSettings
 from broker.core.message import Message
 from broker.core.properties import timeless
+from broker.core.queue import Queue
 from stomp_protocol.versions import header_line
 
 
@@ -16,9 +17,16 @@ def is_dead(message: Message, queue: str, settings: AddressSettings) -> bool:
     return 0 <= settings.max_delivery_attempts <= message.refusals and settings.dead_letter_address != queue
 
 
-def dead_letter(message: Message, address: str) -> Message:
-    """The same message for the dead letters; ``_AMQ_ORIG_QUEUE`` has the queue that it was for."""
-    dead = message.copy(address, header_line("_AMQ_ORIG_QUEUE", message.target))
+def dead_letter(message: Message, queue: Queue, address: str) -> Message:
+    """The same message for the dead letters.
+
+    ``_AMQ_ORIG_QUEUE`` has the queue that it was for; of a subscription's, ``_AMQ_ORIG_ADDRESS``
+    has the topic.
+    """
+    origin = header_line("_AMQ_ORIG_QUEUE", message.target)
+    if queue.subscription is not None:
+        origin = header_line("_AMQ_ORIG_QUEUE", queue.name) + header_line("_AMQ_ORIG_ADDRESS", message.target)
+    dead = message.copy(address, origin)
     dead.deliveries = message.deliveries
     dead.redelivered = True
     dead.properties = timeless(message.properties)

@@ -35,6 +35,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from broker.core import browsing, recovery
 from broker.core.backlog import CHUNK
@@ -42,6 +43,7 @@ from broker.core.blobs import LargeBodies
 from broker.core.browsing import Browsing, QueueStatus
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
+from broker.core.dropped import Dropped
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
 from broker.core.expiry import ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
@@ -49,21 +51,31 @@ from broker.core.memory import Memory
 from broker.core.message import (
     CLEAN,
     DELIVERIES,
+    DROPPED,
     DUPLICATE,
     MESSAGE,
     QUEUE,
+    SUBSCRIPTION,
     Message,
     encode,
     encode_counts,
+    readdressed,
 )
 from broker.core.open_transactions import OpenTransactions
-from broker.core.outcomes import arrived, give_back, refused
+from broker.core.outcomes import arrived, arrived_together, give_back, refused
 from broker.core.paging import Paging
 from broker.core.properties import bounded
 from broker.core.queue import Queue
 from broker.core.reaper import Reaper
 from broker.core.selector import Selector
 from broker.core.settings import EngineSettings, Router
+from broker.core.subscription import (
+    TOPIC_PREFIX,
+    Subscription,
+    SubscriptionInUseError,
+    encode_subscription,
+)
+from broker.core.topics import Topics
 from broker.core.transactions import Transaction
 from broker.seams import Seams
 from broker.storage.entries import EntryStore
@@ -111,7 +123,8 @@ class Engine:
         """Called with (queue, number of clients' consumers) after each change."""
         self.on_abandon: list[Callback] = []
         """Called by ``abandon``, to cut connections."""
-        self.memory = Memory(settings.global_max_size, self.queues)
+        self.topics = Topics()
+        self.memory = Memory(settings.global_max_size, self.queues, self.topics)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
         self.transactions = OpenTransactions(self.memory, settings.transactions)
         self.large = LargeBodies(journal.large, journal, gate)
@@ -119,10 +132,12 @@ class Engine:
         self.abandoned = False
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan)
+        self._dropped = Dropped(self._purge, self._forget)
         self._duplicates = Duplicates()
         self._suspended = False
         self._waits_for_gate = False
         self._marked_clean = False
+        self._told_of_topics = False
         self.adopt(recovered)
 
     # --------------------------------------------------------------------------------------- queues
@@ -137,13 +152,52 @@ class Engine:
             queue = self._add_queue(name, queue_id)
         return queue
 
+    def bind(self, subscription: Subscription) -> Queue:
+        """The queue of a subscription; it is made, durably, when it is not there.
+
+        A durable one that wants something else than it did is dropped and made anew (JMS). Raises
+        SubscriptionInUseError where it has consumers, too.
+        """
+        self._check()
+        known = self.topics.named(*subscription.key) if subscription.durable else None
+        operations: list[Operation] = []
+        if known is not None:
+            if known.subscription is not None and known.subscription.is_as(subscription):
+                return known
+            if known.consumers:
+                raise SubscriptionInUseError(
+                    f"{known.subscription} has a consumer: it cannot be changed meanwhile"
+                )
+            _log.warning(
+                "%s is made anew with another topic or selector: %d messages that waited are dropped",
+                subscription,
+                len(known),
+            )
+            operations = self._ending(known)
+        if self.router is not None and not self._told_of_topics:
+            self._told_of_topics = True
+            _log.warning(
+                "%s: a topic is each broker's own: what is sent to it at another broker of the cluster does "
+                "not come here",
+                subscription,
+            )
+        queue_id = self.journal.next_id()
+        operations.append(Operation(ADD, SUBSCRIPTION, queue_id, encode_subscription(subscription)))
+        self.journal.append(operations)
+        return self._add_queue(subscription.queue, queue_id, subscription)
+
+    def drop(self, queue: Queue) -> int:
+        """A subscription or a temporary queue, without consumers, is no more, nor what waits."""
+        self._check()
+        operations = self._ending(queue)
+        return self.journal.append(operations) if operations else self.journal.last_sequence
+
     def remove(self, queue: Queue) -> int:
         """Delete a queue that is ``idle``."""
         self._check()
         assert queue.idle, f"queue {queue.name} is deleted with {queue.size} bytes in it"
-        sequence = self.journal.append([Operation(DELETE, QUEUE, id_) for id_ in (queue.id, *queue.also)])
-        del self.queues[queue.name]
-        return sequence
+        self._leave_out(queue)
+        return self._forget(queue)
 
     def browse(self, queue: str | None = None) -> Browsing:
         """Every message stored now, whoever holds it, oldest first within each queue.
@@ -188,20 +242,19 @@ class Engine:
         """The slices of ``purge``: each step deletes some, and says how many."""
         self._check()
         known = self.queues.get(queue)
-        if known is None:
-            return
-        for messages, pages in known.removing(CHUNK):
-            self._check()
-            self._append([*self.paging.removals(messages), *self.paging.drop(pages)], None)
-            self.memory.give(known, sum(message.size for message in messages))
-            self.large.settled(messages)
-            yield len(messages) + sum(page.left for page in pages)
+        if known is not None:
+            yield from self._purge(known)
 
     # ------------------------------------------------------------------------------------ producers
 
     def send(self, queue: str, message: Message, done: Callback | None = None) -> int:
-        """Take a message; it is in its queue, and ``done`` is called, once it is durable."""
+        """Take a message; it is in its queue, and ``done`` is called, once it is durable.
+
+        For a topic it is then in the queue of each subscription that wants it.
+        """
         self._check()
+        if queue[0] == "/":
+            return self._send_to_all(self._holders(queue, message), message, done)
         holder = self._holder(queue, message)
         message.id = record_id = self.journal.next_id()
         sequence = self.journal.append((Operation(ADD, MESSAGE, record_id, encode(message, holder.id)),))
@@ -312,11 +365,9 @@ class Engine:
         operations = []
         arrivals = []
         for queue, message in transaction.sends:
-            holder = self._holder(queue, message)
-            message.id = self.journal.next_id()
-            operations.append(Operation(ADD, MESSAGE, message.id, encode(message, holder.id)))
-            arrivals.append((holder, message))
-            self.memory.take(holder, message.size)
+            added, places = self._stored(self._holders(queue, message), message)
+            operations += added
+            arrivals += places
         operations += self.paging.removals([one.message for one in transaction.acknowledged])
         for delivery in transaction.acknowledged:
             self._settle(delivery)
@@ -372,6 +423,7 @@ class Engine:
         self.transactions.stop()
         self._reaper.stop()
         self._expiry_scan.stop()
+        self._dropped.stop()
         operations = self.paging.final_counts(self.queues.values())
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._append(
@@ -392,20 +444,27 @@ class Engine:
 
     def _adopt(self, recovered: Recovered) -> None:
         image = recovery.read(recovered.records)
+        superseded = self._superseded(image)
         for queue_id, name in image.queues.items():
             if name in self.queues:
                 self.queues[name].also.append(queue_id)
             else:
-                self._add_queue(name, queue_id)
-        for name, (line, size) in image.lines().items():
-            self.memory.take(self.queues[name], size)
-            self.queues[name].adopt(line, size=size, least_deliveries=image.least_deliveries)
+                self._add_queue(name, queue_id, image.subscriptions.get(queue_id))
+        dropped = {name: self._new_queue(name, queue_id) for queue_id, name in image.dropped.items()}
+        found = [(self.queues[name], *line) for name, line in image.lines(image.queues).items()]
+        found += [(dropped[name], *line) for name, line in image.lines(image.dropped).items()]
+        for queue, line, size in found:
+            self.memory.take(queue, size)
+            queue.adopt(line, size=size, least_deliveries=image.least_deliveries)
         for name in image.queues.values():
             if self.queues[name].settings.auto_delete_queues:
                 self._reaper.consider(self.queues[name])
         self.large.adopt(image.large)
         self.paging.blobs.adopt(page.blob for page in image.all_pages)
-        operations = [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
+        for queue in dropped.values():
+            self._dropped.add(queue)
+        operations = [Operation(UPDATE, DROPPED, queue_id) for queue_id in superseded]
+        operations += [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
         for record_id, duplicate in image.duplicates:
             forgotten = self._duplicates.remember(duplicate, record_id, 0)
             if forgotten is not None:
@@ -424,6 +483,32 @@ class Engine:
             "a clean" if image.clean else "an unclean",
         )
 
+    def _superseded(self, image: recovery.Image) -> list[int]:
+        """Adopted subscriptions whose client has one here that wants something else: dropped.
+
+        The ids of their records.
+        """
+        wanted: dict[tuple[str, str], Subscription] = {}
+        superseded = []
+        for queue_id, subscription in image.subscriptions.items():
+            known = self.topics.named(*subscription.key)
+            here = wanted.setdefault(
+                subscription.key,
+                subscription if known is None or known.subscription is None else known.subscription,
+            )
+            if not here.is_as(subscription):
+                superseded.append(queue_id)
+                _log.warning(
+                    "%s, selector %r, was taken over with %d messages, which are dropped: its client has it"
+                    " here with another topic or selector",
+                    subscription,
+                    subscription.selector,
+                    len(image.messages.get(queue_id, ())),
+                )
+        for queue_id in superseded:
+            image.drop(queue_id)
+        return superseded
+
     def abandon(self) -> None:
         """The broker is demoted.
 
@@ -439,6 +524,7 @@ class Engine:
         self._reaper.stop()
         self._expiry_scan.stop()
         self.memory.clear()
+        self._dropped.stop()
         for callback in self.on_abandon:
             callback()
 
@@ -509,6 +595,76 @@ class Engine:
             message.properties = bounded(message.properties, holder.settings, self.now())
         return holder
 
+    def _holders(self, target: str, message: Message) -> Sequence[Queue]:
+        """Where a message for that destination is kept: nowhere, where nobody wants it."""
+        if target[0] != "/":
+            return (self._holder(target, message),)
+        if target.startswith(TOPIC_PREFIX):
+            holders = self.topics.wanting(target, message)
+        else:
+            temporary = self.queues.get(target)
+            holders = () if temporary is None else (temporary,)
+        if holders and holders[0].changes_expiry:  # the settings of all are their topic's
+            message.properties = bounded(message.properties, holders[0].settings, self.now())
+        return holders
+
+    def _stored(
+        self, holders: Sequence[Queue], message: Message
+    ) -> tuple[list[Operation], list[tuple[Queue, Message]]]:
+        """The operations that store the message in each of these, and what then arrives where."""
+        operations = []
+        places = []
+        data = b""
+        for holder in holders:
+            one = message
+            if data:
+                one = message.copy()
+                self.large.copied(one)
+            data = readdressed(data, holder.id) if data else encode(message, holder.id)
+            one.id = self.journal.next_id()
+            operations.append(Operation(ADD, MESSAGE, one.id, data))
+            places.append((holder, one))
+            self.memory.take(holder, one.size)
+        if not places:
+            self.large.settled((message,))
+        return operations, places
+
+    def _send_to_all(self, holders: Sequence[Queue], message: Message, done: Callback | None) -> int:
+        """One entry for all of them: either each has the message or none."""
+        operations, places = self._stored(holders, message)
+        sequence = self.journal.append(operations) if operations else self.journal.last_sequence
+        if places or done is not None:
+            self.gate.when_durable(sequence, partial(arrived_together, places, done))
+        return sequence
+
+    def _ending(self, queue: Queue) -> list[Operation]:
+        """A subscription or a temporary queue leaves, by these operations."""
+        assert not queue.consumers, f"{queue.name} is dropped under its consumers"
+        self._leave_out(queue)
+        if queue.idle:
+            return _deletion(queue)
+        self._dropped.add(queue)
+        self.memory.give(queue, 0)  # who waited for room in it waits no more
+        if queue.subscription is None or not queue.subscription.durable:
+            return []  # a start knows that it is no more
+        return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]
+
+    def _leave_out(self, queue: Queue) -> None:
+        del self.queues[queue.name]
+        if queue.subscription is not None:
+            self.topics.remove(queue)
+
+    def _forget(self, queue: Queue) -> int:
+        return self.journal.append(_deletion(queue))
+
+    def _purge(self, queue: Queue) -> Iterator[int]:
+        for messages, pages in queue.removing(CHUNK):
+            self._check()
+            self._append([*self.paging.removals(messages), *self.paging.drop(pages)], None)
+            self.memory.give(queue, sum(message.size for message in messages))
+            self.large.settled(messages)
+            yield len(messages) + sum(page.left for page in pages)
+
     def _refuse(
         self,
         deliveries: Sequence[Delivery],
@@ -528,7 +684,7 @@ class Engine:
                 address = queue.settings.dead_letter_address
                 operations += self.paging.removals((message,))
                 if address:
-                    dead = dead_letter(message, address)
+                    dead = dead_letter(message, queue, address)
                     self.large.copied(dead)
                     dead.id = self.journal.next_id()
                     holder = self.queue(address)
@@ -555,6 +711,8 @@ class Engine:
         self.memory.give(queue, delivery.message.size)
         if not queue.consumers and queue.settings.auto_delete_queues:
             self._reaper.consider(queue)
+        if queue.dropped:
+            self._dropped.look(queue)
 
     def _handed_over(self, delivery: Delivery) -> None:
         if not self.abandoned:
@@ -562,22 +720,28 @@ class Engine:
             self._settle(delivery)
 
     def _observe(self, queue: Queue, consumer: QueueConsumer) -> None:
-        if not consumer.internal:
+        if not consumer.internal and queue.name[0] != "/":  # what other brokers may send to
             count = self.consumers(queue.name)
             for observer in self.consumer_observers:
                 observer(queue.name, count)
 
-    def _add_queue(self, name: str, queue_id: int) -> Queue:
-        queue = self.queues[name] = Queue(
+    def _add_queue(self, name: str, queue_id: int, subscription: Subscription | None = None) -> Queue:
+        queue = self.queues[name] = self._new_queue(name, queue_id, subscription)
+        if subscription is not None:
+            self.topics.add(queue)
+        return queue
+
+    def _new_queue(self, name: str, queue_id: int, subscription: Subscription | None = None) -> Queue:
+        return Queue(
             name,
             queue_id,
-            self.settings.addresses.settings(name),
+            self.settings.addresses.settings(name if subscription is None else subscription.topic),
             self._handed_over,
             self,
             self._may_dispatch,
             self.paging,
+            subscription,
         )
-        return queue
 
     def _may_dispatch(self) -> bool:
         if self._suspended or self._marked_clean:
@@ -598,5 +762,10 @@ class Engine:
         self._wake()
 
     def _wake(self) -> None:
-        for queue in self.queues.values():
+        for queue in chain(self.queues.values(), self._dropped.queues):
             queue.wake()
+
+
+def _deletion(queue: Queue) -> list[Operation]:
+    kind = QUEUE if queue.subscription is None else SUBSCRIPTION
+    return [Operation(DELETE, kind, id_) for id_ in (queue.id, *queue.also)]

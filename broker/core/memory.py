@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.core.queue import Queue
+from broker.core.subscription import TOPIC_PREFIX
+from broker.core.topics import Topics
 
 Callback = Callable[[], None]
 
@@ -25,11 +27,12 @@ ANY_QUEUE: Final = ""
 class Memory:
     """Counts the bytes of messages, and calls back those who wait for room, first come first."""
 
-    __slots__ = ("_bound", "_queues", "_scheduled", "_waiting", "disk_full", "size")
+    __slots__ = ("_bound", "_queues", "_scheduled", "_topics", "_waiting", "disk_full", "size")
 
-    def __init__(self, bound: int, queues: Mapping[str, Queue]) -> None:
+    def __init__(self, bound: int, queues: Mapping[str, Queue], topics: Topics) -> None:
         self._bound = bound
         self._queues = queues
+        self._topics = topics
         self._waiting: dict[Callback, str] = {}
         self._scheduled = False
         self.size = 0
@@ -60,12 +63,17 @@ class Memory:
         return self.size >= self._bound
 
     def is_full(self, name: str) -> bool:
-        """Must producers to that queue wait?"""
+        """Must producers to that queue wait? To a topic: for any of its subscriptions."""
         if self.disk_full or not name:
             return self.disk_full
         queue = self._queues.get(name)
-        if queue is None:
-            return self.over
+        if queue is not None:
+            return self._has_no_room(queue)
+        if name.startswith(TOPIC_PREFIX):
+            return any(map(self._has_no_room, self._topics.bound(name)))
+        return self.over
+
+    def _has_no_room(self, queue: Queue) -> bool:
         return queue.full or self.size >= self._bound + queue.slack
 
     def set_disk_full(self, full: bool) -> None:

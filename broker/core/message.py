@@ -19,6 +19,9 @@ policies:
                  each)
     COUNTED 8    a message of a page was delivered: the page's record id, its id or 0 for all of
                  them, deliveries, refusals
+    SUBSCRIPTION 9  a subscription to a topic exists, and a queue for it; an update
+                 is DROPPED
+    DROPPED 10   update of a subscription: it is no more, what is in its queue is nobody's
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ DELIVERIES: Final = 5
 PAGE: Final = 6
 CONSUMED: Final = 7
 COUNTED: Final = 8
+SUBSCRIPTION: Final = 9
+DROPPED: Final = 10
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.
@@ -47,6 +52,7 @@ HEAD: Final = struct.Struct("<QBHHI")
 Its queue's record id, flags, and the bytes of group, target and headers, which follow with the
 body.
 """
+_QUEUE_ID: Final = struct.Struct("<Q")
 _COUNTS: Final = struct.Struct("<II")
 _STORED: Final = struct.Struct("<QIII")
 LARGE: Final = struct.Struct("<QQI")
@@ -140,6 +146,11 @@ def encode(message: Message, queue_id: int) -> bytes:
     file = b"" if large is None else LARGE.pack(*large)
     asked = b"" if properties is None else properties.packed()
     return b"".join((head, name, target, message.headers, file, asked, message.body))
+
+
+def readdressed(data: bytes, queue_id: int) -> bytes:
+    """The record of the same message in another queue."""
+    return _QUEUE_ID.pack(queue_id) + data[_QUEUE_ID.size :]
 
 
 def decode(record_id: int, data: bytes) -> tuple[int, Message]:

@@ -18,14 +18,19 @@ def arrived(queue: Queue, message: Message, done: Callback | None) -> None:
         done()
 
 
-def refused(
-    arrivals: Iterable[tuple[Queue, Message]], again: Iterable[Delivery], done: Callback | None
-) -> None:
-    """Refusals are durable: dead letters arrive, the client is answered, the others go back."""
+def arrived_together(arrivals: Iterable[tuple[Queue, Message]], done: Callback | None) -> None:
+    """The same for what one entry has brought."""
     for queue, message in arrivals:
         queue.arrive(message)
     if done is not None:
         done()
+
+
+def refused(
+    arrivals: Iterable[tuple[Queue, Message]], again: Iterable[Delivery], done: Callback | None
+) -> None:
+    """Refusals are durable: dead letters arrive, the client is answered, the others go back."""
+    arrived_together(arrivals, done)
     give_back(again, refused=True)
 
 

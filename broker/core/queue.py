@@ -27,6 +27,7 @@ from broker.core.groups import Lane
 from broker.core.message import Message
 from broker.core.pages import Page
 from broker.core.properties import changes_expiry
+from broker.core.subscription import Subscription
 from broker.storage.records import Record
 
 GROUPS_MAX: Final = 65_536
@@ -91,9 +92,9 @@ class Queue:
 
     __slots__ = (
         "_expired", "_expiry", "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work",
-        "also", "backlog", "changes_expiry", "consumers", "expiring", "filtering", "handed_over", "id",
-        "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation", "settings",
-        "size", "slack",
+        "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "handed_over",
+        "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation",
+        "settings", "size", "slack", "subscription", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +106,7 @@ class Queue:
         expiry: Expiry,
         may_dispatch: Callable[[], bool],
         pager: Pager,
+        subscription: Subscription | None = None,
     ) -> None:
         self.name = name
         self.id = queue_id
@@ -120,6 +122,12 @@ class Queue:
         """Found in this dispatch."""
         self.may_dispatch = may_dispatch
         self.pager = pager
+        self.subscription = subscription
+        """Whose messages wait here; None for a queue that is nobody's."""
+        self.wants = None if subscription is None else subscription.compiled()
+        """What of its topic comes here; None: everything."""
+        self.dropped = False
+        """It is no more, but for what is in it."""
         self.paging = False
         """Where not, producers wait; pages from before may be there all the same."""
         self.page_bytes = settings.page_bytes
@@ -325,10 +333,20 @@ class Queue:
         if lane.group is not None and lane.idle() and self.lanes.get(lane.group) is lane:
             del self.lanes[lane.group]
 
+    def drop(self) -> None:
+        """It is no more: nothing of it is anybody's, and nothing expires."""
+        self.dropped = True
+        self.expiring.clear()
+
     @property
     def idle(self) -> bool:
         """No consumer and no message, not even one on its way to the disk or in a transaction."""
         return not (self.consumers or self.size or len(self))
+
+    @property
+    def topic(self) -> str | None:
+        """Of whose messages it has a subscriber's copies."""
+        return None if self.subscription is None else self.subscription.topic
 
     @property
     def full(self) -> bool:
@@ -370,7 +388,7 @@ class Queue:
 
     @property
     def _may_expire(self) -> bool:
-        return self.settings.expiry_address != self.name
+        return self.settings.expiry_address != self.name and not self.dropped
 
     def _has_expired(self, message: Message) -> bool:
         properties = message.properties

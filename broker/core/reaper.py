@@ -36,8 +36,12 @@ class Reaper:
         self._timer: asyncio.TimerHandle | None = None
 
     def consider(self, queue: Queue) -> None:
-        """It may have been used for the last time."""
-        if queue.idle and not queue.name.startswith(INTERNAL_PREFIX):
+        """It may have been used for the last time.
+
+        Subscriptions and temporary queues, whose names begin with a slash, end when their owner
+        says so.
+        """
+        if queue.idle and not queue.name.startswith((INTERNAL_PREFIX, "/")):
             due = asyncio.get_running_loop().time() + queue.settings.auto_delete_queues_delay / 1000
             self._count += 1
             self._idle[queue] = self._count

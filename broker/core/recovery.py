@@ -5,7 +5,7 @@ When a broker becomes live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
@@ -16,6 +16,7 @@ from broker.core.message import (
     CLEAN,
     CONSUMED,
     COUNTED,
+    DROPPED,
     DUPLICATE,
     HAS_PROPERTIES,
     HEAD,
@@ -25,9 +26,11 @@ from broker.core.message import (
     OVERHEAD,
     PAGE,
     QUEUE,
+    SUBSCRIPTION,
 )
 from broker.core.pages import Page, decode_consumed, decode_counted, decode_page
 from broker.core.properties import PACKED_BYTES
+from broker.core.subscription import TEMPORARY_PREFIX, Subscription, decode_subscription
 from broker.storage.blobs import Blob
 from broker.storage.records import Record
 
@@ -41,6 +44,10 @@ class Image:
     """
 
     queues: dict[int, str] = field(default_factory=dict)
+    subscriptions: dict[int, Subscription] = field(default_factory=dict)
+    """Those of the queues that are one's."""
+    dropped: dict[int, str] = field(default_factory=dict)
+    """Queues that are no more but for what is in them, each under a name of its own."""
     messages: dict[int, list[Record]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     """Their bytes, as ``Message.size`` counts them."""
@@ -57,19 +64,24 @@ class Image:
         """Its broker ended cleanly (or it is empty): its delivery counts are exact."""
         return bool(self.clean_marks) or not (self.messages or self.pages)
 
-    def lines(self) -> dict[str, tuple[Sequence[Record | Page], int]]:
-        """What each queue holds, oldest first, and the bytes of its records.
+    def lines(self, queues: Mapping[int, str]) -> dict[str, tuple[Sequence[Record | Page], int]]:
+        """What each of these queues holds, oldest first, and the bytes of its records.
 
         A store that came from several brokers has a record for each one's queue of that name.
         """
         found: dict[str, tuple[Sequence[Record | Page], int]] = {}
-        for queue_id, name in self.queues.items():
+        for queue_id, name in queues.items():
             line, size = found.get(name, ((), 0))
             for more in (self.messages.get(queue_id, ()), self.pages.get(queue_id, ())):
                 line = list(merge(line, more, key=_oldest)) if line and more else line or more
             if line:
                 found[name] = line, size + self.sizes.get(queue_id, 0)
         return found
+
+    def drop(self, queue_id: int) -> None:
+        """That queue, which was one's, is no more."""
+        del self.subscriptions[queue_id]
+        self.dropped[queue_id] = f"{self.queues.pop(queue_id)} (record {queue_id})"
 
     @property
     def all_pages(self) -> list[Page]:
@@ -114,7 +126,13 @@ def read(records: Iterable[Record]) -> Image:
             if flags & HAS_PROPERTIES:
                 sizes[queue_id] -= PACKED_BYTES
         elif kind == QUEUE:
-            image.queues[record.id] = record.data.decode()
+            name = record.data.decode()
+            if name.startswith(TEMPORARY_PREFIX):
+                image.dropped[record.id] = name
+            else:
+                image.queues[record.id] = name
+        elif kind == SUBSCRIPTION:
+            _read_subscription(image, record)
         elif kind == DUPLICATE:
             image.duplicates.append((record.id, decode_duplicate(record.data)))
         elif kind == CLEAN:
@@ -128,6 +146,13 @@ def read(records: Iterable[Record]) -> Image:
         image.least_deliveries = 1
     _read_pages(image, marks)
     return image
+
+
+def _read_subscription(image: Image, record: Record) -> None:
+    subscription = image.subscriptions[record.id] = decode_subscription(record.data)
+    image.queues[record.id] = subscription.queue
+    if not subscription.durable or any(update.kind == DROPPED for update in record.updates):
+        image.drop(record.id)
 
 
 def _read_pages(image: Image, marks: Iterable[Record]) -> None:

@@ -14,7 +14,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.core.message import CLEAN, DUPLICATE, HEAD, IS_LARGE, LARGE, MESSAGE, PAGE, QUEUE
+from broker.core.message import (
+    CLEAN,
+    DUPLICATE,
+    HEAD,
+    IS_LARGE,
+    LARGE,
+    MESSAGE,
+    PAGE,
+    QUEUE,
+    SUBSCRIPTION,
+)
 from broker.database_tool.store import ClusterStore, ToolRefusedError
 from broker.policies.identity import read_node_id
 from broker.storage.blobs import LARGE_MESSAGES, Blob, Blobs
@@ -26,7 +36,9 @@ from broker.storage.journal import Journal
 from broker.storage.records import Record
 
 DIRECTORY: Final = "journal"
-KNOWN: Final = (QUEUE, MESSAGE, DUPLICATE, CLEAN)
+HOLDERS: Final = (QUEUE, SUBSCRIPTION)
+"""Kinds whose ids messages name."""
+KNOWN: Final = (*HOLDERS, MESSAGE, DUPLICATE, CLEAN)
 
 TOGETHER: Final = 16
 """Parts of a body in one transaction, of at most 64 KiB each."""
@@ -197,8 +209,7 @@ def converted(
     bodies: dict[Blob, int] = {}
     added: list[Row] = []
     updated: list[Row] = []
-    # Queues first: messages name them by their ids.
-    for record in sorted(records, key=lambda record: (record.kind != QUEUE, record.id)):
+    for record in sorted(records, key=lambda record: (record.kind not in HOLDERS, record.id)):
         if record.kind == PAGE:
             raise ToolRefusedError(
                 f"record {record.id} of the journal is a page: messages that wait on the disk cannot be "
@@ -207,8 +218,7 @@ def converted(
         if record.kind not in KNOWN:
             raise ToolRefusedError(
                 f"record {record.id} of the journal is of kind {record.kind}, which cannot be taken "
-                "along: only messages, queues and what"
-                " belongs to them can"
+                "along: only messages, queues, subscriptions and what belongs to them can"
             )
         new = ids[record.id] = (session << s.SESSION_SHIFT) + len(ids) + 1
         data = record.data

@@ -11,9 +11,13 @@ from typing import Final
 from broker.core.properties import INSTANT_MAX, Properties
 from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.settings import INTERNAL_PREFIX, SYSTEM_PREFIX
+from broker.core.subscription import SEPARATOR, TOPIC_PREFIX
 from stomp_protocol.versions import header_line
 
 QUEUE_PREFIX: Final = "/queue/"
+OWN_TEMPORARY_PREFIX: Final = "/temp-queue/"
+"""How a client names a temporary queue of its own connection."""
+WILDCARDS: Final = frozenset("*#>")
 NAME_BYTES_MAX: Final = 255
 
 OURS: Final = frozenset(
@@ -44,11 +48,33 @@ def queue_name(destination: str | None) -> str:
         raise FrameRefusedError(f"destination {destination!r} is the broker's own: choose another name")
     if name.startswith("/"):
         raise FrameRefusedError(
-            f"destination {destination!r} is no queue: use /queue/NAME or NAME (topics are not supported)"
+            f"destination {destination[:64]!r} is none: use /queue/NAME, /topic/NAME or /temp-queue/NAME"
         )
+    return _checked(destination, name, "queue")
+
+
+def topic_name(destination: str) -> str:
+    """The NAME of ``/topic/NAME``. Raises RefusedError."""
+    name = _checked(destination, destination.removeprefix(TOPIC_PREFIX), "topic")
+    if SEPARATOR in name:
+        raise FrameRefusedError(f"destination {destination[:64]!r}: a topic's name has no {SEPARATOR!r}")
+    if not WILDCARDS.isdisjoint(name.split(".")):
+        raise FrameRefusedError(
+            f"destination {destination[:64]!r}: there are no wildcards here: subscribe to each topic"
+        )
+    return name
+
+
+def temporary_name(destination: str) -> str:
+    """The NAME of ``/temp-queue/NAME``. Raises RefusedError."""
+    return _checked(destination, destination.removeprefix(OWN_TEMPORARY_PREFIX), "temporary queue")
+
+
+def _checked(destination: str, name: str, kind: str) -> str:
     if not name or len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
         raise FrameRefusedError(
-            f"destination {destination[:64]!r}: a queue's name has 1 to {NAME_BYTES_MAX} bytes, all printable"
+            f"destination {destination[:64]!r}: the name of a {kind} has 1 to {NAME_BYTES_MAX} bytes, "
+            "all printable"
         )
     return name
 

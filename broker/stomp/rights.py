@@ -1,4 +1,4 @@
-"""Who may send to a queue, consume it, or look into it: security-settings, as AMQ has them.
+"""Who may send to a queue or topic, consume it, or browse it: security-settings, as AMQ has them.
 
 Why by queue and user: a login says who comes, not what is his business. Without any setting every
 user may do everything. Where one matches, the most specific counts, alone, and a right that it does
@@ -25,8 +25,11 @@ class Rights:
         self._roles = config.acceptor.roles
         self._settings = Matches(config.security_settings)
 
-    def demand(self, user: str, right: Right, queue: str) -> None:
-        """Raises RefusedError, naming right and queue, for a user who does not have it."""
+    def demand(self, user: str, right: Right, queue: str, kind: str = "queue") -> None:
+        """Raises RefusedError, naming right and queue, for a user who does not have it.
+
+        Of a topic (``kind`` says so) the same settings hold, by its name.
+        """
         setting = self._settings.find(queue)
         if setting is None:
             return
@@ -34,6 +37,6 @@ class Rights:
         if user in given or any(user in self._roles.get(name, ()) for name in given):
             return
         raise FrameRefusedError(
-            f"user {user[:64]!r} may not {_VERBS[right]} queue {queue!r} (security-settings of "
+            f"user {user[:64]!r} may not {_VERBS[right]} {kind} {queue!r} (security-settings of "
             f"{setting.match!r}: {right})"
         )

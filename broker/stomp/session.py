@@ -22,18 +22,23 @@ written, and only the connection's own pace limits them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 from broker.core.consumer import Delivery
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
+from broker.core.queue import Queue
 from broker.core.selector import Selector
 from broker.core.settings import SYSTEM_PREFIX
+from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX, SubscriptionInUseError
 from broker.core.transactions import Transaction
 from broker.stomp.connection import ConnectionServer, StompConnection
+from broker.stomp.destinations import Destinations
+from broker.stomp.durable import durable_key, is_durable, named_by, subscription_of
 from broker.stomp.headers import (
+    OWN_TEMPORARY_PREFIX,
     QUEUE_PREFIX,
     FrameRefusedError,
     kept_headers,
@@ -41,19 +46,20 @@ from broker.stomp.headers import (
     properties,
     queue_name,
     selector,
+    temporary_name,
+    topic_name,
 )
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.large import LargeSend
 from broker.stomp.login import log_in
 from broker.stomp.subscription import UNNAMED, Browser, EarlierSubscription, FeedSubscription, Subscription
 from broker.stomp.transactions import ClientTransactions
-from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe, refuse_in_unsubscribe
+from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe
 from stomp_protocol.frames import Frame, LargeHead, LargePart
 from stomp_protocol.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
 
 PRODUCT: Final = "brokerd/0.1.0"
 PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
-DESTINATIONS_KEPT: Final = 1000
 
 Handler = Callable[["StompSession", Frame], None]
 AnySubscription = Subscription | Browser | FeedSubscription
@@ -64,8 +70,8 @@ class StompSession:
 
     __slots__ = (
         "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers",
-        "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions", "ack_prefix", "connection",
-        "engine", "name", "node_id", "user", "version",
+        "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions",
+        "ack_prefix", "client_id", "connection", "engine", "name", "node_id", "user", "version",
     )  # fmt: skip
 
     def __init__(self, server: ConnectionServer, connection: StompConnection) -> None:
@@ -73,6 +79,7 @@ class StompSession:
         self.engine = server.engine
         self.name = f"{self.engine.incarnation}-{connection.number}"
         self.user = ""
+        self.client_id = ""
         self.ack_prefix = f"{self.name}-"
         self.node_id = self.engine.settings.node_id
         self.version = V1_2
@@ -81,7 +88,7 @@ class StompSession:
         self._subscriptions: dict[str, AnySubscription] = {}
         self._numbers: dict[int, Subscription] = {}
         self._transactions = ClientTransactions(self, self.engine, server.acceptor)
-        self._destinations: dict[str, str] = {}
+        self._destinations = Destinations(self.engine, server.rights, self.name)
         self._intake = Intake(self.engine.memory, self._balance_reading, connection.was_reset)
         self._count = 0
         self._busy_until = 0
@@ -164,10 +171,10 @@ class StompSession:
                 self.connection.error(reason, None, *((("redirect", address),) if address else ()))
                 return
             told = admission.told
-        self.user = frame.headers.get("login", "")
-        client_id = frame.headers.get("client-id")
-        if client_id:
-            self._server.recognise(self.connection, self.user, client_id)
+        self.user = self._destinations.user = frame.headers.get("login", "")
+        self.client_id = frame.headers.get("client-id", "")
+        if self.client_id:
+            self._server.recognise(self.connection, self.user, self.client_id)
         self.connection.begin_heart_beats(agreement.beat, agreement.ttl)
         beats = (
             f"heart-beat:{acceptor.heart_beat_send},{acceptor.heart_beat_receive}\n"
@@ -209,13 +216,16 @@ class StompSession:
         headers = frame.headers
         refuse_in_send(headers)
         if isinstance(frame, LargeHead):
-            self._target(headers.get("destination"))  # refused before its body is stored, not after
+            self._destinations.target(headers.get("destination"))  # refused before its body is stored
             self.connection.uploads.begin(frame)
             return
+        reply_to = headers.get("reply-to")
+        if reply_to is not None and reply_to.startswith(OWN_TEMPORARY_PREFIX):
+            headers = {**headers, "reply-to": self._reply_queue(reply_to)}
         destination = headers.get("destination")
-        queue = self._destinations.get(destination)  # type: ignore[arg-type] # None is never in it
+        queue = self._destinations.known.get(destination)
         if queue is None:
-            queue = self._target(destination)
+            queue = self._destinations.target(destination)
         group = headers.get("JMSXGroupID")
         body = frame.body
         large = frame.large if isinstance(frame, LargeSend) else None
@@ -240,21 +250,18 @@ class StompSession:
         else:
             self._take(queue, message, receipt)
 
-    def _target(self, destination: str | None) -> str:
-        """The queue that a SEND names, if its user may send to it."""
-        queue = queue_name(destination)
-        self._server.rights.demand(self.user, "send", queue)
-        self._may_be_created(queue)
-        if len(self._destinations) < DESTINATIONS_KEPT:
-            self._destinations[destination] = queue  # type: ignore[index] # queue_name has refused None
-        return queue
+    def _reply_queue(self, reply_to: str) -> str:
+        """What others shall reply to, for ``/temp-queue/NAME``.
 
-    def _may_be_created(self, queue: str) -> None:
-        engine = self.engine
-        if queue not in engine.queues and not engine.settings.addresses.settings(queue).auto_create_queues:
-            raise FrameRefusedError(
-                f"there is no queue {queue!r} here, and none is made (auto-create-queues is false)"
-            )
+        Who has not subscribed to it is subscribed now, under that id, as in RabbitMQ.
+        """
+        name, temporaries = temporary_name(reply_to), self._destinations.temporaries
+        if name not in temporaries:
+            self._may_subscribe(reply_to)
+            queue = self._destinations.new_temporary(name)
+            self._subscriptions[reply_to] = self._consume(reply_to, queue, "auto", None, transient=True)
+            self._balance_reading()
+        return temporaries[name]
 
     def _take(self, queue: str, message: Message, receipt: str | None) -> None:
         self._busy_until = self.engine.send(queue, message, self._later(receipt))
@@ -321,6 +328,23 @@ class StompSession:
         destination = _required(frame, "destination")
         subscription_id = self._subscription_id(frame)
         refuse_in_subscribe(headers)
+        self._may_subscribe(subscription_id)
+        mode = headers.get("ack", "auto")
+        if mode not in self.version.ack_modes:
+            raise FrameRefusedError(
+                f"header 'ack' is {mode[:64]!r}: expected one of {', '.join(self.version.ack_modes)}"
+            )
+        windows = [number(headers, name, 1) for name in PREFETCH if name in headers]
+        window = windows[0] if windows else None
+        self._subscriptions[subscription_id] = (
+            self._open_topic(subscription_id, destination, mode, window, headers, selector(headers))
+            if destination.startswith(TOPIC_PREFIX)
+            else self._open(subscription_id, destination, mode, window, headers, selector(headers))
+        )
+        self._balance_reading()
+        self._done(headers.get("receipt"))
+
+    def _may_subscribe(self, subscription_id: str) -> None:
         if subscription_id in self._subscriptions:
             raise FrameRefusedError(f"subscription {subscription_id!r} exists already on this connection")
         if len(self._subscriptions) >= self._server.acceptor.max_subscriptions:
@@ -328,22 +352,6 @@ class StompSession:
                 f"more than {self._server.acceptor.max_subscriptions} subscriptions on one connection "
                 "(acceptor.max-subscriptions)"
             )
-        mode = headers.get("ack", "auto")
-        if mode not in self.version.ack_modes:
-            raise FrameRefusedError(
-                f"header 'ack' is {mode[:64]!r}: expected one of {', '.join(self.version.ack_modes)}"
-            )
-        windows = [number(headers, name, 1) for name in PREFETCH if name in headers]
-        self._subscriptions[subscription_id] = self._open(
-            subscription_id,
-            destination,
-            mode,
-            windows[0] if windows else None,
-            headers.get("browser") == "true",
-            selector(headers),
-        )
-        self._balance_reading()
-        self._done(headers.get("receipt"))
 
     def _open(
         self,
@@ -351,9 +359,14 @@ class StompSession:
         destination: str,
         mode: str,
         window: int | None,
-        browser: bool,
+        headers: Mapping[str, str],
         wanted: Selector | None,
     ) -> AnySubscription:
+        browser = headers.get("browser") == "true"
+        if (named := named_by(headers)) is not None:
+            raise FrameRefusedError(
+                f"header {named!r}: only a topic has durable subscriptions: say destination:/topic/NAME"
+            )
         if destination.startswith(SYSTEM_PREFIX):
             if wanted is not None:
                 raise FrameRefusedError(
@@ -366,16 +379,72 @@ class StompSession:
                     f"{', '.join(sorted(self.engine.feeds)) or 'none'}"
                 )
             return FeedSubscription(self, subscription_id, destination, feed)
+        if destination.startswith(OWN_TEMPORARY_PREFIX):
+            temporary = temporary_name(destination)
+            if temporary in self._destinations.temporaries or browser:
+                raise FrameRefusedError(
+                    f"destination {destination[:64]!r}: a temporary queue has one subscription and no browser"
+                )
+            queue = self._destinations.new_temporary(temporary)
+            return self._consume(subscription_id, queue, mode, window, wanted, transient=True)
+        if destination.startswith(TEMPORARY_PREFIX):
+            raise FrameRefusedError(
+                f"destination {destination[:128]!r}: only the connection that made it consumes from it"
+            )
         name = queue_name(destination)
         self._server.rights.demand(self.user, "browse" if browser else "consume", name)
-        self._may_be_created(name)
+        self._destinations.may_be_created(name)
         if browser:
             shown = Browser(self, subscription_id, self.engine.browse(name), wanted)
             self.connection.soon(shown.begin)
             return shown
+        return self._consume(subscription_id, name, mode, window, wanted)
+
+    def _open_topic(
+        self,
+        subscription_id: str,
+        destination: str,
+        mode: str,
+        window: int | None,
+        headers: Mapping[str, str],
+        wanted: Selector | None,
+    ) -> AnySubscription:
+        topic = topic_name(destination)
+        self._server.rights.demand(self.user, "consume", topic, "topic")
+        if headers.get("browser") == "true":
+            raise FrameRefusedError(f"destination {destination[:64]!r}: a topic keeps nothing to browse")
+        subscription = subscription_of(
+            headers,
+            topic,
+            client=self.client_id,
+            subscription_id=subscription_id,
+            unique=f"{self.name}-{self._count + 1}",
+            selector="" if wanted is None else headers["selector"],
+        )
+        try:
+            queue = self.engine.bind(subscription)
+        except SubscriptionInUseError as error:
+            raise FrameRefusedError(str(error)) from None
+        if queue.consumers and not subscription.shared:
+            raise FrameRefusedError(f"{subscription} has a consumer already")
+        opened = self._consume(subscription_id, queue.name, mode, window, transient=not subscription.durable)
+        self._busy_until = self.engine.journal.last_sequence  # perhaps another connection has just made it
+        return opened
+
+    def _consume(
+        self,
+        subscription_id: str,
+        name: str,
+        mode: str,
+        window: int | None,
+        wanted: Selector | None = None,
+        *,
+        transient: bool = False,
+    ) -> Subscription:
         self._count += 1
         kind = EarlierSubscription if self.version.acks_by_message else Subscription
         subscription = kind(self, subscription_id, self._count, mode)
+        subscription.transient = transient
         before = self.engine.journal.last_sequence
         subscription.consumer = self.engine.subscribe(
             name,
@@ -393,15 +462,48 @@ class StompSession:
         return subscription
 
     def _unsubscribe(self, frame: Frame) -> None:
-        refuse_in_unsubscribe(frame.headers)
-        subscription = self._subscriptions.pop(subscription_id := self._subscription_id(frame), None)
-        if subscription is None:
+        headers = frame.headers
+        named = named_by(headers) is not None
+        subscription_id = self._subscription_id(frame) if "id" in headers or not named else None
+        subscription = None if subscription_id is None else self._subscriptions.get(subscription_id)
+        topic = _topic_of(subscription, headers)
+        drops = named or (topic is not None and is_durable(headers))
+        if subscription is None and not drops:
             raise FrameRefusedError(f"subscription {subscription_id!r} does not exist on this connection")
+        dropped = self._named_durable(headers, subscription_id, subscription, topic) if drops else None
+        if subscription is not None and subscription_id is not None:
+            del self._subscriptions[subscription_id]
+            self._end(subscription)
+        if dropped is not None:
+            self._busy_until = self.engine.drop(dropped)
+        self._balance_reading()
+        self._done(headers.get("receipt"))
+
+    def _named_durable(
+        self,
+        headers: Mapping[str, str],
+        subscription_id: str | None,
+        subscription: AnySubscription | None,
+        topic: str | None,
+    ) -> Queue:
+        """The queue of the durable subscription that an UNSUBSCRIBE drops."""
+        owner, name = durable_key(headers, self.client_id, subscription_id, topic)
+        queue = self.engine.topics.named(owner, name)
+        if queue is None or queue.subscription is None:
+            of = f" of client {owner!r}" if owner else ""
+            raise FrameRefusedError(f"there is no durable subscription {name!r}{of}")
+        self._server.rights.demand(self.user, "consume", queue.subscription.topic, "topic")
+        mine = subscription.consumer if isinstance(subscription, Subscription) else None
+        if any(consumer is not mine for consumer in queue.consumers):
+            raise FrameRefusedError(f"{queue.subscription} has a consumer: end that first")
+        return queue
+
+    def _end(self, subscription: AnySubscription) -> None:
+        subscription.end()
         if isinstance(subscription, Subscription):
             del self._numbers[subscription.number]
-        subscription.end()
-        self._balance_reading()
-        self._done(frame.headers.get("receipt"))
+            if subscription.transient and subscription.consumer is not None:
+                self._destinations.forget(subscription.consumer.queue.name)
 
     def _subscription_id(self, frame: Frame) -> str:
         """A subscription's id; its destination, where the version allows to leave out the id."""
@@ -468,6 +570,7 @@ class StompSession:
             subscription.end()
         self._subscriptions.clear()
         self._numbers.clear()
+        self._destinations.temporaries.clear()
 
     # ------------------------------------------------------------------------------------- receipts
 
@@ -504,6 +607,15 @@ class StompSession:
             self.connection.write(f"RECEIPT\nreceipt-id:{receipt}\n\n\0".encode())
         else:
             self.connection.write(b"RECEIPT\n", self.version.header_line("receipt-id", receipt), b"\n\0")
+
+
+def _topic_of(subscription: AnySubscription | None, headers: Mapping[str, str]) -> str | None:
+    """The topic of which an UNSUBSCRIBE speaks, if of any."""
+    if isinstance(subscription, Subscription) and subscription.consumer is not None:
+        known = subscription.consumer.queue.subscription
+        return None if known is None else known.topic
+    destination = headers.get("destination", "")
+    return topic_name(destination) if destination.startswith(TOPIC_PREFIX) else None
 
 
 def _required(frame: Frame, name: str) -> str:

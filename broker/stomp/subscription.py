@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from broker.core.browsing import Browsing
@@ -44,10 +45,14 @@ class Subscriber(Protocol):
 class Subscription:
     """A queue's messages for a client; ``cumulative``: an ACK names all up to its own."""
 
-    __slots__ = ("_ack_prefix", "_head", "_rewritten", "_session", "consumer", "cumulative", "number")
+    __slots__ = (
+        "_ack_prefix", "_head", "_rewritten", "_session", "consumer", "cumulative", "number", "transient",
+    )  # fmt: skip
 
     def __init__(self, session: Subscriber, subscription_id: str, number: int, mode: str) -> None:
         self._session = session
+        self.transient = False
+        """Its queue ends with it: a temporary one, or one of a topic that is not durable."""
         self.number = number
         self.cumulative = mode == "client"
         self.consumer: QueueConsumer | None = None
@@ -87,8 +92,13 @@ class Subscription:
 
     def end(self) -> None:
         """Give back what is unacknowledged."""
-        if self.consumer is not None:
-            self._session.engine.unsubscribe(self.consumer)
+        if self.consumer is None:
+            return
+        engine, queue = self._session.engine, self.consumer.queue
+        engine.unsubscribe(self.consumer)
+        if self.transient and not engine.abandoned and engine.queues.get(queue.name) is queue:
+            with suppress(JournalError):  # it has failed, and the next start drops the queue
+                engine.drop(queue)
 
 
 class EarlierSubscription(Subscription):

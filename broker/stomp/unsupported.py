@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from broker.core.subscription import TOPIC_PREFIX
 from broker.stomp.headers import FrameRefusedError
 
 
@@ -29,10 +30,6 @@ def _header(remedy: str, *harmless: str) -> _Header:
 
 
 _NO_DELAY: Final = _header("there is no delayed delivery here: leave it out, and send when it is time", "0")
-_NO_TOPICS: Final = _header(
-    "there are no topics and no durable subscriptions here: leave it out, and give each subscriber a "
-    "queue of its own"
-)
 _NO_EXCLUSIVE: Final = _header(
     "there are no exclusive consumers here: leave it out, and send with JMSXGroupID to keep an order", "false"
 )
@@ -41,7 +38,6 @@ _NO_ARGUMENTS: Final = _header(
     "queues take no arguments here: leave it out; what holds for a queue is said by address-settings in "
     "broker.toml"
 )
-_QUEUES_ONLY: Final = _header("there are only queues here: leave it out", "ANYCAST")
 
 SEND: Final[Mapping[str, _Header]] = {
     "priority": _header(
@@ -58,30 +54,24 @@ SEND: Final[Mapping[str, _Header]] = {
         "duplicates are not looked for here: leave it out, and let consumers know what they have seen "
         "by an id of yours"
     ),
-    "destination-type": _QUEUES_ONLY,
     "transformation": _NO_TRANSFORMATION,
 }
 SUBSCRIBE: Final[Mapping[str, _Header]] = {
-    "durable-subscription-name": _NO_TOPICS,
-    "durable-subscriber-name": _NO_TOPICS,
-    "activemq.subscriptionName": _NO_TOPICS,
-    "activemq.subcriptionName": _NO_TOPICS,  # as ActiveMQ spells it
     "no-local": _header("consumers get what their own connection sends: leave it out", "false"),
     "activemq.noLocal": _header("consumers get what their own connection sends: leave it out", "false"),
     "exclusive": _NO_EXCLUSIVE,
     "activemq.exclusive": _NO_EXCLUSIVE,
     "activemq.priority": _header("all consumers are served in turn: leave it out", "0"),
     "x-priority": _header("all consumers are served in turn: leave it out", "0"),
-    "activemq.retroactive": _header("there are only queues here: leave it out", "false"),
-    "activemq.maximumPendingMessageLimit": _header("there are only queues here: leave it out", "0", "-1"),
+    "activemq.retroactive": _header(
+        "a subscription gets what is sent after it was made: leave it out", "false"
+    ),
+    "activemq.maximumPendingMessageLimit": _header(
+        "nothing of what waits for a slow consumer is dropped here: leave it out", "0", "-1"
+    ),
     "consumer-window-size": _header("windows are numbers of messages, not bytes: say prefetch-count"),
     "credit": _header("windows are numbers of messages: say prefetch-count"),
-    "subscription-type": _QUEUES_ONLY,
     "transformation": _NO_TRANSFORMATION,
-    "auto-delete": _header(
-        "what becomes of a queue that nobody uses is said by address-settings in broker.toml: leave it out",
-        "false",
-    ),
     "x-queue-name": _NO_ARGUMENTS,
     "x-queue-type": _NO_ARGUMENTS,
     "x-message-ttl": _NO_ARGUMENTS,
@@ -93,12 +83,12 @@ SUBSCRIBE: Final[Mapping[str, _Header]] = {
     "x-dead-letter-routing-key": _NO_ARGUMENTS,
     "x-stream-offset": _NO_ARGUMENTS,
 }
-UNSUBSCRIBE: Final[Mapping[str, _Header]] = {
-    name: header for name, header in SUBSCRIBE.items() if header is _NO_TOPICS
-}
 
 _REPLY_TO: Final = "reply-to"
-_SEND_NAMES: Final = frozenset((*SEND, _REPLY_TO))
+_TYPE_OF_SEND: Final = "destination-type"
+_TYPE_OF_SUBSCRIBE: Final = "subscription-type"
+_SEND_NAMES: Final = frozenset((*SEND, _REPLY_TO, _TYPE_OF_SEND))
+_TEMPORARY_TOPIC: Final = "/temp-topic/"
 
 
 def refuse_in_send(headers: Mapping[str, str]) -> None:
@@ -108,21 +98,37 @@ def refuse_in_send(headers: Mapping[str, str]) -> None:
     """
     if not _SEND_NAMES.isdisjoint(headers):
         _refuse(headers, SEND)
-        if headers.get(_REPLY_TO, "").startswith("/temp-"):
+        _refuse_type(headers, _TYPE_OF_SEND)
+        if headers.get(_REPLY_TO, "").startswith(_TEMPORARY_TOPIC):
             raise FrameRefusedError(
-                f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: there are no temporary queues here: "
-                "name a queue"
+                f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: there are no temporary topics here: "
+                "say /temp-queue/NAME"
             )
 
 
 def refuse_in_subscribe(headers: Mapping[str, str]) -> None:
     """Raises RefusedError for a SUBSCRIBE that asks for what is not there."""
     _refuse(headers, SUBSCRIBE)
+    _refuse_type(headers, _TYPE_OF_SUBSCRIBE)
+    if headers.get("auto-delete", "false") != "false" and not _is_topic(headers):
+        raise FrameRefusedError(
+            f"header 'auto-delete' is {headers['auto-delete'][:64]!r}: what becomes of a queue that nobody "
+            "uses is said by address-settings in broker.toml: leave it out"
+        )
 
 
-def refuse_in_unsubscribe(headers: Mapping[str, str]) -> None:
-    """Raises RefusedError for an UNSUBSCRIBE of what cannot have been subscribed."""
-    _refuse(headers, UNSUBSCRIBE)
+def _refuse_type(headers: Mapping[str, str], name: str) -> None:
+    """Artemis' types: a destination says here by itself whether it is a topic."""
+    expected = "MULTICAST" if _is_topic(headers) else "ANYCAST"
+    if headers.get(name, expected).strip() not in ("", expected):
+        raise FrameRefusedError(
+            f"header {name!r} is {headers[name][:64]!r}: topics are /topic/NAME, queues /queue/NAME or NAME: "
+            "leave it out"
+        )
+
+
+def _is_topic(headers: Mapping[str, str]) -> bool:
+    return headers.get("destination", "").startswith(TOPIC_PREFIX)
 
 
 def _refuse(headers: Mapping[str, str], known: Mapping[str, _Header]) -> None:

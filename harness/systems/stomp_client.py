@@ -62,13 +62,15 @@ class StompClient:
         return client
 
     @classmethod
-    async def connect(cls, port: int, store_session: str | None = None) -> Self:
+    async def connect(cls, port: int, store_session: str | None = None, client_id: str | None = None) -> Self:
         """Log in at a broker of this machine.
 
         Raises OSError, TimeoutError; a refusal is for the caller to see.
         """
         client = cls(*await asyncio.open_connection("127.0.0.1", port))
         more = {} if store_session is None else {"store-session": store_session}
+        if client_id is not None:
+            more["client-id"] = client_id
         login = {"login": "tester", "passcode": "tester-secret"}
         client.tell("CONNECT", more={**login, **more}, accept_version="1.2", host="probe")
         await client._welcomed()

@@ -90,7 +90,7 @@ BROKEN = (
 """No frames of STOMP 1.2: nothing after them can be understood."""
 
 WRONG = {
-    "SEND": ({}, {"destination": "/topic/t"}, {"destination": "/queue/q", "transaction": "nobody"}),
+    "SEND": ({}, {"destination": "/exchange/t"}, {"destination": "/queue/q", "transaction": "nobody"}),
     "SUBSCRIBE": (
         {"destination": "/queue/q"},
         {"id": "z"},

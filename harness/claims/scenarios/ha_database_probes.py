@@ -20,6 +20,9 @@ CLUSTER: Final = "probe"
 SOURCE: Final = "SUN, High-Availability Clusters"
 STORE: Final = "store.sqlite"
 QUEUE: Final = "/queue/orders"
+TOPIC: Final = "/topic/prices"
+CLIENT: Final = "auditor"
+DURABLE: Final = {"durable-subscription-name": "prices"}
 
 
 def member(
@@ -108,7 +111,7 @@ async def _ha3(bench: Workbench) -> None:
     await started(failing, taker)
     async with (
         await StompClient.connect(failing.stomp) as producer,
-        await StompClient.connect(failing.stomp) as consumer,
+        await StompClient.connect(failing.stomp, client_id=CLIENT) as consumer,
     ):
         session = producer.connected.headers["store-session"]
         for body in ("acknowledged", "unacknowledged", "acknowledged-in-a-transaction", "pending"):
@@ -122,6 +125,10 @@ async def _ha3(bench: Workbench) -> None:
             "SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual", prefetch_count="3"
         )
         first, _, third = await consumer.messages(3)
+        await consumer.ask("SUBSCRIBE", id="2", destination=TOPIC, ack="client-individual", more=DURABLE)
+        await consumer.ask("SUBSCRIBE", id="3", destination=TOPIC, ack="client-individual")
+        for body in ("of-the-topic", "of-the-topic, too"):
+            await producer.ask("SEND", body, destination=TOPIC)
         await consumer.ask("ACK", id=first.headers["ack"])
         await consumer.ask("BEGIN", transaction="open")
         await consumer.ask("ACK", id=third.headers["ack"], transaction="open")
@@ -156,14 +163,29 @@ async def _ha3(bench: Workbench) -> None:
             "RECEIPT",
             (await consumer.ask("BEGIN", transaction="open")).command,
         )
-    bench.compare("nothing else is there", [], await stored(taker))
-    async with await StompClient.connect(taker.stomp) as client:
-        refused = await client.ask("SUBSCRIBE", id="1", destination="/topic/prices")
+    await _ha3_subscriptions(bench, taker, session)
+
+
+async def _ha3_subscriptions(bench: Workbench, taker: Broker, session: str) -> None:
+    status = await taker.status()
+    bench.compare(
+        "the durable subscription is there, and what was no more than its client's connection is not",
+        [f"{TOPIC}::{CLIENT}.prices"],
+        [] if status is None else [queue["name"] for queue in status["queues"] if "topic" in queue],
+    )
+    async with await StompClient.connect(taker.stomp, session, client_id=CLIENT) as client:
+        await client.ask("SUBSCRIBE", id="1", destination=TOPIC, ack="client-individual", more=DURABLE)
+        await client.ask("SEND", "sent-to-the-taker", destination=TOPIC)
+        frames = await client.messages(3)
         bench.compare(
-            "still to come: durable subscriptions, which need topics, and a topic is refused",
-            "ERROR",
-            refused.command,
+            "it has what was sent to it at either broker, in order",
+            ["of-the-topic", "of-the-topic, too", "sent-to-the-taker"],
+            _texts(frames),
         )
+        for frame in frames:
+            await client.ask("ACK", id=frame.headers["ack"])
+        await client.ask("UNSUBSCRIBE", id="1", more=DURABLE)
+    bench.compare("nothing else is there", [], await stored(taker))
 
 
 @on_bench
@@ -216,12 +238,11 @@ async def _ha8_id(bench: Workbench) -> None:
 PROBES: Final = (
     Probe(
         id="HA3",
-        claim="pending messages and pending acknowledgements move to the taker; of open transactions "
-        "and other transient resources nothing is left"
-        " (durable subscriptions are not shown: this broker has no topics yet)",
+        claim="pending messages, pending acknowledgements and durable subscriptions move to the taker; of "
+        "open transactions and other transient resources nothing is left",
         source=SOURCE,
-        expected="what was not acknowledged for good is delivered by the taker, marked; what was not "
-        "committed is nowhere",
+        expected="what was not acknowledged for good is delivered by the taker, marked, from queues and "
+        "subscriptions; what was not committed is nowhere",
         take=_ha3,
         refuter=without(
             "what a broker had that was killed is taken for never delivered",

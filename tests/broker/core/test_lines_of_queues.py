@@ -28,7 +28,8 @@ def test_messages_of_one_name_stand_in_order_of_their_ids_whichever_record_they_
         message(12, taken),
         message(13, own),
     ]
-    lines = recovery.read(records).lines()
+    image = recovery.read(records)
+    lines = image.lines(image.queues)
     assert {name: [record.id for record in line] for name, (line, _) in lines.items()} == {
         "q": [6, 7, 11, 12, 13],
         "r": [10],

@@ -271,6 +271,6 @@ def test_a_broker_whose_large_body_is_missing_refuses_to_start(brokerd):
 
 def test_a_large_send_to_nowhere_is_refused_before_its_body_is_stored(client, shared):
     raw = client()
-    raw.bytes(b"SEND\ndestination:/topic/x\ncontent-length:%d\n\n" % (10 * LARGE))
-    assert "topics are not supported" in raw.error()
+    raw.bytes(b"SEND\ndestination:/exchange/x\ncontent-length:%d\n\n" % (10 * LARGE))
+    assert "use /queue/NAME, /topic/NAME" in raw.error()
     assert files(shared) == []

@@ -124,8 +124,8 @@ def test_a_close_ends_the_session_and_what_it_held_goes_to_others(web, queue):
 
 def test_an_error_comes_as_a_frame_and_then_the_close(web):
     page = web()
-    page.send("SEND", {"destination": "/topic/x"}, b"x")
-    assert "topics are not supported" in page.error()
+    page.send("SEND", {"destination": "/exchange/x"}, b"x")
+    assert "use /queue/NAME, /topic/NAME" in page.error()
     assert page.closed == 1000
 
 

@@ -1,0 +1,72 @@
+"""Queues that are no more, and the end of what was in them.
+
+Subscriptions that were dropped, and those and temporary queues whose connection is gone.
+
+Why not at once: a subscription may have a million messages, and what a transaction holds of it must
+first come back or be consumed. So it leaves the engine's queues, by an entry of the journal where
+somebody was told; what it has is deleted in slices, and its record with the last of it. A start
+that finds such a record goes on from there. A new subscription of the same name meanwhile has a
+record and a queue of its own, and sees nothing of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from broker.core.consumer import Delivery, QueueConsumer
+from broker.core.queue import Queue
+from broker.storage.errors import JournalError
+
+
+class Dropped:
+    """From ``add`` until nothing of a queue is left.
+
+    ``purge`` deletes what waits in a queue, a slice with each step; ``forget`` deletes its records.
+    """
+
+    def __init__(self, purge: Callable[[Queue], Iterator[int]], forget: Callable[[Queue], object]) -> None:
+        self.queues: dict[Queue, None] = {}
+        self._purge = purge
+        self._forget = forget
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def add(self, queue: Queue) -> None:
+        """Nobody sends to it or consumes from it any more."""
+        queue.drop()
+        self.queues[queue] = None
+        task = asyncio.get_running_loop().create_task(self._empty(queue), name=f"empty {queue.name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def look(self, queue: Queue) -> None:
+        """Some of it is gone: soon, when that is in the journal, see whether that was all."""
+        asyncio.get_running_loop().call_soon(self._end_if_empty, queue)
+
+    def stop(self) -> None:
+        """Delete nothing more."""
+        self.queues.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _empty(self, queue: Queue) -> None:
+        try:
+            for _ in self._purge(queue):
+                await asyncio.sleep(0)
+        except JournalError:
+            return  # it has failed, and says so itself
+        # What was on its way to the disk, or with a transaction, goes when it comes (back).
+        queue.join(QueueConsumer(queue, _drop, window=1, auto=True, internal=True))
+        self._end_if_empty(queue)
+
+    def _end_if_empty(self, queue: Queue) -> None:
+        if queue in self.queues and queue.consumers and not (queue.size or len(queue)):
+            del self.queues[queue]
+            try:
+                self._forget(queue)
+            except JournalError:
+                return
+
+
+def _drop(_: Delivery) -> None:
+    """In mode auto it counts as consumed."""

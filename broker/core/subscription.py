@@ -1,0 +1,83 @@
+"""A subscription to a topic: what it is, and the queue in which its messages wait.
+
+That is an ordinary one with lanes and pages, whose record in the journal is a SUBSCRIPTION instead
+of a QUEUE.
+
+A *durable* subscription stays until its client drops it; others end with their consumer, and after
+a crash or a takeover, when nobody can come back for them, with it. A *shared* one may have several
+consumers, and belongs to no client.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from broker.core.selector import Selector, compile_selector
+
+TOPIC_PREFIX: Final = "/topic/"
+"""How the destination of a topic begins."""
+TEMPORARY_PREFIX: Final = "/remote-temp-queue/"
+"""How the name of a temporary queue begins, and its destination for those who reply (ActiveMQ)."""
+SEPARATOR: Final = "::"
+"""Between a topic's name and its subscription's in the name of a queue (Artemis: FQQN)."""
+
+
+class SubscriptionInUseError(Exception):
+    """The subscription has consumers, and what is asked for would take its messages from them."""
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """What a subscription is; as JSON it is the data of its record.
+
+    ``client`` and ``name`` identify a durable one. A shared one has no client; one that is not
+    durable has neither, and a ``name`` that is never given out again. ``selector``: which messages
+    it wants, "" for all.
+    """
+
+    topic: str
+    name: str
+    client: str = ""
+    selector: str = ""
+    shared: bool = False
+    durable: bool = False
+
+    def is_as(self, other: Subscription) -> bool:
+        """Is nothing else wanted than by the other? Selectors may be written otherwise."""
+        alike = msgspec.structs.replace(self, selector=other.selector) == other
+        return alike and (self.selector == other.selector or self.compiled() == other.compiled())
+
+    def compiled(self) -> Selector | None:
+        """Which messages it wants; None: all."""
+        return compile_selector(self.selector) if self.selector else None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What of a durable one is the same, whatever it wants."""
+        return self.client, self.name
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue; no client can name a queue so: it begins with a slash."""
+        parts = (self.name,) if self.shared else (self.client, self.name)
+        return f"{TOPIC_PREFIX}{self.topic}{SEPARATOR}{'.'.join(map(_escaped, parts))}"
+
+    def __str__(self) -> str:
+        owner = f" of client {self.client!r}" if self.client else ""
+        return f"subscription {self.name!r}{owner} to topic {self.topic!r}"
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """The data of its record."""
+    return msgspec.json.encode(subscription)
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """From the data of its record; the journal's checksums have vouched for it."""
+    return msgspec.json.decode(data, type=Subscription)
+
+
+def _escaped(part: str) -> str:
+    """As Artemis escapes client and subscription in a queue's name, so that no two are one."""
+    return part.replace("\\", "\\\\").replace(".", "\\.")

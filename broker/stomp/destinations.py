@@ -1,0 +1,97 @@
+"""What the destinations of one connection's SENDs mean, and its temporary queues.
+
+Temporary queues as in ActiveMQ: ``/temp-queue/NAME`` is a queue of the connection's own, made when
+it subscribes to it; in the ``reply-to`` of what it sends the name is replaced by one that is unique
+(``/remote-temp-queue/...``), to which anybody may send. It ends with its subscription; what is sent
+to it later goes nowhere, since who asked does not wait any more, and who replies cannot know.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.core.engine import Engine
+from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX
+from broker.stomp.headers import (
+    OWN_TEMPORARY_PREFIX,
+    FrameRefusedError,
+    queue_name,
+    temporary_name,
+    topic_name,
+)
+from broker.stomp.rights import Rights
+
+KEPT: Final = 1000
+"""Destinations of one connection whose meaning is remembered."""
+
+
+class Destinations:
+    """From login to the end of a connection; ``session`` names it. Methods raise RefusedError."""
+
+    __slots__ = ("_count", "_engine", "_rights", "_session", "known", "temporaries", "user")
+
+    def __init__(self, engine: Engine, rights: Rights, session: str) -> None:
+        self._engine = engine
+        self._rights = rights
+        self._session = session
+        self._count = 0
+        self.user = ""
+        self.known: dict[str | None, str] = {}
+        """Destination -> what ``target`` has said of it; None is never in it."""
+        self.temporaries: dict[str, str] = {}
+        """The connection's temporary queues: NAME -> the queue's name."""
+
+    def target(self, destination: str | None) -> str:
+        """What the engine calls it: a queue's name, or ``/topic/NAME``. The user may send there."""
+        if destination is not None and destination.startswith(TEMPORARY_PREFIX):
+            return self._others_temporary(destination)
+        if destination is not None and destination.startswith(OWN_TEMPORARY_PREFIX):
+            return self._own_temporary(destination)
+        if destination is not None and destination.startswith(TOPIC_PREFIX):
+            self._rights.demand(self.user, "send", topic_name(destination), "topic")
+            target = destination
+        else:
+            target = queue_name(destination)
+            self._rights.demand(self.user, "send", target)
+            self.may_be_created(target)
+        if len(self.known) < KEPT:
+            self.known[destination] = target
+        return target
+
+    def may_be_created(self, queue: str) -> None:
+        """Raises RefusedError for a queue that is not there and that no client may make."""
+        engine = self._engine
+        if queue not in engine.queues and not engine.settings.addresses.settings(queue).auto_create_queues:
+            raise FrameRefusedError(
+                f"there is no queue {queue!r} here, and none is made (auto-create-queues is false)"
+            )
+
+    def new_temporary(self, name: str) -> str:
+        """Make the temporary queue of that NAME; its own name."""
+        self._count += 1
+        queue = f"{TEMPORARY_PREFIX}{self._engine.settings.node_id}.{self._session}-{self._count}"
+        self._engine.queue(queue)
+        self.temporaries[name] = queue
+        return queue
+
+    def forget(self, queue: str) -> None:
+        """A temporary queue has ended."""
+        self.temporaries = {name: other for name, other in self.temporaries.items() if other != queue}
+
+    def _others_temporary(self, destination: str) -> str:
+        node_id = self._engine.settings.node_id
+        if not destination.startswith(f"{TEMPORARY_PREFIX}{node_id}."):
+            raise FrameRefusedError(
+                f"destination {destination[:128]!r} is no temporary queue of this broker (node-id {node_id}):"
+                " reply at the broker where it is"
+            )
+        return destination
+
+    def _own_temporary(self, destination: str) -> str:
+        queue = self.temporaries.get(temporary_name(destination))
+        if queue is None:
+            raise FrameRefusedError(
+                f"destination {destination[:64]!r} is no temporary queue of this connection: subscribe to it "
+                "first"
+            )
+        return queue

@@ -1,0 +1,94 @@
+"""How a client says that its subscription to a topic is durable: each broker has its own headers.
+
+    Artemis    durable-subscription-name (durable-subscriber-name, which is older, before it)
+    ActiveMQ   activemq.subscriptionName (and activemq.subcriptionName, as it is spelt there, too)
+    RabbitMQ   durable:true and auto-delete:false; the name is the subscription's ``id``, of each
+               topic its own, and whoever uses the same shares it
+
+A durable subscription is its client's (``client-id`` of CONNECT). ``shared:true`` makes a named one
+everybody's: no STOMP dialect has a header for what JMS 2.0 calls a shared subscription.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.core.subscription import Subscription
+from broker.stomp.headers import NAME_BYTES_MAX, FrameRefusedError
+
+NAMES: Final = (
+    "durable-subscriber-name",
+    "durable-subscription-name",
+    "activemq.subscriptionName",
+    "activemq.subcriptionName",
+)
+"""The first that is there counts, as in Artemis."""
+
+
+def named_by(headers: Mapping[str, str]) -> str | None:
+    """The header that names a durable subscription, if there is one."""
+    return next((name for name in NAMES if headers.get(name)), None)
+
+
+def is_durable(headers: Mapping[str, str]) -> bool:
+    """Does a frame that is about a topic speak of a durable subscription, in any dialect?"""
+    return named_by(headers) is not None or headers.get("durable") == "true"
+
+
+def durable_key(
+    headers: Mapping[str, str], client: str, subscription_id: str | None, topic: str | None
+) -> tuple[str, str]:
+    """(client, name) of the durable subscription that these headers mean. Raises RefusedError.
+
+    The client is "" for a shared one; ``client``, ``subscription_id`` and ``topic`` are those of
+    the connection and the frame.
+    """
+    header = named_by(headers)
+    if header is None:
+        if subscription_id is None or topic is None:
+            raise FrameRefusedError("durable:true names no subscription: say its id and its destination")
+        return "", _named("id", f"{subscription_id}@{topic}")
+    name = _named(header, headers[header])
+    if is_shared(headers):
+        return "", name
+    if not client:
+        raise FrameRefusedError(
+            f"durable subscription {name!r} needs a client-id in CONNECT (or shared:true, then it is nobody's"
+            " own)"
+        )
+    return _named("client-id", client), name
+
+
+def subscription_of(
+    headers: Mapping[str, str], topic: str, *, client: str, subscription_id: str, unique: str, selector: str
+) -> Subscription:
+    """The subscription to a topic that a SUBSCRIBE asks for. Raises RefusedError.
+
+    ``unique`` is the name of one that is not durable, ``selector`` the text of what it wants.
+    """
+    shared = is_shared(headers)
+    if not is_durable(headers):
+        if shared:
+            raise FrameRefusedError("shared:true wants a name: say durable-subscription-name")
+        return Subscription(topic, unique, selector=selector)
+    if headers.get("auto-delete", "false") != "false":
+        raise FrameRefusedError("a durable subscription wants auto-delete:false")
+    owner, name = durable_key(headers, client, subscription_id, topic)
+    return Subscription(topic, name, owner, selector, shared=not owner, durable=True)
+
+
+def is_shared(headers: Mapping[str, str]) -> bool:
+    """May several consumers have the subscription? Raises RefusedError."""
+    text = headers.get("shared", "false")
+    if text not in ("true", "false"):
+        raise FrameRefusedError(f"header 'shared' is {text[:64]!r}: expected true or false")
+    return text == "true"
+
+
+def _named(header: str, name: str) -> str:
+    if len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
+        raise FrameRefusedError(
+            f"header {header!r} is {name[:64]!r}: a name has at most {NAME_BYTES_MAX} bytes, all printable"
+        )
+    return name
