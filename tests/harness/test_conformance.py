@@ -122,6 +122,11 @@ def test_a_count_may_begin_with_the_second_delivery(broker):
     assert [dialect.delivery(headers)[1] for headers in ({}, {"times": "1"}, {"times": "2"})] == [None, 2, 3]
 
 
+def test_groups_that_nobody_promises_may_be_split(broker):
+    row = broker("groups", group_header="group", groups=False)
+    assert (row.state, "nothing is promised" in row.said, "split" in row.seen) == ("as said", True, True)
+
+
 def test_a_promise_about_second_acknowledgements_can_be_broken(broker, monkeypatch):
     assert broker("acknowledges_twice").state == "as said"
     answered = conformance.StompClient.ask
@@ -144,6 +149,22 @@ def test_what_cannot_be_tried_is_unknown_with_its_reason(broker):
 
     row = broker("browses", browse=broken)
     assert (row.state, row.seen) == ("unknown", "could not be tried: no way to look")
+
+
+def test_a_broker_that_listens_a_moment_after_it_is_live_is_waited_for(broker, monkeypatch):
+    opened, refused = conformance.StompClient.open, iter(range(3))
+
+    async def later(*words):
+        if next(refused, None) is not None:
+            raise ConnectionRefusedError(111, "Connect call failed")
+        return await opened(*words)
+
+    monkeypatch.setattr(conformance.StompClient, "open", later)
+    assert broker("connect").state == "as said"
+    assert next(refused, None) is None
+    monkeypatch.setattr(conformance, "ANSWER_S", 0.3)
+    refused = iter(range(1000))
+    assert broker("connect").state == "unknown"
 
 
 def test_what_a_broker_does_not_have_is_tried_too(broker):
