@@ -385,7 +385,7 @@ def test_brokers_without_ids_are_told_apart_by_the_file_and_not_by_their_names(j
     """Each that nobody has named calls itself localhost."""
     address, say = jolokia
     bean = "org.apache.activemq:type=Broker,brokerName=localhost"
-    say([{"status": 200, "value": value} for value in ({bean: {"Slave": False}}, 5, [])])
+    say([{"status": 200, "value": value} for value in ({bean: {"Slave": False}}, 5, [], [bean])])
     nodes = [{"name": name, "stomp": "h:1", "admin": str(address), "pair": pair} for name in ("a1", "b1")]
 
     async def asked():

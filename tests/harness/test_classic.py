@@ -1,6 +1,7 @@
 """Classic as a system under test: its configuration, its answers; with a distribution, its runs."""
 
 import asyncio
+import contextlib
 import json
 import zipfile
 from xml.etree import ElementTree as ET
@@ -201,6 +202,8 @@ def test_debians_jars_are_found_behind_their_links(tmp_path, monkeypatch):
 
 
 BROKER = "org.apache.activemq:brokerName=a1,type=Broker"
+CONNECTORS = {"status": 200, "value": [f"{BROKER},connector=clientConnectors,connectorName=stomp"]}
+"""What a broker has that lets clients in."""
 
 
 @pytest.mark.parametrize(
@@ -213,9 +216,19 @@ BROKER = "org.apache.activemq:brokerName=a1,type=Broker"
 )
 def test_a_role_is_what_the_bean_says(jolokia, said, role, node_id):  # noqa: F811
     address, say = jolokia
-    say([said, {"status": 200, "value": 12}, {"status": 200, "value": []}])
+    say([said, {"status": 200, "value": 12}, {"status": 200, "value": []}, CONNECTORS])
     status = asyncio.run(Management().status(address))
     assert (status.role, status.node_id, status.epoch) == (role, node_id, 12)
+
+
+@pytest.mark.parametrize("slave", [False, True])
+def test_of_a_broker_that_lets_nobody_in_any_more_no_life_is_claimed(jolokia, slave):  # noqa: F811
+    """It closes its clients' connections before it says that it is none; its lock may be lost."""
+    address, say = jolokia
+    none = {"status": 200, "value": []}
+    say([{"status": 200, "value": {BROKER: {"Slave": slave}}}, {"status": 200, "value": 12}, none, none])
+    with contextlib.nullcontext() if slave else pytest.raises(OSError, match="a1 stops"):
+        assert asyncio.run(Management().status(address)).role == "backup"
 
 
 def test_a_network_is_as_planned_when_every_broker_forwards_to_all_others(jolokia):  # noqa: F811
@@ -227,7 +240,7 @@ def test_a_network_is_as_planned_when_every_broker_forwards_to_all_others(joloki
         bean = f"org.apache.activemq:brokerName={node},type=Broker"
         bridge = f"{bean},connector=networkConnectors,networkConnectorName={peer},networkBridge=tcp_//1"
         say([{"status": 200, "value": {bean: {"Slave": False}}}, {"status": 200, "value": 1},
-             {"status": 200, "value": [bridge] if node == "a1" else []}])  # fmt: skip
+             {"status": 200, "value": [bridge] if node == "a1" else []}, CONNECTORS])  # fmt: skip
         lives[node] = asyncio.run(system.status(address))
     assert system.lacking(nodes, lives) == {"b1": "b1 has no bridge to a1"}
     assert system.lacking(nodes, {}) == {"a1": "pair a has no live broker", "b1": "pair b has no live broker"}

@@ -17,6 +17,7 @@ from harness.systems.jolokia import Jolokia
 _BROKER: Final = "org.apache.activemq:type=Broker,brokerName=*"
 _QUEUES: Final = f"{_BROKER},destinationType=Queue,destinationName=*"
 _BRIDGES: Final = f"{_BROKER},connector=networkConnectors,networkConnectorName=*,networkBridge=*"
+_CONNECTORS: Final = f"{_BROKER},connector=clientConnectors,connectorName=*"
 BRIDGES: Final = "bridges"
 """In a status' details: to whom it forwards."""
 
@@ -38,15 +39,22 @@ class Management:
 
         Its node ID is its pair: Classic has none, and a broker's name is its pair and a number. The
         time at which its JVM began is its epoch.
+
+        Raises OSError for a broker that stops: it lets nobody in any more (its connectors' beans
+        are gone), and calls itself no slave until its last client's connection is closed, which
+        says nothing of its lock.
         """
-        beans, began, bridges = await self._jolokia.ask(
+        beans, began, bridges, connectors = await self._jolokia.ask(
             admin,
             {"type": "read", "mbean": _BROKER, "attribute": ["Slave"]},
             {"type": "read", "mbean": "java.lang:type=Runtime", "attribute": "StartTime"},
             {"type": "search", "mbean": _BRIDGES},
+            {"type": "search", "mbean": _CONNECTORS},
         )
         for bean, value in (beans or {}).items():
             name = _key(bean, "brokerName")
+            if not value["Slave"] and not connectors:
+                raise OSError(f"{name} stops")
             return Status(
                 name=name,
                 node_id=name.rstrip("0123456789"),
