@@ -45,7 +45,7 @@ from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.dropped import Dropped
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
-from broker.core.expiry import ExpiryScan, expired_letter
+from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.memory import Memory
 from broker.core.message import (
@@ -565,7 +565,7 @@ class Engine:
         """Move what has expired in a queue; True where there may be more."""
         if not self._may_dispatch():
             return False
-        messages = queue.take_expired(CHUNK)
+        messages = queue.take_expired(SCANNED)
         if messages:
             self.expired(queue, messages)
         return queue.overdue

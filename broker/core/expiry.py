@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.core.properties import timeless
 from broker.storage.errors import JournalError
@@ -23,6 +23,10 @@ from stomp_protocol.versions import header_line
 if TYPE_CHECKING:
     from broker.core.message import Message
     from broker.core.queue import Queue
+
+
+SCANNED: Final = 1024
+"""Messages that a scan takes out of a queue in one turn of the loop."""
 
 
 def expired_letter(message: Message, address: str, queue: str, now: int) -> Message:

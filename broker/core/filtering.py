@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from broker.core.groups import Lane
+from broker.core.groups import RANK, Lane
 from stomp_protocol.versions import V1_2
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ class _View:
         """Who has room, and for whom there was nothing."""
 
     def arrived(self, message: Message) -> None:
-        """It is the youngest of all."""
+        """It is the youngest of all, or of other priority."""
+        if self.untested and message.place < self.untested[-1].place:
+            self.returned(message)
+            return
         self.untested.append(message)
         most = 2 * len(self._filtering.waiting) + _SLACK
         if len(self.untested) > most or len(self._matched) > most:
@@ -103,17 +106,19 @@ class _View:
         filtering = self._filtering
         while True:
             found = self._oldest(consumer)
-            if self.back and (found is None or self.back[0][0] < found.heap[0][0]):
-                message = None if not filtering.tests else heappop(self.back)[1]
-                if message is not None:
-                    self._back.discard(message.place)
-            elif found is None and self.untested:
-                message = None if not filtering.tests else self.untested.popleft()
-            else:
+            first = self.untested[0].place if self.untested else None
+            came_back = bool(self.back) and (first is None or self.back[0][0] < first)
+            if came_back:
+                first = self.back[0][0]
+            if first is None or (found is not None and found.heap[0][0] < first):
                 return found
-            if message is None:
+            if not filtering.tests:
                 return None
-            self._test(message)
+            if came_back:
+                self._back.discard(first)
+                self._test(heappop(self.back)[1])
+            else:
+                self._test(self.untested.popleft())
 
     @property
     def more(self) -> bool:
@@ -231,7 +236,7 @@ class Filtering:
         self._view_of: dict[QueueConsumer, _View] = {}
         self._read: tuple[Message | None, dict[str, str]] = None, {}
         for lane in (plain, *lanes.values()):
-            while lane.fresh or lane.returned:
+            while lane.fresh or lane.returned or lane.low:
                 message = lane.pop()
                 self.waiting[message.place] = message
                 lane.aside += 1
@@ -241,10 +246,10 @@ class Filtering:
 
         As returned ones: younger ones that went to consumers may still come back behind them.
         """
-        for entry in sorted(self.waiting.items()):
-            lane = self.lane(entry[1])
+        for _, message in sorted(self.waiting.items()):
+            lane = self.lane(message)
             lane.aside -= 1
-            lane.returned.append(entry)  # in order, so it is a heap
+            lane.put_back(message)
         self.waiting.clear()
 
     def join(self, consumer: QueueConsumer) -> None:
@@ -326,7 +331,7 @@ class Filtering:
     def take(self, last: int) -> Iterator[Message]:
         """Take out what waits and was lined up before (and with) the message of that number."""
         for place, message in list(self.waiting.items()):
-            if place <= last and place in self.waiting:
+            if place & (RANK - 1) <= last and place in self.waiting:
                 yield self._no_longer(message, self.lane(message))
 
     def take_these(self, messages: Mapping[Message, None]) -> list[Message]:

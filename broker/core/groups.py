@@ -12,6 +12,9 @@ The rules of a group (AMQ message groups, JMSXGroupID and JMSXGroupSeq):
                unacknowledged (a transaction may outlive its consumer), so that two consumers never
                hold one group
     ordered    a message that comes back goes before all younger ones of its lane
+
+Priority is for messages without a group: their places begin with it, so that the more urgent are
+before all others, and the less urgent behind them. A message of a group keeps its turn.
 """
 
 from __future__ import annotations
@@ -19,11 +22,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from broker.core.consumer import QueueConsumer
     from broker.core.message import Message
+
+
+RANK: Final = 1 << 48
+"""How far apart the places of two priorities are: more than there are messages.
+
+Those of priority 4, and of all groups, are below it and above 0.
+"""
 
 
 class Lane:
@@ -31,16 +41,17 @@ class Lane:
 
     ``held`` counts those that are with a consumer or a transaction, ``delayed`` those that wait for
     their refusal to be on the disk or for their redelivery delay: a group waits with them, messages
-    without a group do not. ``aside`` counts those that wait, but in views of selectors
-    (``filtering``).
+    without a group do not. ``low`` has those of less than ordinary priority. ``aside`` counts those
+    that wait, but in views of selectors (``filtering``).
     """
 
-    __slots__ = ("aside", "delayed", "fresh", "group", "held", "owner", "returned")
+    __slots__ = ("aside", "delayed", "fresh", "group", "held", "low", "owner", "returned")
 
     def __init__(self, group: str | None) -> None:
         self.group = group
         self.fresh: deque[Message] = deque()
         self.returned: list[tuple[int, Message]] = []
+        self.low: list[tuple[int, Message]] = []
         self.owner: QueueConsumer | None = None
         self.held = 0
         self.delayed = 0
@@ -51,22 +62,27 @@ class Lane:
         return False
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self.returned) + self.aside
+        return len(self.fresh) + len(self.returned) + len(self.low) + self.aside
 
     def head(self) -> int:
         """The place of the oldest message in its queue, 0 for an empty lane."""
         if self.returned:
             return self.returned[0][0]
-        return self.fresh[0].place if self.fresh else 0
+        if self.fresh:
+            return self.fresh[0].place
+        return self.low[0][0] if self.low else 0
 
     def pop(self) -> Message:
         """Take the oldest message: what came back was at the front, so older than what is fresh."""
         if self.returned:
             return heappop(self.returned)[1]
-        return self.fresh.popleft()
+        return self.fresh.popleft() if self.fresh else heappop(self.low)[1]
 
     def put_back(self, message: Message) -> None:
-        """Return a message to its place."""
+        """Put a message at its place, which is not behind all others."""
+        if message.place > RANK:
+            heappush(self.low, (message.place, message))
+            return
         assert not self.fresh or message.place < self.fresh[0].place, (
             "a returned message must be older than all fresh ones"
         )
@@ -74,19 +90,14 @@ class Lane:
 
     def take_these(self, messages: Mapping[Message, None]) -> list[Message]:
         """Take those of these out that wait."""
-        found = []
-        while (self.returned or self.fresh) and (
-            self.returned[0][1] if self.returned else self.fresh[0]
-        ) in messages:
-            found.append(self.pop())
-        if len(found) == len(messages):
-            return found
-        waiting = [*self.fresh, *(message for _, message in self.returned)]
-        found += [message for message in waiting if message in messages]
+        waiting = [message for _, message in self.returned + self.low]
+        waiting += self.fresh
         self.fresh = deque(message for message in self.fresh if message not in messages)
         self.returned = [entry for entry in self.returned if entry[1] not in messages]
+        self.low = [entry for entry in self.low if entry[1] not in messages]
         heapify(self.returned)
-        return found
+        heapify(self.low)
+        return [message for message in waiting if message in messages]
 
     def idle(self) -> bool:
         """Nothing waits, nobody holds or owns it: it may be forgotten."""

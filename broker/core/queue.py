@@ -23,10 +23,10 @@ from broker.core.addresses import AddressSettings
 from broker.core.backlog import CHUNK, Backlog
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.filtering import Filtering
-from broker.core.groups import Lane
+from broker.core.groups import RANK, Lane
 from broker.core.message import Message
 from broker.core.pages import Page
-from broker.core.properties import changes_expiry
+from broker.core.properties import DEFAULT_PRIORITY, changes_expiry
 from broker.core.subscription import Subscription
 from broker.storage.records import Record
 
@@ -36,6 +36,9 @@ GROUPS_MAX: Final = 65_536
 Beyond it such a group may get another owner (Artemis bounds the same memory by ``group-buckets``).
 """
 
+
+LOOK_AGAIN_S: Final = 10.0
+"""The longest sleep until something is due: a wall clock may be set."""
 
 EXPIRED_KEPT: Final = 1024
 """What is remembered of messages that will expire and are gone, beside as many as are there."""
@@ -91,10 +94,10 @@ class Queue:
     """
 
     __slots__ = (
-        "_expired", "_expiry", "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work",
-        "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "handed_over",
-        "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation",
-        "settings", "size", "slack", "subscription", "wants",
+        "_alarm", "_due", "_early", "_expired", "_expiry", "_last_place", "_limit", "_plain", "_scheduled",
+        "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring",
+        "filtering", "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes",
+        "pager", "paging", "rotation", "settings", "size", "slack", "subscription", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +120,11 @@ class Queue:
         self.changes_expiry = changes_expiry(settings)
         self.expiring: list[tuple[int, int]] = []
         """When what was lined up will expire, and its id; a heap. It may be gone by now."""
+        self._early: dict[int, Message] = {}
+        """What must not be delivered yet: in ``messages``, and in no lane."""
+        self._due: list[tuple[int, int]] = []
+        """When they may be, and their ids; a heap."""
+        self._alarm: asyncio.TimerHandle | None = None
         self._expiry = expiry
         self._expired: list[Message] = []
         """Found in this dispatch."""
@@ -213,12 +221,20 @@ class Queue:
 
     def _line_up(self, message: Message) -> None:
         self.messages[message.id] = message
+        properties = message.properties
+        if properties is not None:
+            if properties.due > self._expiry.now():
+                self._delay(message, properties.due)
+                return
+            self._await_expiry(message, properties.expires)
         message.place = self._last_place = self._last_place + 1
-        if message.properties is not None:
-            self._await_expiry(message, message.properties.expires)
         group = message.group
         if group is None:
-            if self.filtering is None:
+            if properties is not None:
+                message.place += (DEFAULT_PRIORITY - properties.priority) * RANK
+            if self.filtering is None and not 0 < message.place < RANK:
+                self._plain.put_back(message)
+            elif self.filtering is None:
                 self._plain.fresh.append(message)
             else:
                 self.filtering.add(message)
@@ -318,9 +334,13 @@ class Queue:
             yield messages, pages
 
     def _taken(self, last: int) -> Iterator[Message]:
-        """Take what waits and was lined up by then out of the lanes, and out of the views."""
+        """Take what waits and was lined up by then out of lanes and views, and what is early."""
+        early = self._early
+        for message_id in list(early):
+            if message_id in early:
+                yield early.pop(message_id)
         for lane in (self._plain, *list(self.lanes.values())):
-            while 0 < lane.head() <= last:
+            while (head := lane.head()) and head & (RANK - 1) <= last:
                 yield lane.pop()
             if self.filtering is None:
                 self._forget(lane)
@@ -375,6 +395,33 @@ class Queue:
         self._put_back(message, lane)
         if lane.group is not None:
             self._list(lane)
+        self.wake()
+
+    def _delay(self, message: Message, due: int) -> None:
+        self._early[message.id] = message
+        heappush(self._due, (due, message.id))
+        if self._due[0][1] == message.id:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay_s = (self._due[0][0] - self._expiry.now()) / 1000
+        self._alarm = asyncio.get_running_loop().call_later(
+            min(max(delay_s, 0.001), LOOK_AGAIN_S), self._look_for_due
+        )
+
+    def _look_for_due(self) -> None:
+        self._alarm = None
+        now = self._expiry.now()
+        for _ in range(CHUNK):
+            if not self._due or self._due[0][0] > now:
+                break
+            message = self._early.pop(heappop(self._due)[1], None)
+            if message is not None:  # else it was purged
+                self._line_up(message)
+        if self._due:
+            self._arm()
         self.wake()
 
     def _await_expiry(self, message: Message, expires: int) -> None:
@@ -612,7 +659,7 @@ class Queue:
                 oldest = plain.head()
                 return plain if oldest and oldest < head else lane
             heappop(heap)
-        return plain if plain.fresh or plain.returned else None
+        return plain if plain.fresh or plain.returned or plain.low else None
 
     def _oldest_owned(self, consumer: QueueConsumer) -> Lane | None:
         heap = consumer.lanes

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.core.properties import INSTANT_MAX, Properties
+from broker.core.properties import DEFAULT_PRIORITY, INSTANT_MAX, Properties
 from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.settings import INTERNAL_PREFIX, SYSTEM_PREFIX
 from broker.core.subscription import SEPARATOR, TOPIC_PREFIX
@@ -112,20 +112,30 @@ def selector(headers: Mapping[str, str]) -> Selector | None:
         raise FrameRefusedError(f"header 'selector' is {text[:64]!r}: {error}") from None
 
 
-_PROPERTIES: Final = frozenset({"expires", "expiration"})
+_DUE_AT: Final = ("AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY")
+_DUE_AFTER: Final = ("AMQ_SCHEDULED_DELAY", "x-delay")
+_PROPERTIES: Final = frozenset({"expires", "expiration", "priority", *_DUE_AT, *_DUE_AFTER})
 
 
 def properties(headers: Mapping[str, str], now: Callable[[], int]) -> Properties | None:
     """What a SEND asks for its message, None for nothing. Raises RefusedError.
 
     ``expires`` is an instant (Artemis, ActiveMQ), ``expiration`` so long after ``now`` (RabbitMQ).
+    A delivery may be scheduled for an instant (``AMQ_SCHEDULED_TIME``) or after a while
+    (``AMQ_SCHEDULED_DELAY``; ``x-delay`` of RabbitMQ's plugin), and the latest of them counts.
     """
     if _PROPERTIES.isdisjoint(headers):
         return None
     expires = _instant(headers, "expires")
     if "expiration" in headers:
         expires = min(now() + _instant(headers, "expiration"), INSTANT_MAX)
-    asked = Properties(expires=expires)
+    waits = [_instant(headers, name) for name in _DUE_AFTER]
+    dues = [_instant(headers, name) for name in _DUE_AT]
+    due = min(max(*dues, now() + max(waits) if any(waits) else 0), INSTANT_MAX)
+    priority = headers.get("priority", "").strip() or str(DEFAULT_PRIORITY)
+    if len(priority) != 1 or priority not in "0123456789":
+        raise FrameRefusedError(f"header 'priority' is {priority[:64]!r}: expected 0 to 9")
+    asked = Properties(int(priority), expires, due)
     return None if asked == Properties() else asked
 
 

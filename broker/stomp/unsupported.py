@@ -1,10 +1,10 @@
 """What other brokers do for a header, and this one does not: refused by name, until it exists.
 
 Why refused: a client whose ``no-local`` is ignored gets messages that were never for it, and one
-whose ``priority`` is ignored waits for what it must not wait for; neither ever hears of it. Values
-that ask for nothing (``priority:4``, ``expires:0``, ``persistent:true``) are accepted, and so is
-what asks for less than everybody gets here: ``persistent:false`` (every message is stored). Headers
-that nobody gives a meaning are the client's own and travel with the message.
+whose ``AMQ_SCHEDULED_CRON`` is ignored hears too little; neither ever hears of it. Values that ask
+for nothing (``no-local:false``, ``persistent:true``) are accepted, and so is what asks for less
+than everybody gets here: ``persistent:false`` (every message is stored). Headers that nobody gives
+a meaning are the client's own and travel with the message.
 
 Sources: ActiveMQ Classic, Artemis and RabbitMQ, the pages on STOMP headers of each.
 """
@@ -29,7 +29,7 @@ def _header(remedy: str, *harmless: str) -> _Header:
     return _Header(frozenset(("", *harmless)), remedy)
 
 
-_NO_DELAY: Final = _header("there is no delayed delivery here: leave it out, and send when it is time", "0")
+_NO_REPEATS: Final = _header("a message is delivered once: leave it out, and send when it is time", "0")
 _NO_EXCLUSIVE: Final = _header(
     "there are no exclusive consumers here: leave it out, and send with JMSXGroupID to keep an order", "false"
 )
@@ -40,16 +40,10 @@ _NO_ARGUMENTS: Final = _header(
 )
 
 SEND: Final[Mapping[str, _Header]] = {
-    "priority": _header(
-        "all messages of a queue have one priority, 4: leave it out, or use a queue for the urgent", "4"
-    ),
     "persistent": _header("expected true or false; all messages are stored", "true", "false"),
-    "AMQ_SCHEDULED_DELAY": _NO_DELAY,
-    "AMQ_SCHEDULED_PERIOD": _NO_DELAY,
-    "AMQ_SCHEDULED_REPEAT": _NO_DELAY,
-    "AMQ_SCHEDULED_CRON": _NO_DELAY,
-    "_AMQ_SCHED_DELIVERY": _NO_DELAY,
-    "x-delay": _NO_DELAY,
+    "AMQ_SCHEDULED_PERIOD": _NO_REPEATS,
+    "AMQ_SCHEDULED_REPEAT": _NO_REPEATS,
+    "AMQ_SCHEDULED_CRON": _NO_REPEATS,
     "_AMQ_DUPL_ID": _header(
         "duplicates are not looked for here: leave it out, and let consumers know what they have seen "
         "by an id of yours"

@@ -5,8 +5,8 @@ What must hold at every moment
     one owner      messages of one group are held by one consumer (or by transactions it filled)
                    only
     the selector   a consumer gets only what matches
-    first order    the first deliveries of a group, and of the messages without a group, come in the
-                   order of their sends; what a consumer's selector does not match waits
+    the order      what a consumer gets is, of all that waits and it may have, the oldest of its
+                   group, and of what has no group the most urgent and of these the oldest
     nothing idle   no message waits that a consumer with room wants, and may have by its group
     the flag       a delivery is flagged redelivered exactly if it is not the first, and counted
     the window     nobody holds more than its window
@@ -26,10 +26,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.core.message import Message
+from broker.core.properties import Properties
 from broker.core.selector import compile_selector
 from broker.core.transactions import Transaction
 
 GROUPS = (None, None, "a", "b", "c")
+PRIORITIES = (4, 4, 9, 4, 0, 5, 3)
 SELECTORS = (None, None, "kind = '0'", "kind <> '0'", "kind IN ('1', '2')", "missing = 'x'")
 
 sends = st.tuples(st.just("send"), st.sampled_from(GROUPS), st.booleans())
@@ -82,7 +84,7 @@ class Model:
         self.sent = []
         self.lane_of = {}
         self.deliveries = defaultdict(int)
-        self.undelivered = defaultdict(list)  # by group
+        self.unsettled = set()  # on its way into the queue, or back to it
         self.acked = set()
         self.clients = []
         self.in_transaction = []  # (text, group, client)
@@ -99,11 +101,10 @@ class Model:
             text in self.recovered and message.redelivered
         )
         assert matches(client.consumer.selector, text)
-        if self.deliveries[text] == 0:
-            waiting = self.undelivered[group]
-            wanted = [one for one in waiting if matches(client.consumer.selector, one)]
-            assert wanted[0] == text, f"{group}: {wanted[0]} is older than {text}"
-            waiting.remove(text)
+        waiting = {one for one in self.waiting if self.lane_of[one] == group} - self.unsettled
+        wanted = {one for one in waiting if matches(client.consumer.selector, one)} | {text}
+        assert min(wanted, key=self.rank) == text, f"of {wanted} {text} is not the first"
+        self.unsettled.discard(text)
         self.deliveries[text] += 1
         assert len(client.consumer.unacknowledged) <= client.consumer.window
         if group is not None:
@@ -111,11 +112,18 @@ class Model:
             holders |= {holder for _, of, holder in self.in_transaction if of == group}
             assert holders <= {client}, f"group {group} is held by others when {text} is delivered"
 
-    def check_that_nothing_waits_in_vain(self):
+    @property
+    def waiting(self):
         held = {one.message.body.decode() for client in self.clients for one in client.held}
-        held |= {text for text, _, _ in self.in_transaction}
+        return set(self.sent) - held - self.acked - {text for text, _, _ in self.in_transaction}
+
+    def rank(self, text):
+        number = int(text)
+        return 0 if self.lane_of[text] else -PRIORITIES[number % len(PRIORITIES)], number
+
+    def check_that_nothing_waits_in_vain(self):
         lanes = self.broker.engine.queue("q").lanes
-        for text in set(self.sent) - held - self.acked:
+        for text in self.waiting:
             lane = lanes.get(self.lane_of[text])
             for client in self.clients:
                 allowed = lane is None or (
@@ -153,12 +161,13 @@ async def play(plan):
     model.clients.append(last)
     await model.broker.settle()
     while last.held:  # a closed group goes on when its last message is acknowledged
+        model.in_transaction += [(one.message.body.decode(), one.message.group, last) for one in last.held]
         model.broker.engine.acknowledge(last.held)
         await model.broker.settle()
     left = defaultdict(list)
     for delivery in last.got:
-        left[delivery.message.group].append(model.sent.index(delivery.message.body.decode()))
-    assert all(numbers == sorted(numbers) for numbers in left.values()), "what is left comes in order"
+        left[delivery.message.group].append(model.rank(delivery.message.body.decode()))
+    assert all(ranks == sorted(ranks) for ranks in left.values()), "what is left comes in order"
     assert set(model.sent) == model.acked | set(last.texts), "nothing is lost"
     assert not model.acked & set(last.texts), "nothing acknowledged returns"
     assert model.broker.engine.memory.size == 0
@@ -174,9 +183,15 @@ async def take_step(model, number, kind, *arguments):
         group, closes = arguments
         text = str(number)
         model.lane_of[text] = group
-        model.undelivered[group].append(text)
+        model.unsettled.add(text)
+        properties = Properties(PRIORITIES[number % len(PRIORITIES)])
         message = Message(
-            "q", b"kind:%d\n" % (number % 3), text.encode(), group, closes=closes and group is not None
+            "q",
+            b"kind:%d\n" % (number % 3),
+            text.encode(),
+            group,
+            closes=closes and group is not None,
+            properties=None if properties == Properties() else properties,
         )
         model.sent.append(text)
         broker.engine.send("q", message)
@@ -194,6 +209,7 @@ async def take_step(model, number, kind, *arguments):
         model.acked |= {one.message.body.decode() for one in deliveries}
         broker.engine.acknowledge(deliveries)
     elif kind == "nack" and delivery:
+        model.unsettled.add(delivery.message.body.decode())
         broker.engine.refuse([delivery])
     elif kind == "take" and delivery:
         model.in_transaction.append((delivery.message.body.decode(), delivery.message.group, client))
@@ -204,6 +220,7 @@ async def take_step(model, number, kind, *arguments):
         broker.engine.commit(model.transaction)
         model.transaction = Transaction()
     elif kind == "abort":
+        model.unsettled |= {text for text, _, _ in model.in_transaction}
         model.in_transaction.clear()
         broker.engine.roll_back(model.transaction, refused=arguments[0])
         model.transaction = Transaction()
@@ -213,9 +230,11 @@ async def take_step(model, number, kind, *arguments):
         client.consumer.resume()
     elif kind == "settle":
         await broker.settle()
+        model.unsettled.clear()
         model.check_that_nothing_waits_in_vain()
     elif kind in ("crash", "restart"):
         await broker.settle()
+        model.unsettled = set(model.sent)
         model.in_transaction.clear()
         if kind == "restart":
             broker.engine.roll_back(model.transaction, refused=False)

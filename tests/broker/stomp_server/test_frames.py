@@ -78,9 +78,10 @@ def test_nothing_is_done_before_connect(client):
             {"destination": "q", "expires": "soon"},
             "header 'expires' is 'soon': expected a whole number of milliseconds",
         ),
-        ("SEND", {"destination": "q", "priority": "9"}, "header 'priority' is '9'"),
+        ("SEND", {"destination": "q", "priority": "10"}, "header 'priority' is '10': expected 0 to 9"),
         ("SEND", {"destination": "q", "persistent": "maybe"}, "expected true or false"),
-        ("SEND", {"destination": "q", "AMQ_SCHEDULED_DELAY": "1000"}, "there is no delayed delivery here"),
+        ("SEND", {"destination": "q", "AMQ_SCHEDULED_DELAY": "-1"}, "a whole number of milliseconds"),
+        ("SEND", {"destination": "q", "AMQ_SCHEDULED_CRON": "* * * * *"}, "a message is delivered once"),
         ("SEND", {"destination": "q", "_AMQ_DUPL_ID": "7"}, "duplicates are not looked for"),
         ("SEND", {"destination": "q", "reply-to": "/temp-topic/answers"}, "there are no temporary topics"),
         ("SEND", {"destination": "q", "destination-type": "MULTICAST"}, "topics are /topic/NAME"),
@@ -460,3 +461,19 @@ def test_messages_expire_at_an_instant_or_after_a_time(client, queue):
         assert (got, headers["_AMQ_ORIG_QUEUE"], headers["destination"]) == (text, queue, f"/queue/{queue}")
         assert int(headers["_AMQ_ACTUAL_EXPIRY"]) > 1_600_000_000_000
         assert not {"expires", "expiration"} & headers.keys()
+
+
+def test_a_delivery_waits_for_its_time_and_the_urgent_come_first(client, queue):
+    raw = client()
+    begun = time.time()
+    raw.publish("delay", queue, AMQ_SCHEDULED_DELAY="300")
+    raw.publish("x-delay", queue, **{"x-delay": "310"})
+    raw.publish("time", queue, AMQ_SCHEDULED_TIME=str(int(begun * 1000) + 1000))
+    for priority in ("0", "4", "9"):
+        raw.publish(priority, queue, priority=priority)
+    raw.subscribe(queue)
+    assert [raw.message()[0] for _ in range(3)] == ["9", "4", "0"]
+    assert [raw.message()[0] for _ in range(2)] == ["delay", "x-delay"]
+    assert time.time() - begun >= 0.3
+    assert raw.message()[0] == "time"
+    assert time.time() - begun >= 0.99
