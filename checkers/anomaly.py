@@ -131,6 +131,13 @@ ANOMALIES: Final = (
         words="{message} ({place}) {seen} although its send failed or was rolled back",
     ),
     Anomaly(
+        name="not-subscribed",
+        columns=("subscription", "session"),
+        rule="A subscription must get nothing that was sent before it existed, and no consumer what its "
+             "selector does not match.",
+        words="{message} ({place}) {seen}, {not_for_it}",
+    ),
+    Anomaly(
         name="read-uncommitted",
         columns=("transaction",),
         rule="What was sent in a transaction may not be delivered before its commit is asked for.",

@@ -42,7 +42,8 @@ from checkers.rows import (
     numbers_of,
     texts_of,
 )
-from checkers.schema import HARNESS, MONITOR, NEMESIS, TYPES, json_object
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC, TYPES, json_object
+from checkers.subscriptions import of_topics
 
 KNOTS: Final = 1 << 18
 """Rows of all parts together whose time is compared with that of the others."""
@@ -55,7 +56,7 @@ TWICE: Final = "there are two rows of this index"
 _PAIRED: Final = ("send", "ack", "nack")
 _IN_CONTROL: Final = {
     "connect": None, "subscribe": "session", "unsubscribe": "session", "begin": "transaction",
-    "commit": "transaction", "abort": "transaction",
+    "commit": "transaction", "abort": "transaction", "drop": "subscription",
 }  # fmt: skip
 """The paired operations of clients that carry no message, and what tells two of one process
 apart.
@@ -120,16 +121,32 @@ def step_of(rows: int) -> int:
 
 
 def of_part(
-    rows: Rows, places: PlaceTable, step: int, *, keys: bool, lacking: frozenset[str] = _NONE
+    rows: Rows,
+    places: PlaceTable,
+    step: int,
+    *,
+    keys: bool,
+    lacking: frozenset[str] = _NONE,
+    nameless: Breakage | None = None,
 ) -> Look:
     """Look at the rows of a part that carry messages.
 
-    ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have.
+    ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have;
+    ``nameless`` is what ``of_consumers`` found.
     """
-    broken = _first(_of_messages(rows, places, lacking))
+    broken = _first([*_of_messages(rows, places, lacking), nameless])
     wanted = keys and (broken is None or broken.follows)
     hashes = np.fromiter(_keys(rows, places), dtype=np.uint64) if wanted else None
     return _look(rows.index, rows.time, step, broken, hashes)
+
+
+def of_consumers(table: pa.Table) -> Breakage | None:
+    """The first row of a consumer of a topic that does not name its subscription."""
+    table = table.unify_dictionaries().combine_chunks()
+    f, index = texts_of(table, "f"), numbers_of(table, "index")
+    wrong = f.are("deliver", "ack", "nack") & of_topics(texts_of(table, "queue"))
+    at = np.flatnonzero(wrong & (texts_of(table, "subscription").codes < 0))
+    return _null(index, f, int(at[np.argmin(index[at])]), "subscription") if len(at) else None
 
 
 def _look(
@@ -407,7 +424,7 @@ def _of_control(
             yield _null(index, f, n, "queue")
         else:
             yield Breakage(int(index[n]), f"{_word(f, n)} of a message lies among the rows that carry none")
-    known = f.are(*_IN_CONTROL, "disconnect", "receive")
+    known = f.are(*_IN_CONTROL, "disconnect")
     for n in np.flatnonzero((process >= 0) & ~known)[:1].tolist():
         yield Breakage(int(index[n]), f'f is "{_word(f, n)}": no client does that')
     for n in np.flatnonzero((process < HARNESS) | (known & (process < 0)))[:1].tolist():
@@ -419,23 +436,35 @@ def _of_control(
         null = f.are(*words) & (numbers_of(table, name) == NONE)
         for n in np.flatnonzero(null)[: name not in lacking].tolist():
             yield _null(index, f, n, name)
-    for n in np.flatnonzero(f.are("receive") & (queue < 0))[:1].tolist():
-        yield _null(index, f, n, "queue")
-    told = f.are("disconnect", "receive")
-    for n in np.flatnonzero(told & (type_.codes != type_.code("info")))[:1].tolist():
-        yield Breakage(int(index[n]), f"{_word(f, n)} is {_word(type_, n)}: it must be info")
+    subscription, topics = texts_of(table, "subscription").codes, of_topics(texts_of(table, "queue"))
+    for n in np.flatnonzero(f.are("drop") & ~topics)[:1].tolist():
+        yield Breakage(int(index[n]), f'queue is no topic in a drop: its name does not begin with "{TOPIC}"')
+    null = f.are("drop", "subscribe", "unsubscribe") & topics & (subscription < 0)
+    for n in np.flatnonzero(null)[: "subscription" not in lacking].tolist():
+        yield _null(index, f, n, "subscription")
+    for n in np.flatnonzero(f.are("disconnect") & (type_.codes != type_.code("info")))[:1].tolist():
+        yield Breakage(int(index[n]), f"disconnect is {_word(type_, n)}: it must be info")
     for operation, column in _IN_CONTROL.items():
         at = np.flatnonzero(f.are(operation) & (process >= 0))
         if not len(at) or column in lacking:
             continue
-        number = np.zeros(len(at), dtype=np.int64) if column is None else numbers_of(table, column)[at]
+        number = np.zeros(len(at), dtype=np.int64) if column is None else _told_apart(table, column)[at]
         invoke = type_.codes[at] == type_.code("invoke")
         wrong = _unpaired(number, process[at], invoke, once=np.ones(len(at), dtype=bool))
         for n in wrong[:1].tolist():
             again = (number == number[n]) & (process[at] == process[at[n]]) & ~invoke
-            what = operation if column is None else f"{operation} of {column} {int(number[n])}"
+            of = f" of {column} {table[column][int(at[n])].as_py()}" if column else ""
+            what = f"{operation}{of}"
             cause = _unpaired_words(what, _word(type_, at[n]), int(process[at[n]]), bool(np.any(again[:n])))
             yield Breakage(int(index[at[n]]), cause, follows=True)
+
+
+def _told_apart(table: pa.Table, column: str) -> Numbers:
+    """Numbers that tell apart what a column names."""
+    if column != "subscription":
+        return numbers_of(table, column)
+    queue, name = texts_of(table, "queue").codes, texts_of(table, column).codes
+    return (queue.astype(np.int64) << 32) + name
 
 
 _OBSERVED: Final[Mapping[tuple[int, str], tuple[Subject, tuple[str, ...]]]] = {
@@ -458,19 +487,17 @@ def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage
     faults: dict[tuple[str, str], str] = {}
     for row in rows:
         if row["process"] == NEMESIS:
-            cause = "" if "value" in lacking else of_fault(row, faults)
+            cause = "" if "value" in lacking else _of_fault(row, faults)
             of: Subject = "faults"
         else:
-            of, _ = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
-            cause = of_observer(row, lacking)
+            of, needed = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
+            cause = _of_observer(row, needed, lacking)
         if cause:
             yield Breakage(row["index"], cause, of)
 
 
-def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
-    """What is wrong with a row of the monitor or the harness; "" where nothing is."""
+def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None, lacking: frozenset[str]) -> str:
     f, type_ = row["f"], row["type"]
-    _, needed = _OBSERVED.get((row["process"], f), ("", None))
     who = "monitor" if row["process"] == MONITOR else "harness"
     if needed is None:
         return f'f is "{f}": the {who} records nothing of that name'
@@ -495,8 +522,7 @@ def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
     return ""
 
 
-def of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
-    """The same of a fault's row; ``known`` is the latest type of each label and operation."""
+def _of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
     told = json_object(row["value"])
     if told is None:
         return f"value is not a JSON object: {row['value']!r:.60}"

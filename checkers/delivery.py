@@ -1,6 +1,6 @@
 """What became of each message.
 
-Lost, stuck, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted.
+Lost, stuck, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted, not-subscribed.
 
 Whole messages are looked at, one slice of a part after the other; what is found of them is little
 (``Marks``), and told when all slices have been read. Two of the rules ask for what lies elsewhere:
@@ -14,7 +14,7 @@ unknown outcome that were delivered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from checkers.ends import Ends, Keyed
 from checkers.lifecycle import Lives, as_sent
 from checkers.owed import owed
+from checkers.recipients import recipients
 from checkers.rows import (
     ACK_OK,
     BROWSE,
@@ -42,6 +43,7 @@ from checkers.rows import (
 )
 from checkers.running import highest_before, segments
 from checkers.stores import Owners, resurrected
+from checkers.subscriptions import Subscriptions
 from checkers.tally import InstanceTally
 from checkers.verdict import Promises
 
@@ -50,9 +52,12 @@ REDELIVERED: Final = "~redelivered"
 
 NEVER: Final = "never delivered"
 AFTER: Final = "after delivery"
+EARLIER: Final = "sent before it"
+UNWANTED: Final = "not selected"
 _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
     ("lost", NEVER), ("lost", AFTER), ("stuck", NEVER), ("stuck", AFTER), ("resurrected", None),
     ("phantom", None), ("corrupted", None), ("aborted-delivery", None), ("read-uncommitted", None),
+    ("not-subscribed", EARLIER), ("not-subscribed", UNWANTED),
 )  # fmt: skip
 _LOST: Final = (0, 1)
 
@@ -102,6 +107,7 @@ class RuleContext:
     ends: Ends
     owners: Owners
     promises: Promises
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
     elsewhere: Elsewhere | None = None
 
 
@@ -115,7 +121,8 @@ def marks(
     in_store = first(rows.id[stored], rows.index[stored], size) if len(stored) else None
     shown = lives.delivered if in_store is None else earliest(lives.delivered, in_store)
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
-    certain = known & sent & (lives.ok != NONE)
+    of = recipients(rows, places, lives, asked.ends, asked.subscriptions)
+    certain = known & sent & (lives.ok != NONE) & of.owed
     left = owed(rows, asked.ends, places, lives.sent, certain, asked.promises)
     missing = left.missing
     if asked.elsewhere is not None and missing.any():
@@ -142,6 +149,8 @@ def marks(
         (None, _corrupted(rows, lives, misplaced)),
         (known & sent & lives.aborted & (shown != NONE), shown),
         (None, _uncommitted(rows, lives, asked.ends)),
+        (None, of.earlier),
+        (None, of.unwanted),
     ]
     pieces = []
     for what, (where, index) in enumerate(tables):
@@ -266,12 +275,6 @@ def find(found: Marks, lives: Lives, tally: InstanceTally) -> None:
             lives.message[at],
             weight=None if weight is None else weight[at],
         )
-
-
-def without_lost(found: Marks, places: Flags) -> Marks:
-    """All that was found, but for what is lost in these places."""
-    left = ~(np.isin(found.what, _LOST) & places[found.place])
-    return Marks(*(getattr(found, column.name)[left] for column in fields(found)))
 
 
 def lost(found: Marks) -> Numbers:

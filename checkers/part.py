@@ -51,6 +51,7 @@ from checkers.rows import (
 )
 from checkers.source import HistoryError, HistoryPart
 from checkers.stores import Owners
+from checkers.subscriptions import Subscriptions, has_topics, renamed, spread
 from checkers.tally import InstanceTally
 from checkers.verdict import Promises
 
@@ -67,9 +68,8 @@ class Question:
     limit_s: float = 300.0
     owners: Owners = field(default_factory=Owners)
     promises: Promises = field(default_factory=Promises)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
     elsewhere: delivery.Elsewhere | None = None
-    taken: frozenset[tuple[int, str]] = frozenset()
-    """(run, queue) of which all that is missing may have been received unheard."""
     deaths: Deaths = field(default_factory=Deaths)
     complete: frozenset[int] = frozenset()
     """The runs in which everything was drained and every store read."""
@@ -86,8 +86,16 @@ class Question:
     def of_messages(self) -> delivery.RuleContext:
         """What concerns messages one by one."""
         return delivery.RuleContext(
-            ends=self.ends, owners=self.owners, promises=self.promises, elsewhere=self.elsewhere
+            ends=self.ends,
+            owners=self.owners,
+            promises=self.promises,
+            subscriptions=self.subscriptions,
+            elsewhere=self.elsewhere,
         )
+
+    def rows(self, table: pa.Table, places: PlaceTable) -> Rows:
+        """Rows by place: those of a topic by subscription, its sends once for each."""
+        return from_table(spread(table, self.subscriptions.numbers), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +115,12 @@ class Messages:
 class Delivered:
     """What the family "delivery" found.
 
-    Of each group that lost a message the first and last send that got somewhere; how many are
-    missing, by run and queue; and what must be asked for elsewhere.
+    Of each group that lost a message the first and last send that got somewhere; and what must be
+    asked for elsewhere.
     """
 
     found: Mapping[int, Mapping[str, Found]]
     kept: Mapping[Place, tuple[int, int]]
-    missing: Mapping[tuple[int, str], int]
     stray: delivery.Stray
 
 
@@ -141,27 +148,12 @@ LOOK: Final = "look"
 def _delivery(messages: Messages, question: Question) -> Delivered:
     tally = InstanceTally(messages.places, question.examples)
     marks = joined([marks for marks, _ in messages.marks])
-    missing = _missing(messages, delivery.lost(marks))
-    if question.taken:
-        taken = [(run, queue) in question.taken for run, queue, _ in messages.places.named]
-        marks = delivery.without_lost(marks, np.array(taken, dtype=bool))
     delivery.find(marks, messages.lives, tally)
     return Delivered(
         tally.found,
         _kept(messages, delivery.lost(marks)),
-        missing,
         joined(stray for _, stray in messages.marks),
     )
-
-
-def _missing(messages: Messages, lost: Numbers) -> dict[tuple[int, str], int]:
-    """How many of these lives there are, by run and queue."""
-    counts: dict[tuple[int, str], int] = {}
-    places, some = np.unique(messages.lives.place[lost], return_counts=True)
-    for place, count in zip(places.tolist(), some.tolist(), strict=True):
-        run, queue, _ = messages.places.named[place]
-        counts[run, str(queue)] = counts.get((run, str(queue)), 0) + count
-    return counts
 
 
 def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
@@ -232,12 +224,12 @@ def _roles(rows: Rows, places: PlaceTable, question: Question) -> roles.Answered
     return roles.answered(rows, places, question.windows)
 
 
-def _transactions(rows: Rows, _: PlaceTable, question: Question) -> transactions.Effects:
-    return transactions.suspects(_effects(rows, question), question.ends)
+def _transactions(rows: Rows, places: PlaceTable, question: Question) -> transactions.Effects:
+    return transactions.suspects(_effects(rows, places, question), question.ends)
 
 
-def _effects(rows: Rows, question: Question) -> transactions.Effects:
-    return transactions.effects(rows, question.ends, question.promises, question.complete)
+def _effects(rows: Rows, places: PlaceTable, question: Question) -> transactions.Effects:
+    return transactions.effects(rows, places, question.ends, question.promises, question.complete)
 
 
 ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
@@ -274,6 +266,7 @@ def answer(
     marks: dict[str, list[Any]] = {}
     for table in _tables(part, READ if rows or question.look_step else FOR_MESSAGES, given):
         columns = from_table(table, places)
+        topics = has_topics(table) and "subscription" not in question.look_lacking
         if question.look_step:
             looking = partial(
                 breakage.of_part,
@@ -282,13 +275,18 @@ def answer(
                 question.look_step,
                 keys=question.look_keys,
                 lacking=question.look_lacking,
+                nameless=breakage.of_consumers(table) if topics else None,
             )
             _attempt(LOOK, question.limit_s, given, failed, looking)
             if any(look.broken for look in given.get(LOOK, ())):
                 return PartAnswer(given, failed)
+        if topics:
+            columns = from_table(renamed(table), places)
         for name, row_family in rows.items():
             _attempt(name, question.limit_s, given, failed, partial(row_family, columns, places, question))
         if groups:
+            if topics:
+                columns = question.rows(table, places)
             before = sum(len(some.place) for some in lives)
             some, others = lives_and_deliveries(
                 columns, question.ends, before, question.promises, deaths=question.deaths
@@ -355,7 +353,7 @@ def _attempt(
 
 def proofs(part: HistoryPart, spans: links.Spans) -> list[tuple[sessions.Proofs, links.Questions]]:
     """What proves sessions alive, and what was answered in some spans, of each slice."""
-    tables = (from_table(table, PlaceTable()) for table in part.slices(READ))
+    tables = (from_table(spread(table), PlaceTable()) for table in part.slices(READ))
     return [(sessions.proofs(rows), links.questions(rows, spans)) for rows in tables]
 
 
@@ -378,7 +376,7 @@ def conflicts(
     deliveries: list[Deliveries] = []
     before = 0
     for table in part.slices(FOR_MESSAGES):
-        columns = from_table(table, places)
+        columns = question.rows(table, places)
         some, others = lives_and_deliveries(columns, question.ends, before, question.promises, known)
         before += len(some.place)
         lives.append(some)
@@ -407,7 +405,7 @@ def questions(
     places = PlaceTable()
     of_gaps, of_groups = [], []
     for table in part.slices(READ):
-        rows = from_table(table, places)
+        rows = from_table(renamed(table), places)
         of_gaps.append(availability.questions(rows, places, wanted))
         of_groups.append(availability.attempts(rows, places, troubled))
     return WindowAnswers(of_gaps, availability.in_groups(of_groups, places, bound_ns) if of_groups else ())
@@ -433,7 +431,7 @@ def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question
     places = PlaceTable()
     serving = starved.Serving(places, wanted, question.ends, question.deaths, question.bound_ns)
     for table in part.slices(READ):
-        serving.add(from_table(table, places))
+        serving.add(question.rows(table, places))
     return serving.served()
 
 
@@ -442,13 +440,13 @@ def effects(
 ) -> tuple[transactions.Effects, Sequence[Place]]:
     """The effects of some transactions, of all slices, and the names of their places."""
     places = PlaceTable()
-    tables = (from_table(table, places) for table in part.slices(FOR_MESSAGES))
-    found = joined(transactions.of(_effects(rows, question), wanted) for rows in tables)
+    tables = (from_table(renamed(table), places) for table in part.slices(FOR_MESSAGES))
+    found = joined(transactions.of(_effects(rows, places, question), wanted) for rows in tables)
     return found, places.named
 
 
 def seen(part: HistoryPart, wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
     """Where some messages, by run and id, were delivered or stored."""
     places = PlaceTable()
-    tables = (from_table(table, places) for table in part.slices(FOR_MESSAGES))
+    tables = (from_table(renamed(table), places) for table in part.slices(FOR_MESSAGES))
     return {one for rows in tables for one in transactions.seen(rows, places.named, wanted)}

@@ -21,6 +21,7 @@ from checkers.instance import Instance
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
+from checkers.reference_subscriptions import by_place, spread
 from checkers.reference_transactions import torn
 from checkers.schema import HARNESS, MONITOR
 from checkers.verdict import CheckOptions
@@ -51,7 +52,6 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *liveness(history, options),
         *_redelivered(history, options),
     ]
-    found = [one for one in found if one.name not in options.not_judged]
     return sorted(set(found), key=lambda i: (i.name, i.index, i.queue or "", i.group or "", i.message or 0))
 
 
@@ -59,9 +59,9 @@ class History:
     """Rows in order, and the few questions that every rule asks."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = rows
+        self.rows = rows = by_place(rows)
         self.control = [r for r in rows if r["process"] < 0]
-        self.data = [r for r in rows if r["f"] in _DATA and r.get("queue") is not None]
+        self.data = [r for r in spread(rows) if r["f"] in _DATA and r.get("queue") is not None]
         self.messages: dict[Key, list[Row]] = defaultdict(list)
         for r in self.data:
             self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.reference_subscriptions import is_owed, not_subscribed
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions
 
@@ -25,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 def fates(history: History, messages: Sequence[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
-    """Lost, stuck, resurrected, phantom, corrupted, aborted-delivery and read-uncommitted."""
+    """Lost, stuck, resurrected, phantom, corrupted, aborted-, uncommitted and not subscribed."""
     for (queue, group, message), rows in history.messages.items():
         if message is None:
             unreadable = [r["index"] for r in rows if _is(r, "deliver", "ok") or _unreadable_in_store(r)]
@@ -35,7 +36,6 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
     sent = first_sends(messages)
     astray = {m.id for m in messages if misplaced(m, sent) is not None}
     stores = PlainStores(history)
-    lost: dict[str | None, list[Instance]] = defaultdict(list)
     for m in messages:
         found = {
             "phantom": _phantom(m, sent, options),
@@ -47,16 +47,9 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
         for name, index in found.items():
             if index is not None:
                 yield m.instance(name, index)
+        yield from (m.instance("not-subscribed", index, key) for index, key in not_subscribed(history, m))
         if complete and m.id not in astray:
-            for one in _left_over(history, m, options):
-                if one.name == "lost":
-                    lost[m.queue].append(one)
-                else:
-                    yield one
-    unheard = Counter(r["queue"] for r in history.rows if r["f"] == "receive")
-    for queue, some in lost.items():
-        if len(some) > unheard[queue]:
-            yield from some
+            yield from _left_over(history, m, options)
 
 
 def _is(r: Row, f: str, type_: str) -> bool:
@@ -189,7 +182,7 @@ def settlements(history: History, m: PlainMessage) -> Iterator[tuple[int, Row]]:
 
 def _left_over(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[Instance]:
     """Lost or stuck: owed, in nobody's hands, and given up neither."""
-    if not m.sends or m.ok is None or _released(history, m, options):
+    if not m.sends or m.ok is None or not is_owed(history, m) or _released(history, m, options):
         return
     if not all(_given_back(history, m, d, options) for d in m.deliveries):
         return

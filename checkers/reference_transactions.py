@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.schema import TOPIC
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
 def _send(m: PlainMessage, absent: bool) -> Iterator[tuple[int, int, bool]]:
     """Its transaction, the row that asked for it, and whether it happened; nothing if unknown."""
     if len({s.get("transaction") for s in m.sends}) != 1 or m.transaction is None:
+        return
+    if (m.queue or "").startswith(TOPIC):
         return
     if any(r["f"] == "send" and r["type"] == "fail" for r in m.rows):
         return

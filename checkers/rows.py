@@ -25,6 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.schema import TOPIC
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -63,7 +65,7 @@ _KINDS: Final = {
 
 FOR_MESSAGES: Final = (
     "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session",
-    "connection", "broker", "redelivered", "delivery_count", "digest", "value",
+    "connection", "subscription", "broker", "redelivered", "delivery_count", "digest", "value",
 )  # fmt: skip
 """The columns that the rules about messages read, beside ``run`` where there is one."""
 READ: Final = (*FOR_MESSAGES, "time", "process")
@@ -95,6 +97,10 @@ class PlaceTable:
     def grouped(self) -> Flags:
         """Whether each place is a group: ungrouped messages promise no order."""
         return np.array([place[2] is not None for place in self.named], dtype=bool)
+
+    def topics(self) -> Flags:
+        """Whether each place is of a topic."""
+        return np.array([(place[1] or "").startswith(TOPIC) for place in self.named], dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,11 @@ Operations ``f`` of clients
     begin, commit, abort   transaction, broker on completion
     subscribe     queue, session, broker; ``ok`` begins the session
     unsubscribe   queue, session, broker; ``ok`` ends it
+    drop          queue (a topic), subscription, broker: the subscription of that name is to end,
+                  with what waits for it; or it ends with its connection, ``info`` if that is lost
     disconnect    ``info``, one row a session: the client noticed or made the end of the connection;
                   session, broker, error
     connect       broker on completion; a failed connect is ``fail``
-    receive       ``info``, one row without invocation: a client had asked for one message, to be
-                  acknowledged by being handed out, and never heard whether it got one; queue. It
-                  may have taken one message of that queue, nobody knows which: so many messages
-                  that are missing there are not lost for certain
 Of the harness
     phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end"
     restart       broker: it had ended by itself and was started again, as a service manager would,
@@ -73,8 +71,10 @@ payload.
 unique in the history: a process outlives its connections, and what a broker answers in order it
 answers in the order of one connection. It is on the ``ok`` of a connect and on every row of a
 client that happened over one; null where nothing was connected, and in histories of before.
-``subscription`` is the name of a durable subscription. ``value`` of a send or a delivery is what
-others call its message, where that is no number of 64 bits.
+A queue whose name begins with ``/topic/`` is a topic. ``subscription`` is the name of one of its
+subscriptions, in every row of a consumer of it: subscribe, unsubscribe, deliver, ack, nack, and
+browse of what is stored for it. ``value`` of a subscribe may have a selector, of a send the
+properties that it asks for (``checkers.subscriptions``).
 
 What a history must be before it is judged
     columns       of the types below; texts plain or by dictionary. ``connection`` and
@@ -91,7 +91,9 @@ What a history must be before it is judged
                   alone, and what clients write is theirs
     not null      index, time, process, type, f; queue and message of a send, and producer where it
                   has a sequence; queue and session of ack, nack and deliver; session of subscribe,
-                  unsubscribe and disconnect; transaction of begin, commit and abort; broker, role,
+                  unsubscribe and disconnect; transaction of begin, commit and abort; queue and
+                  subscription of a drop; subscription of what consumers of a topic do; broker,
+                  role,
                   time_low and time_high of a role; broker, node_id and both times of a takeover;
                   broker, value and both times of a replication; value of a phase; broker, value and
                   both times of a view that is ``ok``; broker of a browse that is ``ok`` and has no
@@ -101,8 +103,8 @@ What a history must be before it is judged
                   object with texts "kind" and "key", and "value", a text or null)
     pairs         one invocation and at most one completion after it, by the same process, for send,
                   ack and nack (of a message), subscribe and unsubscribe (of a session), begin,
-                  commit and abort (of a transaction) and connect; a fault's by its label. All
-                  others have no invocation
+                  commit and abort (of a transaction), drop (of a subscription) and connect; a
+                  fault's by its label. All others have no invocation
     files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver and browse that
                   name a queue, all of one queue and group in one file, and those without a group
                   all of one queue and producer (none counts as 0); ``control.parquet`` has the
@@ -124,6 +126,9 @@ MONITOR: Final = -2
 HARNESS: Final = -3
 
 TYPES: Final = ("invoke", "ok", "fail", "info")
+
+TOPIC: Final = "/topic/"
+"""How the name of a topic begins."""
 
 KINDS: Final = {
     "index": "int64",

@@ -12,6 +12,8 @@ and its message is nowhere. An ack did not happen if its message was certainly g
 again after the delivery that it answers, or is in a store after the end of its transaction was
 asked for; it happened if its message is nowhere any more, and nothing else can have settled it.
 What is nowhere can be told only when everything was drained and every store read.
+
+A send to a topic tells nothing here: who was owed it is told by who was subscribed.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from checkers.rows import (
     Flags,
     Numbers,
     Place,
+    PlaceTable,
     Rows,
     counted,
     first,
@@ -100,13 +103,15 @@ class Torn:
         return Instance(NAME, queue, group, at.message, at.index, str(self.transaction), self.run)
 
 
-def effects(rows: Rows, ends: Ends, promises: Promises, complete: Iterable[int]) -> Effects:
+def effects(
+    rows: Rows, places: PlaceTable, ends: Ends, promises: Promises, complete: Iterable[int]
+) -> Effects:
     """All effects of whole messages of which something is certain.
 
     ``complete`` are the runs in which everything was drained and every store read.
     """
     whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
-    return joined([_sends(rows, whole), _acks(rows, ends, promises, whole)])
+    return joined([_sends(rows, places, whole), _acks(rows, ends, promises, whole)])
 
 
 def suspects(found: Effects, ends: Ends) -> Effects:
@@ -137,7 +142,7 @@ def _chosen(found: Effects, which: Flags) -> Effects:
     )  # fmt: skip
 
 
-def _sends(rows: Rows, whole: Flags) -> Effects:
+def _sends(rows: Rows, places: PlaceTable, whole: Flags) -> Effects:
     size = rows.messages
     asked, oks, fails = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(SEND_FAIL)
     delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
@@ -146,7 +151,7 @@ def _sends(rows: Rows, whole: Flags) -> Effects:
     alone = marked(ids[transaction != number[ids]], size)  # a send of it was in no or another transaction
     sent = first(ids, rows.index[asked], size)
     mine = (number != NONE) & ~alone & ~marked(rows.id[fails], size)
-    mine &= rows.message[rows.first_row] != NONE
+    mine &= (rows.message[rows.first_row] != NONE) & ~places.topics()[rows.place[rows.first_row]]
     delivered = highest(rows.id[delivers], rows.index[delivers], size)
     kept = highest(rows.id[stored], rows.index[stored], size)
     nowhere = whole & marked(rows.id[oks], size) & (delivered == NONE) & (kept == NONE)

@@ -23,6 +23,7 @@ from checkers.anomaly import ANOMALIES, Evidence, named
 from checkers.fetch import AnsweredBefore, IndexRange, RowSelection, control_rows, messages_rows
 from checkers.instance import Instance
 from checkers.source import HistorySource
+from checkers.subscriptions import split, topic_of
 from checkers.verdict import CheckOptions, Witness
 
 Row = dict[str, Any]
@@ -68,7 +69,7 @@ def witnesses(
         source,
         RowSelection(
             messages=frozenset(messages),
-            ranges=[IndexRange(i.queue, i.group, i.index - _REACH, i.index) for i in paired],
+            ranges=[IndexRange(topic_of(i.queue), i.group, i.index - _REACH, i.index) for i in paired],
             indexes=frozenset(index for i in others for index in (i.index, *shows.get(i, ()))),
             times=frozenset(ends_ns[i] for i in others if i in ends_ns),
         ),
@@ -87,6 +88,16 @@ def witnesses(
             connections = {link.connection for link in links if link.connection is not None}
             wanted = pc.or_(wanted, _among(table["connection"], connections))
         control = _unique([*control, *control_rows(source, wanted)[:_PARTNER_ROWS]])
+    if "subscription" in table.column_names:
+        names = sorted({both[1] for i in instances if (both := split(i.queue)) is not None})
+        control = _unique(
+            [
+                *control,
+                *control_rows(
+                    source, pc.is_in(table["subscription"].cast(pa.string()), pa.array(names, pa.string()))
+                ),
+            ]
+        )
     proofs = _proofs(source, instances, by_instance, near)
     if links:
         proofs += messages_rows(source, RowSelection(links=links))
@@ -158,7 +169,7 @@ def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:
 
 def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
     """The other message of a pair, from the rows around it."""
-    here = [r for r in rows if r.get("queue") == i.queue and r.get("group") == i.group]
+    here = [r for r in rows if _is_of(i.queue, r) and r.get("group") == i.group]
     before = [
         r for r in here if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
     ]
@@ -203,6 +214,15 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
         if r.get("session") != own.get("session") and (r["message"], r.get("session")) not in done
     ]
     return {*held[-20:], own["message"]} if own.get("message") is not None else set()
+
+
+def _is_of(place: str | None, row: Row) -> bool:
+    """Whether a row, as the history has it, is of a place."""
+    both = split(place)
+    if both is None:
+        return bool(row.get("queue") == place)
+    mine = row["f"] == "send" or row.get("subscription") == both[1]
+    return bool(row.get("queue") == both[0] and mine)
 
 
 def _proofs(
@@ -267,6 +287,9 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
 
 def _belongs(i: Instance, r: Row) -> bool:
     evidence = _evidence(i)
+    both = split(i.queue)
+    if both is not None and r["f"] in ("subscribe", "drop") and _is_of(i.queue, r):
+        return True
     return r["f"] in evidence.control or (evidence.clients and r["process"] >= 0)
 
 

@@ -12,7 +12,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from checkers.anomaly import named
+from checkers.delivery import UNWANTED
 from checkers.instance import Instance
+from checkers.schema import TOPIC
+from checkers.subscriptions import split
 
 Row = Mapping[str, Any]
 
@@ -23,8 +26,11 @@ def seconds(time_ns: int | None) -> str:
 
 
 def place(i: Instance) -> str:
-    """Queue and group."""
+    """Queue, or topic and subscription, and group."""
     group = f', group "{i.group}"' if i.group is not None else ""
+    both = split(i.queue)
+    if both is not None:
+        return f'subscription "{both[1]}" of topic "{both[0].removeprefix(TOPIC)}"{group}'
     return f'queue "{i.queue}"{group}'
 
 
@@ -33,11 +39,6 @@ def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str,
     anomaly = named(i.name)
     words = anomaly.words_without_message if i.message is None else ""
     more = "" if count == 1 else f" ({count} such, this is the first)"
-    if details.get("receives"):
-        more = (
-            f" ({details['missing']} are missing, and {details['receives']} receives of unknown outcome may "
-            f"have taken one each: {count} are lost for certain, this one or another)"
-        )
     return (words or anomaly.words).format_map(_Fields(i, rows, details)) + more + "."
 
 
@@ -92,16 +93,10 @@ class _Fields:
         return place(self._i)
 
     def message(self) -> str:
-        return self._called(self._i.message)
+        return f"message {self._i.message}"
 
     def message_here(self) -> str:
-        return self._called(self._at.get("message"))
-
-    def _called(self, message: int | None) -> str:
-        """By its number, or as others call it, where a row of it says so."""
-        mine = (r for r in self._rows if r["f"] in ("send", "deliver") and r.get("message") == message)
-        name = next((r["value"] for r in mine if r.get("value") is not None), None)
-        return f"message {message}" if name is None else f'message "{name}"'
+        return f"message {self._at.get('message')}"
 
     def when(self) -> str:
         return seconds(self._at.get("time"))
@@ -110,13 +105,13 @@ class _Fields:
         return str(self._at.get("broker", "a broker"))
 
     def earlier_message(self) -> str:
-        return self._called(self._before.get("message"))
+        return f"message {self._before.get('message')}"
 
     def previous(self) -> str:
         before = self._before
         return (
-            f"session {before.get('session')} at {before.get('broker', 'a broker')} got "
-            f"{self._called(before.get('message'))} at {seconds(before.get('time'))}"
+            f"session {before.get('session')} at {before.get('broker', 'a broker')} got message "
+            f"{before.get('message')} at {seconds(before.get('time'))}"
         )
 
     def seen(self) -> str:
@@ -135,6 +130,12 @@ class _Fields:
             if self._at.get("f") == "ack"
             else "but nobody had ever begun to send it"
         )
+
+    def not_for_it(self) -> str:
+        """Why a subscription must not have a message."""
+        if self._i.key == UNWANTED:
+            return "whose selector it does not match"
+        return f"though it was sent for certain at {self.sent_at()}, before that subscription existed"
 
     def otherwise(self) -> str:
         """What is not as it was sent."""

@@ -83,4 +83,4 @@ class Names:
 def _short(row: Row) -> str:
     if "producer" in row and "sequence" in row:
         return f"p{row['producer']}#{row['sequence']}"
-    return f"m{row.get('value') or row['message']}"
+    return f"m{row['message']}"

@@ -1,0 +1,122 @@
+"""For whom a message is: what a subscription is owed, and what it must not get.
+
+The rules are those of ``checkers.subscriptions``, here on columns. Of a message of a queue only
+the selector of who got it is looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers.ends import Ends
+from checkers.lifecycle import Lives
+from checkers.rows import (
+    BROWSE,
+    DELIVER,
+    NONE,
+    SEND_INVOKE,
+    Flags,
+    Numbers,
+    PlaceTable,
+    Rows,
+    earliest,
+    first,
+    lowest,
+)
+from checkers.subscriptions import Selector, Subscriptions, matches, properties_of
+
+
+@dataclass(frozen=True, slots=True)
+class Recipients:
+    """Of each message: whether it is ``owed`` to its place, and the first rows that show it wrong.
+
+    ``earlier``: it was given to, or kept for, a subscription that began after it; ``unwanted``: it
+    was given to who had asked for others. None: nothing of the kind.
+    """
+
+    owed: Flags
+    earlier: Numbers | None = None
+    unwanted: Numbers | None = None
+
+
+def recipients(
+    rows: Rows, places: PlaceTable, lives: Lives, ends: Ends, subscriptions: Subscriptions
+) -> Recipients:
+    """Of whole messages."""
+    owed = np.ones(rows.messages, dtype=bool)
+    topics = places.topics()
+    if not topics.any() and not subscriptions.selectors:
+        return Recipients(owed)
+    selection = _Selection(rows)
+    number = subscriptions.number(places.named)[lives.place]
+    mine = np.flatnonzero(number != NONE)
+    owed[topics[lives.place]] = False
+    owed[mine] = lives.sent[mine] > subscriptions.since[number[mine]]
+    for n, selector in enumerate(subscriptions.wanted):
+        if selector is not None:
+            here = mine[number[mine] == n]
+            owed[here] &= selection.wants(selector)[here]
+    return Recipients(
+        owed, _earlier(rows, lives, ends, subscriptions, number), _unwanted(rows, subscriptions, selection)
+    )
+
+
+def _earlier(
+    rows: Rows, lives: Lives, ends: Ends, subscriptions: Subscriptions, number: Numbers
+) -> Numbers | None:
+    at = rows.of(DELIVER, BROWSE)
+    at = at[(number[rows.id[at]] != NONE) & (rows.message[at] != NONE)]
+    if not len(at):
+        return None
+    begun = ends.sessions.find("begun", rows.run[at], rows.session[at])
+    since = np.where(rows.kind[at] == BROWSE, rows.index[at], begun)
+    known = since != NONE
+    at, since = at[known], since[known]
+    absent = subscriptions.last_absent(number[rows.id[at]], since)
+    ok = lives.ok[rows.id[at]]
+    wrong = at[(ok != NONE) & (absent != NONE) & (ok < absent)]
+    return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
+
+
+def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: _Selection) -> Numbers | None:
+    if not subscriptions.selectors:
+        return None
+    found = np.full(rows.messages, NONE, dtype=np.int64)
+    at = rows.of(DELIVER)
+    at = at[(rows.session[at] != NONE) & selection.sent[rows.id[at]]]
+    order = np.lexsort((rows.session[at], rows.run[at]))
+    at = at[order]
+    run, session = rows.run[at], rows.session[at]
+    cuts = np.flatnonzero((run[1:] != run[:-1]) | (session[1:] != session[:-1])) + 1
+    for some in np.split(at, cuts) if len(at) else ():
+        selector = subscriptions.selectors.get((int(rows.run[some[0]]), int(rows.session[some[:1]][0])))
+        if selector is not None:
+            wrong = some[~selection.wants(selector)[rows.id[some]]]
+            index = lowest(rows.id[wrong], rows.index[wrong], rows.messages)
+            found = earliest(found, index)
+    return found if (found != NONE).any() else None
+
+
+class _Selection:
+    """What messages were sent with, and who wants them. ``sent``: it is known with what."""
+
+    def __init__(self, rows: Rows) -> None:
+        sends = rows.of(SEND_INVOKE)
+        self._code = first(rows.id[sends], rows.value.codes[sends].astype(np.int64), rows.messages)
+        self.sent = self._code != NONE
+        self._values = rows.value.values
+        self._known: dict[str, Flags] = {}
+
+    def wants(self, selector: Selector) -> Flags:
+        """Of each message whether it matches."""
+        key = repr(sorted(selector.items()))
+        if key not in self._known:
+            codes = np.unique(self._code[self.sent]).tolist()
+            wanted = np.zeros(len(self._values) + 1, dtype=bool)
+            for code in codes:
+                value = self._values[code] if code >= 0 else None
+                wanted[code] = matches(selector, properties_of(value))
+            self._known[key] = self.sent & wanted[np.where(self.sent, self._code, -1)]
+        return self._known[key]

@@ -1,0 +1,141 @@
+"""The second implementation of what a subscription is owed and must not get.
+
+Rows of consumers of a topic are given the name of their place as their queue; every send to the
+topic is a send to each of its places.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers.schema import TOPIC
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+
+
+def by_place(rows: Iterable[Row]) -> list[Row]:
+    """Each row of a consumer of a topic is of the place of its subscription."""
+    return [{**r, "queue": _place(r)} if _place(r) is not None else r for r in rows]
+
+
+def _place(r: Row) -> str | None:
+    queue, subscription = r.get("queue"), r.get("subscription")
+    if queue is None or subscription is None or not queue.startswith(TOPIC) or " > " in queue:
+        return None
+    return f"{queue} > {subscription}"
+
+
+def spread(rows: Sequence[Row]) -> Iterator[Row]:
+    """Rows by place, sends to a topic once for each place that any row names."""
+    places = {r["queue"] for r in rows if r.get("subscription") is not None and " > " in r.get("queue", "")}
+    for r in rows:
+        topic = r.get("queue") or ""
+        if r["f"] != "send" or not topic.startswith(TOPIC):
+            yield r
+        else:
+            mine = [place for place in places if place.split(" > ")[0] == topic]
+            yield from ({**r, "queue": place} for place in mine or [topic])
+
+
+def is_owed(history: History, m: PlainMessage) -> bool:
+    """Whether a message was meant for its place; one of a queue always is."""
+    if not (m.queue or "").startswith(TOPIC):
+        return True
+    mine = [r for r in history.rows if r.get("queue") == m.queue and r["f"] in ("subscribe", "drop")]
+    drops = [(r, _answer(history, r)) for r in mine if (r["f"], r["type"]) == ("drop", "invoke")]
+    ended = -1
+    for _, answer in drops:
+        if answer is None or answer["type"] == "info":
+            return False
+        if answer["type"] == "ok":
+            ended = max(ended, answer["index"])
+    asked = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    since = None
+    for r in asked:
+        answer = _answer(history, r)
+        if r["index"] > ended and answer is not None and answer["type"] == "ok":
+            since = answer["index"] if since is None else min(since, answer["index"])
+    selectors = [_told(r, "selector") for r in asked]
+    if since is None or m.sends[0]["index"] < since or any(one != selectors[0] for one in selectors):
+        return False
+    return _matches(selectors[0], m)
+
+
+def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str]]:
+    """The first row that shows it where it was sent too early for, and where it is unwanted."""
+    wrong = [r["index"] for r in m.shown if _came_before(history, m, r)]
+    if wrong:
+        yield min(wrong), "sent before it"
+    if m.sends:
+        unwanted = [r["index"] for r in m.deliveries if not _matches(_selector(history, r), m)]
+        if unwanted:
+            yield min(unwanted), "not selected"
+
+
+def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
+    """Certainly sent at a time when the subscription certainly did not exist, before it was shown.
+
+    To a session that began after that time, or in a store.
+    """
+    if m.ok is None or not (m.queue or "").startswith(TOPIC):
+        return False
+    begun = shown["index"] if shown["f"] == "browse" else _begun(history, shown)
+    if begun is None:
+        return False
+    mine = [r for r in history.rows if r.get("queue") == m.queue]
+    subscribes = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    if subscribes and m.ok < subscribes[0]["index"] <= begun:
+        return True
+    for drop in mine:
+        answer = _answer(history, drop) if (drop["f"], drop["type"]) == ("drop", "invoke") else None
+        if answer is None or answer["type"] != "ok" or not m.ok <= answer["index"] < begun:
+            continue
+        if all(_over_before(history, r, drop["index"]) for r in subscribes if r["index"] < answer["index"]):
+            return True
+    return False
+
+
+def _begun(history: History, delivery: Row) -> int | None:
+    session = delivery.get("session")
+    return None if session is None else history.session_begin(session)
+
+
+def _over_before(history: History, subscribe: Row, index: int) -> bool:
+    answer = _answer(history, subscribe)
+    return answer is not None and answer["type"] in ("ok", "fail") and answer["index"] < index
+
+
+def _answer(history: History, asked: Row) -> Row | None:
+    """What the same process was answered, before it asked again."""
+    for r in history.rows:
+        same = (r["process"], r["f"], r.get("queue")) == (asked["process"], asked["f"], asked.get("queue"))
+        if same and r["index"] > asked["index"]:
+            return None if r["type"] == "invoke" else r
+    return None
+
+
+def _selector(history: History, delivery: Row) -> Any:
+    asked = [
+        r
+        for r in history.rows
+        if (r["f"], r["type"]) == ("subscribe", "invoke") and r.get("session") == delivery.get("session")
+    ]
+    told = [_told(r, "selector") for r in asked if r.get("session") is not None]
+    return next((one for one in reversed(told) if one), None)
+
+
+def _told(r: Row, name: str) -> Any:
+    try:
+        return json.loads(r.get("value") or "{}").get(name) or None
+    except (ValueError, AttributeError):
+        return None
+
+
+def _matches(selector: Any, m: PlainMessage) -> bool:
+    properties = _told(m.sends[0], "properties") or {}
+    return not selector or all(properties.get(name) in wanted for name, wanted in selector.items())

@@ -1,0 +1,271 @@
+"""Topics: who was subscribed to what when, and so to whom a message was owed.
+
+A queue whose name begins with ``TOPIC`` is a topic. What is sent to it is meant for each of its
+subscriptions, which are known by name: one send is as many messages as there are subscriptions.
+All rows of a topic and a group lie in one part, those of consumers with the name of their
+subscription. Before the rules see them, the rows of each subscription become those of a queue of
+its own (its *place*, ``place_of``), and every send to the topic is copied to each place
+(``spread``). So a rule treats (subscription, group) as it treats (queue, group).
+
+What is different is what a subscription is owed (``Subscriptions``):
+
+    owed        what was sent when it certainly existed, and was not dropped since: its send was
+                invoked after the answer to a ``subscribe`` of that name, and no ``drop`` of it
+                that did not fail was invoked after that. A ``drop`` whose outcome is unknown may
+                happen at any later time, so after it nothing is owed
+    not for it  what was certainly sent before it existed: the send was ``ok`` before the first
+                ``subscribe`` of its name was invoked, or before a ``drop`` was answered ``ok``
+                while nobody was subscribing, and the session that got it began after that
+    selector    a ``subscribe`` may carry one: as JSON in ``value``, ``{"selector": {property:
+                [texts]}}``, which wants one of the texts in each property. A send carries its
+                properties the same way, ``{"properties": {property: text}}``. What does not match
+                is neither owed nor to be delivered
+
+A subscription that ends with its connection is dropped by its client's rows, too: with its
+unsubscribe, or (outcome unknown) when the connection is seen to be lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.rows import NONE, Flags, Numbers, Texts, numbers_of, texts_of
+from checkers.schema import TOPIC, json_object
+
+_BETWEEN: Final = " > "
+_BITS: Final = 33
+NEVER: Final = 2**_BITS - 1
+"""After every index."""
+
+Selector = Mapping[str, Sequence[str]]
+
+
+def place_of(topic: str, subscription: str) -> str:
+    """The name of the queue that a subscription is for the rules."""
+    return f"{topic}{_BETWEEN}{subscription}"
+
+
+def split(queue: str | None) -> tuple[str, str] | None:
+    """Topic and subscription of a place; None for what is no subscription's."""
+    if queue is None or not queue.startswith(TOPIC):
+        return None
+    topic, between, subscription = queue.partition(_BETWEEN)
+    return (topic, subscription) if between else None
+
+
+def topic_of(queue: str | None) -> str | None:
+    """In which queue the history has the rows of a place: a subscription's topic."""
+    both = split(queue)
+    return queue if both is None else both[0]
+
+
+def matches(selector: Selector, properties: Mapping[str, Any]) -> bool:
+    """Whether a message with these properties is wanted."""
+    return all(properties.get(name) in wanted for name, wanted in selector.items())
+
+
+def selector_of(value: str | None) -> Selector | None:
+    """What a ``subscribe`` asks for; None: everything."""
+    told = (json_object(value) or {}).get("selector")
+    return told if isinstance(told, dict) and told else None
+
+
+def properties_of(value: str | None) -> Mapping[str, Any]:
+    """The properties of a message that was sent."""
+    told = (json_object(value) or {}).get("properties")
+    return told if isinstance(told, dict) else {}
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+def has_topics(table: pa.Table) -> bool:
+    """Whether any row is of a topic, as far as the table can tell."""
+    if "subscription" not in table.column_names:
+        return False
+    for chunk in table.column("queue").chunks:
+        names = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+        if pc.any(pc.starts_with(names, TOPIC)).as_py():
+            return True
+    return False
+
+
+def renamed(table: pa.Table) -> pa.Table:
+    """Rows of a topic that name a subscription are in the place of that."""
+    if not has_topics(table):
+        return table
+    table = table.unify_dictionaries().combine_chunks()
+    queue, subscription = texts_of(table, "queue"), texts_of(table, "subscription")
+    where = of_topics(queue) & (subscription.codes >= 0)
+    if not where.any():
+        return table
+    width = len(subscription.values)
+    both, codes = np.unique(
+        queue.codes[where].astype(np.int64) * width + subscription.codes[where], return_inverse=True
+    )
+    names = [place_of(queue.values[one // width], subscription.values[one % width]) for one in both.tolist()]
+    changed = queue.codes.copy()
+    changed[where] = len(queue.values) + codes.astype(np.int32)
+    return _with_queue(table, changed, [*queue.values, *names])
+
+
+def spread(table: pa.Table, known: Iterable[tuple[int, str]] = ()) -> pa.Table:
+    """Rows by place, each send to a topic copied to all subscriptions that it ever had, if any.
+
+    Those are the ``known`` (run, place), and those that other rows of the table name.
+    """
+    if not has_topics(table):
+        return table
+    table = renamed(table)
+    queue = texts_of(table, "queue")
+    topics = _are_topics(queue)
+    topics[:-1] &= [split(name) is None for name in queue.values]
+    sent = topics[queue.codes] & texts_of(table, "f").are("send")
+    if not sent.any():
+        return table
+    run = numbers_of(table, "run") if "run" in table.column_names else np.zeros(len(table), dtype=np.int64)
+    here = {
+        (one, queue.values[code]) for one, code in set(zip(run.tolist(), queue.codes.tolist(), strict=True))
+    }
+    places: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for one, name in sorted({*known, *((one, name) for one, name in here if split(name))}):
+        places[one, str(topic_of(name))].append(name)
+    at, codes = [np.flatnonzero(~sent)], [queue.codes[~sent]]
+    names = list(queue.values)
+    for one, topic in sorted((one, name) for one, name in here if name in queue.values and not split(name)):
+        mine = np.flatnonzero(sent & (run == one) & queue.are(topic))
+        for name in places[one, topic] or [topic] if len(mine) else ():
+            at.append(mine)
+            codes.append(np.full(len(mine), len(names), dtype=np.int32))
+            names.append(name)
+    return _with_queue(table.take(pa.array(np.concatenate(at))), np.concatenate(codes), names)
+
+
+def of_topics(queue: Texts) -> Flags:
+    """Which rows are of a topic."""
+    return _are_topics(queue)[queue.codes]
+
+
+def _are_topics(queue: Texts) -> Flags:
+    return np.array([*(name.startswith(TOPIC) for name in queue.values), False], dtype=bool)
+
+
+def _with_queue(table: pa.Table, codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Table:
+    """The same rows in other queues; a name may stand for several codes."""
+    unique = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    same = np.array([unique[name] for name in names] or [0], dtype=np.int32)
+    column = pa.DictionaryArray.from_arrays(
+        pa.array(same[codes], pa.int32(), mask=codes < 0), pa.array(list(unique), pa.string())
+    )
+    return table.set_column(table.column_names.index("queue"), "queue", column)
+
+
+# -------------------------------------------------------------------------------------------- facts
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """What the control rows say of all subscriptions, numbered.
+
+    ``since``: after which index what is sent is owed (``NEVER``: nothing). ``absent``: indexes just
+    before which it certainly did not exist, packed with its number, in order. ``wanted`` is its
+    selector (None: all; of one that changed nothing is known, so nothing is owed). ``selectors`` by
+    (run, session), of those that have one.
+    """
+
+    numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    since: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    absent: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    wanted: Sequence[Selector | None] = ()
+    selectors: Mapping[tuple[int, int], Selector] = field(default_factory=dict)
+
+    def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
+        """The subscription of each place; ``NONE`` for what is none."""
+        found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
+        return np.array(found, dtype=np.int64)
+
+    def last_absent(self, number: Numbers, until: Numbers) -> Numbers:
+        """Before which index each certainly did not exist, the latest such by then; or ``NONE``."""
+        if not len(self.absent):
+            return np.full(len(number), NONE, dtype=np.int64)
+        at = np.searchsorted(self.absent, (number << _BITS) | until, "right") - 1
+        found = self.absent[np.maximum(at, 0)]
+        return np.where((at >= 0) & (found >> _BITS == number), found & NEVER, NONE)
+
+
+@dataclass(slots=True)
+class _Name:
+    """What happened to one name: (invoked, answered, type) of what was asked."""
+
+    subscribes: list[tuple[int, int, str]] = field(default_factory=list)
+    drops: list[tuple[int, int, str]] = field(default_factory=list)
+    selectors: list[Selector | None] = field(default_factory=list)
+
+    def since(self) -> int:
+        effective = [drop for drop in self.drops if drop[2] != "fail"]
+        if any(outcome != "ok" for _, _, outcome in effective):
+            return NEVER
+        last = max((answered for _, answered, _ in effective), default=-1)
+        some = (done for asked, done, outcome in self.subscribes if outcome == "ok" and asked > last)
+        return min(some, default=NEVER)
+
+    def absent(self) -> Iterator[int]:
+        """Moments, each just before one index."""
+        if self.subscribes:
+            yield min(asked for asked, _, _ in self.subscribes)
+        for asked, answered, outcome in self.drops:
+            before = [one for one in self.subscribes if one[0] < answered]
+            if outcome == "ok" and all(one[2] in ("ok", "fail") and one[1] < asked for one in before):
+                yield answered + 1
+
+
+def read(control: pa.Table) -> Subscriptions:
+    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
+    f, subscription = texts_of(control, "f"), texts_of(control, "subscription")
+    of_topics = f.are("subscribe", "drop") & (subscription.codes >= 0)
+    told = of_topics | (f.are("subscribe") & (texts_of(control, "value").codes >= 0))
+    if not told.any():
+        return Subscriptions()
+    names: dict[tuple[int, str], _Name] = {}
+    selectors: dict[tuple[int, int], Selector] = {}
+    asked: dict[tuple[int, int, str, str], int] = {}
+    rows = control.filter(pa.array(told)).to_pylist()
+    for row in sorted(rows, key=lambda one: one["index"]):
+        run = row.get("run") or 0
+        if row["f"] == "subscribe" and row["type"] == "invoke":
+            selector = selector_of(row.get("value"))
+            if selector is not None and row.get("session") is not None:
+                selectors[run, row["session"]] = selector
+        if row.get("subscription") is None or not (row.get("queue") or "").startswith(TOPIC):
+            continue
+        place = place_of(row["queue"], row["subscription"])
+        name = names.setdefault((run, place), _Name())
+        some = name.subscribes if row["f"] == "subscribe" else name.drops
+        key = (run, row["process"], row["f"], place)
+        if row["type"] == "invoke":
+            asked[key] = row["index"]
+            some.append((row["index"], NEVER, "open"))
+            if row["f"] == "subscribe":
+                name.selectors.append(selector_of(row.get("value")))
+        elif key in asked and (asked[key], NEVER, "open") in some:
+            some[some.index((asked[key], NEVER, "open"))] = (asked[key], row["index"], row["type"])
+    absent = [(n << _BITS) | at for n, name in enumerate(names.values()) for at in name.absent()]
+    since = [
+        name.since() if all(one == name.selectors[0] for one in name.selectors) else NEVER
+        for name in names.values()
+    ]
+    return Subscriptions(
+        {key: n for n, key in enumerate(names)},
+        np.array(since, dtype=np.int64),
+        np.sort(np.array(absent, dtype=np.int64)),
+        [name.selectors[0] if name.selectors else None for name in names.values()],
+        selectors,
+    )

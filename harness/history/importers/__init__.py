@@ -1,1 +1,0 @@
-"""Histories that other harnesses recorded, read into stores like a run's."""

@@ -1,0 +1,314 @@
+"""Topics: to whom a message is owed, who must not get it, and what is no history of a topic."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from checker_rows import MS, agreed, dense, finished, o, table
+from damaged import DAMAGE, damage
+
+from checkers import breakage, judge, words
+from checkers.instance import Instance
+from checkers.source import HereSource, TablePart
+from checkers.subscriptions import place_of, split
+from checkers.verdict import CheckOptions
+
+TOPIC = {"queue": "/topic/news"}
+ALICE = {**TOPIC, "subscription": "alice"}
+BOB = {**TOPIC, "subscription": "bob"}
+NEWS_OF_ALICE = place_of("/topic/news", "alice")
+PATIENT = CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
+
+
+def told(**what):
+    return json.dumps(what)
+
+
+class Story:
+    """Rows one after the other."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, process, type_, f, message=None, **columns):
+        self.rows.append(o(len(self.rows), process, type_, f, message, **columns))
+        return self
+
+    def subscribe(self, session, outcome="ok", of=ALICE, value=None):
+        mine = {**of, "session": session, "value": value}
+        self.add(100 + session, "invoke", "subscribe", **mine)
+        return self.add(100 + session, outcome, "subscribe", broker="a1", **mine) if outcome else self
+
+    def leave(self, session, of=ALICE):
+        self.add(100 + session, "invoke", "unsubscribe", session=session, **of)
+        return self.add(100 + session, "ok", "unsubscribe", session=session, broker="a1", **of)
+
+    def drop(self, outcome="ok", of=ALICE):
+        self.add(200, "invoke", "drop", **of)
+        return self.add(200, outcome, "drop", **of) if outcome else self
+
+    def send(self, message, outcome="ok", of=TOPIC, properties=None):
+        value = told(properties=properties) if properties else None
+        mine = {**of, "digest": message, "producer": 1, "sequence": message}
+        self.add(1, "invoke", "send", message, value=value, **mine)
+        return self.add(1, outcome, "send", message, broker="a1", **mine) if outcome else self
+
+    def deliver(self, message, session, of=ALICE):
+        mine = {**of, "session": session, "digest": message, "producer": 1, "sequence": message}
+        return self.add(100 + session, "ok", "deliver", message, broker="a1", redelivered=False, **mine)
+
+    def consume(self, message, session, of=ALICE):
+        self.deliver(message, session, of)
+        mine = {**of, "session": session, "producer": 1, "sequence": message}
+        self.add(100 + session, "invoke", "ack", message, **mine)
+        return self.add(100 + session, "ok", "ack", message, broker="a1", **mine)
+
+    def keep(self, message, of=ALICE):
+        mine = {**of, "digest": message, "producer": 1, "sequence": message}
+        return self.add(-3, "ok", "browse", message, broker="a1", value="main", **mine, group="g")
+
+    def end(self):
+        self.rows += finished(len(self.rows))
+        return self
+
+
+def found(tmp_path, story, options=PATIENT):
+    return {(i.name, i.queue, i.message, i.key) for i in agreed(tmp_path, dense(story.end().rows), options)}
+
+
+def test_a_topic_without_subscriptions_owes_nothing(tmp_path):
+    assert found(tmp_path, Story().send(1)) == set()
+
+
+LOST = {("lost", NEWS_OF_ALICE, 1, "never delivered")}
+
+
+def test_what_was_sent_to_a_topic_is_owed_to_each_subscription(tmp_path):
+    story = Story().subscribe(1).subscribe(2, of=BOB).send(1).consume(1, 2, of=BOB)
+    assert found(tmp_path, story) == LOST
+
+
+def test_nothing_is_found_when_each_subscription_got_it_and_nobody_is_owed_without_one(tmp_path):
+    story = Story().send(9).subscribe(1).subscribe(2, of=BOB).send(1)
+    story.consume(1, 2, of=BOB).consume(1, 1)
+    assert found(tmp_path, story) == set()
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().send(1).subscribe(1),
+        Story().subscribe(1, outcome="info").send(1),
+        Story().subscribe(1, outcome=None).send(1),
+        Story().subscribe(1).send(1).drop(),
+        Story().subscribe(1).send(1).drop(outcome="info"),
+        Story().subscribe(1).send(1).drop(outcome=None),
+        Story().subscribe(1).drop(outcome="info").subscribe(2).send(1),
+        Story().subscribe(1).drop().send(1).subscribe(2),
+        Story().subscribe(1).send(1, outcome="info"),
+    ],
+    ids=str,
+)
+def test_what_a_subscription_may_not_have_been_there_for_is_not_owed(tmp_path, story):
+    assert found(tmp_path, story) == set()
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().subscribe(1).leave(1).send(1),
+        Story().subscribe(1).drop(outcome="fail").send(1),
+        Story().subscribe(1).send(1).drop(outcome="fail"),
+        Story().subscribe(1).drop().subscribe(2).send(1),
+        Story().subscribe(1).drop().subscribe(2, outcome="info").subscribe(3).send(1),
+        Story().subscribe(1).send(1).drop(of=BOB),
+    ],
+)
+def test_what_it_was_certainly_there_for_is(tmp_path, story):
+    assert found(tmp_path, story) == LOST
+
+
+def test_what_is_still_stored_for_it_is_stuck(tmp_path):
+    story = Story().subscribe(1).send(1).keep(1)
+    assert found(tmp_path, story) == {("stuck", NEWS_OF_ALICE, 1, "never delivered")}
+
+
+EARLIER = {("not-subscribed", NEWS_OF_ALICE, 1, "sent before it")}
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().send(1).subscribe(1).consume(1, 1),
+        Story().subscribe(1).send(1).leave(1).drop().subscribe(2).consume(1, 2),
+        Story().subscribe(1).leave(1).send(1).drop().subscribe(2, outcome="info").consume(1, 2),
+        Story().subscribe(1).leave(1).send(1).drop().keep(1),
+    ],
+)
+def test_it_must_not_get_what_was_sent_before_it_existed(tmp_path, story):
+    assert found(tmp_path, story) == EARLIER
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().send(1, outcome="info").subscribe(1).consume(1, 1),
+        Story().subscribe(1, outcome="info").send(1).subscribe(2).consume(1, 2),
+        Story().subscribe(1).send(1).leave(1).drop(outcome="info").subscribe(2).consume(1, 2),
+        Story().subscribe(1).send(1).leave(1).subscribe(3, outcome="info").drop().subscribe(2).consume(1, 2),
+        Story().subscribe(1).send(1).drop().consume(1, 1),
+        Story().subscribe(1).leave(1).drop().send(1).subscribe(2).leave(2).drop(of=BOB).keep(7, of=BOB),
+    ],
+)
+def test_what_may_have_been_sent_while_it_existed_is_no_finding(tmp_path, story):
+    names = {name for name, *_ in found(tmp_path, story)}
+    assert "not-subscribed" not in names
+
+
+RED = told(selector={"colour": ["red", "pink"]})
+
+
+def test_a_selector_says_what_is_owed(tmp_path):
+    story = Story().subscribe(1, value=RED)
+    story.send(1, properties={"colour": "red"}).send(2, properties={"colour": "blue"}).send(3)
+    assert found(tmp_path, story) == LOST
+
+
+def test_and_what_must_not_come(tmp_path):
+    story = Story().subscribe(1, value=RED)
+    story.send(1, properties={"colour": "blue"}).send(2, properties={"colour": "pink"}).send(3)
+    story.consume(1, 1).consume(2, 1).consume(3, 1)
+    assert found(tmp_path, story) == {
+        ("not-subscribed", NEWS_OF_ALICE, message, "not selected") for message in (1, 3)
+    }
+
+
+def test_a_selector_that_changed_leaves_nothing_owed(tmp_path):
+    story = Story().subscribe(1, value=RED).leave(1).subscribe(2).send(1, properties={"colour": "red"})
+    assert found(tmp_path, story) == set()
+
+
+def test_a_consumer_of_a_queue_has_a_selector_too(tmp_path):
+    queue = {"queue": "q"}
+    story = Story().subscribe(1, of=queue, value=RED).subscribe(2, of=queue)
+    for message, colour in ((1, "red"), (2, "blue"), (3, "blue")):
+        story.send(message, of=queue, properties={"colour": colour})
+    story.consume(1, 1, of=queue).consume(2, 1, of=queue).consume(3, 2, of=queue)
+    assert found(tmp_path, story) == {("not-subscribed", "q", 2, "not selected")}
+
+
+def test_a_message_is_delivered_once_to_each_subscription_and_twice_to_none(tmp_path):
+    story = Story().subscribe(1).subscribe(2, of=BOB).send(1).consume(1, 1).consume(1, 2, of=BOB)
+    story.deliver(1, 1)
+    assert found(tmp_path, story) == {("duplicate", NEWS_OF_ALICE, 1, None)}
+
+
+def test_a_transaction_is_not_torn_by_what_nobody_was_subscribed_to(tmp_path):
+    inside = {"transaction": 7}
+    story = Story().send(1, of={**TOPIC, **inside}).send(2, of={"queue": "q", **inside})
+    story.add(1, "invoke", "commit", **inside).add(1, "ok", "commit", **inside)
+    story.deliver(2, 3, of={"queue": "q"})
+    assert found(tmp_path, story) == set()
+
+
+def test_the_sentence_names_subscription_and_topic_and_the_witness_shows_it():
+    story = Story().subscribe(1).send(1).leave(1).drop().subscribe(2).consume(1, 2).end()
+    rows = table(dense(story.rows))
+    carried = rows.filter([r["f"] in ("send", "deliver", "ack") for r in rows.to_pylist()])
+    control = rows.filter([r["f"] not in ("send", "deliver", "ack") for r in rows.to_pylist()])
+    source = HereSource([TablePart(0, carried)], control, len(rows) * MS, len(rows))
+    verdict = judge.judge(source, PATIENT)
+    (finding,) = verdict.findings
+    assert finding.sentence.startswith('message 1 (subscription "alice" of topic "news", group "g") was')
+    assert "before that subscription existed" in finding.sentence
+    shown = {(r["f"], r["type"]) for r in finding.witness.rows}
+    assert shown == {("subscribe", "invoke"), ("send", "ok"), ("deliver", "ok")}
+
+
+@pytest.mark.parametrize(
+    ("rows", "cause"),
+    [
+        ([o(0, 1, "invoke", "drop", queue="q", subscription="alice")], "queue is no topic in a drop"),
+        ([o(0, 1, "invoke", "drop", queue="/topic/t")], "subscription is null in a drop"),
+        (
+            [o(0, 1, "invoke", "subscribe", queue="/topic/t", session=1)],
+            "subscription is null in a subscribe",
+        ),
+        ([o(0, 1, "ok", "drop", **ALICE)], "ok of drop of subscription alice by process 1 completes what"),
+    ],
+)
+def test_what_is_no_history_of_a_topic_is_said(rows, cause):
+    look, _ = breakage.of_control(table(rows), 1)
+    assert cause in str(look.broken)
+
+
+def test_a_delivery_of_a_topic_names_its_subscription():
+    assert "subscription is null in a deliver" in str(
+        breakage.of_consumers(table([o(0, 1, "ok", "deliver", 1, session=1, **TOPIC)]))
+    )
+    assert breakage.of_consumers(table([o(0, 1, "ok", "deliver", 1, session=1, **ALICE)])) is None
+
+
+def test_a_place_is_told_apart_from_a_queue():
+    assert split(NEWS_OF_ALICE) == ("/topic/news", "alice")
+    assert split("/topic/news") is split("q > alice") is split(None) is None
+    assert words.place(Instance("lost", "q", None, 1, 0)) == 'queue "q"'
+
+
+def drawn(seed):
+    """A correct broker with three names on a topic, and a queue beside it."""
+    chance = random.Random(seed)
+    story = Story()
+    names = [ALICE, BOB, {**TOPIC, "subscription": "carol"}]
+    open_, exists, waiting = {}, set(), {name["subscription"]: [] for name in names}
+    session = message = 0
+    for _ in range(chance.randint(4, 22)):
+        of = chance.choice(names)
+        name = of["subscription"]
+        what = chance.random()
+        if what < 0.35:
+            message += 1
+            colour = {"colour": chance.choice(["red", "blue"])} if chance.random() < 0.5 else None
+            outcome = chance.choice(["ok", "ok", "ok", "info", "fail"])
+            story.send(message, outcome=outcome, properties=colour)
+            if outcome != "fail":
+                for one in exists:
+                    waiting[one].append(message)
+        elif what < 0.55 and name not in open_:
+            session += 1
+            outcome = chance.choice(["ok", "ok", "ok", "info"])
+            story.subscribe(session, outcome, of=of, value=RED if chance.random() < 0.15 else None)
+            exists.add(name)
+            if outcome == "ok":
+                open_[name] = session
+        elif what < 0.85 and name in open_ and waiting[name]:
+            give = story.consume if chance.random() < 0.8 else story.deliver
+            give(waiting[name].pop(0), open_[name], of=of)
+        elif what < 0.93 and name in open_:
+            story.leave(open_.pop(name), of=of)
+        elif name not in open_:
+            outcome = chance.choice(["ok", "ok", "info", "fail"])
+            story.drop(outcome, of=of)
+            if outcome == "ok":
+                exists.discard(name)
+                waiting[name] = []
+    if chance.random() < 0.3 and message:
+        story.keep(chance.randint(1, message), of=chance.choice(names))
+    return dense(story.end().rows)
+
+
+def test_both_implementations_find_the_same_in_damaged_histories_with_topics(tmp_path):
+    """It takes some 10 s."""
+    kinds = set()
+    for seed in range(80):
+        chance = random.Random(seed)
+        edits = [
+            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(0, 4))
+        ]
+        rows = damage(drawn(seed), edits)
+        place = tmp_path / str(seed)
+        place.mkdir()
+        kinds |= {(i.name, i.key) for i in agreed(place, rows, PATIENT)}
+    assert {("not-subscribed", "sent before it"), ("not-subscribed", "not selected")} <= kinds
