@@ -176,7 +176,7 @@ class Engine:
             operations = self._ending(known)
         if self.router is not None and not self._told_of_topics:
             self._told_of_topics = True
-            _log.warning(
+            _log.info(
                 "%s: a topic is each broker's own: what is sent to it at another broker of the cluster does "
                 "not come here",
                 subscription,

@@ -17,6 +17,7 @@ from mutants.parts import (
     replication,
     shared_store,
     store_database,
+    topics,
     votes,
 )
 
@@ -37,6 +38,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     )
     for mutant in part.MUTANTS
 }
+
+UNSEARCHED: Final[Mapping[str, Mutant]] = {mutant.name: mutant for mutant in topics.MUTANTS}
+"""Bugs of what no workload does yet: the machines of ``stateful`` find them."""
 
 WAITING: Final = (
     Waiting(

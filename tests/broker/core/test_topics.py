@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 
 import pytest
 from engines import Broker, Client, settings
@@ -463,6 +464,8 @@ async def test_subscriptions_of_a_broker_that_is_taken_over_become_one_with_ours
 
 @scenario
 async def test_the_log_says_once_that_topics_are_each_brokers_own(caplog):
+    caplog.set_level(logging.INFO)
+
     class Nowhere:
         def route(self, queue, message):
             return None

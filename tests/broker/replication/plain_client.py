@@ -42,18 +42,16 @@ class Client:
 
         Raises LostError, TimeoutError.
         """
-        await self._asked("SEND", {"destination": f"/queue/{queue}", **headers}, body, timeout_s)
+        await self.ask("SEND", {"destination": f"/queue/{queue}", **headers}, body, timeout_s)
 
     async def subscribe(self, queue: str, ack: str = "client-individual") -> None:
-        await self._asked(
-            "SUBSCRIBE", {"id": queue, "destination": f"/queue/{queue}", "ack": ack}, "", BOUND_S
-        )
+        await self.ask("SUBSCRIBE", {"id": queue, "destination": f"/queue/{queue}", "ack": ack})
 
     async def watch(self, destination: str) -> None:
         self._write("SUBSCRIBE", {"id": destination, "destination": destination, "ack": "auto"})
 
     async def ack(self, headers: dict[str, str]) -> None:
-        await self._asked("ACK", {"id": headers["ack"]}, "", BOUND_S)
+        await self.ask("ACK", {"id": headers["ack"]})
 
     async def receive(self, timeout_s: float = BOUND_S) -> tuple[dict[str, str], str]:
         async with asyncio.timeout(timeout_s):
@@ -74,7 +72,10 @@ class Client:
             self._task.cancel()
         self._writer.close()
 
-    async def _asked(self, command: str, headers: dict[str, str], body: str, timeout_s: float) -> None:
+    async def ask(
+        self, command: str, headers: dict[str, str], body: str = "", timeout_s: float = BOUND_S
+    ) -> None:
+        """A frame, and its receipt. Raises LostError, TimeoutError."""
         self._receipts += 1
         name = str(self._receipts)
         future = self._waiting[name] = asyncio.get_running_loop().create_future()

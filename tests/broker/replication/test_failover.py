@@ -3,6 +3,7 @@ of the claims; AMQ 17.3.3).
 """
 
 import asyncio
+import base64
 import json
 
 import pytest
@@ -58,6 +59,60 @@ async def test_a_queue_that_was_deleted_is_on_no_backup(cluster):
     client = await cluster.client("a2")
     await client.send("doomed", "anew")
     assert sorted(await cluster["a2"].stored()) == ["anew", "k"]
+
+
+@cluster_test()
+async def test_the_backup_has_subscriptions_as_they_were_left(cluster):
+    """One with its backlog, one that was dropped, one that was made again, one that was not
+    durable.
+    """
+    await cluster.start_pair()
+    await _subscriptions(await cluster.client("a1"))
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    await _as_they_were_left(cluster, "a2", ["again 2", "stays 1", "stays 2"])
+    client = await cluster.client("a2")
+    await client.ask("SEND", {"destination": "/topic/t"}, "3")
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
+    await _as_they_were_left(cluster, "a1", ["again 2", "again 3", "stays 1", "stays 2", "stays 3"])
+    client = await cluster.client("a1")
+    for name, left in (("stays", ["1", "2", "3"]), ("again", ["2", "3"])):
+        await client.ask("SUBSCRIBE", _durable(name))
+        for body in left:
+            headers, got = await client.receive()
+            assert got == body
+            await client.ack(headers)
+        await client.ask("UNSUBSCRIBE", _durable(name))
+    await _as_they_were_left(cluster, "a1", [])
+
+
+async def _subscriptions(client):
+    for name in ("stays", "goes", "again"):
+        await client.ask("SUBSCRIBE", _durable(name))
+        await client.ask("UNSUBSCRIBE", {"id": name})
+    await client.ask("SUBSCRIBE", {"id": "now", "destination": "/topic/t"})
+    await client.ask("SEND", {"destination": "/topic/t"}, "1")
+    for name in ("goes", "again"):
+        await client.ask("UNSUBSCRIBE", _durable(name))
+    await client.ask("SUBSCRIBE", _durable("again"))
+    await client.ask("UNSUBSCRIBE", {"id": "again"})
+    await client.ask("SEND", {"destination": "/topic/t"}, "2")
+
+
+def _durable(name):
+    headers = {"id": name, "destination": "/topic/t", "ack": "client-individual"}
+    return {**headers, "durable-subscription-name": name, "shared": "true"}
+
+
+async def _as_they_were_left(cluster, node, expected):
+    """The messages of subscriptions that a broker has, each with its subscription's name."""
+    messages = (await cluster[node].ask(command="browse"))["messages"]
+    assert all(message["topic"] == "t" for message in messages)
+    assert expected == sorted(
+        f"{message['holder'].removeprefix('/topic/t::')} {base64.b64decode(message['body']).decode()}"
+        for message in messages
+    )
 
 
 @cluster_test()

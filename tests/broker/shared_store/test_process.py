@@ -3,6 +3,8 @@
 It serves under its lock, leaves its place as it was told, and ends when the lock is gone.
 """
 
+import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import sys
 import pytest
 
 from broker import config
+from harness.systems.stomp_client import StompClient
 
 pytestmark = pytest.mark.cluster
 
@@ -41,7 +44,7 @@ def start(tmp_path):
             [sys.executable, "-m", "broker.daemon", "--config", str(path)], stderr=subprocess.PIPE, text=True
         )
         running.append(process)
-        read_until(process, until)
+        process.said = read_until(process, until)
         return process
 
     yield begin
@@ -81,3 +84,41 @@ def test_a_killed_live_is_replaced_and_a_stopped_one_as_it_was_told(start, tmp_p
     again = start("a2", "slave", "life 3 of the shared store")
     again.send_signal(signal.SIGTERM)
     assert again.wait() == 0
+
+
+def test_who_takes_over_a_store_has_the_subscriptions_as_they_were_left(start):
+    """With what waited; not what was dropped, nor what was its client's connection's only."""
+    first = start("a1", "master", "serving STOMP on", **{"failover-on-shutdown": True})
+    port = int(re.search(r"serving STOMP on \S+:(\d+)", first.said[-1])[1])
+
+    async def before():
+        async with await StompClient.connect(port, client_id="c") as client:
+            for name in ("stays", "goes", "again"):
+                await client.ask("SUBSCRIBE", id=name, destination="/topic/t", more=_durable(name))
+                await client.ask("UNSUBSCRIBE", id=name)
+            await client.ask("SUBSCRIBE", id="now", destination="/topic/t")
+            await client.ask("SEND", "1", destination="/topic/t")
+            for name in ("goes", "again"):
+                await client.ask("UNSUBSCRIBE", more=_durable(name))
+            await client.ask("SUBSCRIBE", id="again", destination="/topic/t", more=_durable("again"))
+            await client.ask("SEND", "2", destination="/topic/t")
+            first.kill()
+
+    asyncio.run(before())
+    second = start("a2", "slave", "serving STOMP on")
+    port = int(re.search(r"serving STOMP on \S+:(\d+)", second.said[-1])[1])
+
+    async def after():
+        async with await StompClient.connect(port, client_id="c") as client:
+            refused = await client.ask("UNSUBSCRIBE", more=_durable("goes"))
+            assert b"there is no durable subscription 'goes' of client 'c'" in refused.body
+        async with await StompClient.connect(port, client_id="c") as client:
+            for name, left in (("stays", [b"1", b"2"]), ("again", [b"2"])):
+                await client.ask("SUBSCRIBE", id=name, destination="/topic/t", more=_durable(name))
+                assert [frame.body for frame in await client.messages(len(left))] == left
+
+    asyncio.run(after())
+
+
+def _durable(name):
+    return {"durable-subscription-name": name}
