@@ -464,7 +464,8 @@ class StompSession:
     def _unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
         named = named_by(headers) is not None
-        subscription_id = self._subscription_id(frame) if "id" in headers or not named else None
+        by_name_alone = named and "id" not in headers and not self.version.subscribes_by_destination
+        subscription_id = None if by_name_alone else self._subscription_id(frame)
         subscription = None if subscription_id is None else self._subscriptions.get(subscription_id)
         topic = _topic_of(subscription, headers)
         drops = named or (topic is not None and is_durable(headers))

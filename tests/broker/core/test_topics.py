@@ -8,6 +8,7 @@ import pytest
 from engines import Broker, Client, settings
 from stored import stored
 
+from broker.core.deletion import delete
 from broker.core.message import DROPPED, MESSAGE, SUBSCRIPTION, Message, encode
 from broker.core.subscription import Subscription, SubscriptionInUseError, encode_subscription
 from broker.core.transactions import Transaction
@@ -387,6 +388,24 @@ async def test_a_dead_letter_says_which_subscription_gave_up():
     (dead,) = stored(broker.engine, "DLQ", broker.volume)
     assert b"_AMQ_ORIG_QUEUE:/topic/prices\\c\\cc.s\n" in dead.message.headers
     assert b"_AMQ_ORIG_ADDRESS:/topic/prices\n" in dead.message.headers
+
+
+@scenario
+async def test_an_administrator_deletes_a_subscription_and_is_told_of_its_topic():
+    broker = await Broker.start()
+    queue = bind(broker, durable())
+    publish(broker, "1")
+    await broker.settle()
+    (status,) = broker.engine.status()
+    assert (status.name, status.store, status.topic) == (queue.name, "main", "prices")
+    browsing = broker.engine.browse(queue.name)
+    (told,) = [one async for one in browsing]
+    assert (told.queue, told.holder, told.topic) == (queue.name, queue.name, "prices")
+    assert await delete(broker.engine, queue.name, remove_messages=True) == 1
+    publish(broker, "2")
+    await broker.settle()
+    broker = await broker.crash()
+    assert (broker.engine.queues, broker.engine.journal.live) == ({}, 0)
 
 
 @scenario

@@ -401,4 +401,9 @@ def test_1_0_without_ids(client, topic, name):
     raw.send("UNSUBSCRIBE", {"destination": topic, "receipt": "u"})
     raw.receipt("u")
     publish(raw, topic, "2")
-    drop(raw, topic, **{ARTEMIS: "s"})
+    raw.send("SUBSCRIBE", {"destination": topic, ARTEMIS: "s", "ack": "client", "receipt": "s"})
+    raw.receipt("s")
+    assert raw.message()[0] == "2"
+    drop(raw, topic, destination=topic, **{ARTEMIS: "s"})
+    raw.send("UNSUBSCRIBE", {"destination": topic, ARTEMIS: "s"})
+    assert "there is no durable subscription 's'" in raw.error()
