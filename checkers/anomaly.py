@@ -22,10 +22,10 @@ ANY: Final = frozenset(GUARANTEES)
 LOSSLESS: Final = frozenset({"at-least-once", "exactly-once"})
 ONCE: Final = frozenset({"at-most-once", "exactly-once"})
 
-Partner = Literal["none", "sent-later", "higher-number", "higher-number-in-session", "held"]
+Partner = Literal["none", "sent-later", "higher-number", "higher-number-in-session", "held", "key"]
 """How the other message of a pair is found among those delivered before.
 
-By its send, by its producer's numbers, or by who held it.
+By its send, by its producer's numbers, or by who held it; or it is the instance's key.
 """
 
 
@@ -67,7 +67,8 @@ class Anomaly:
 
     ``at_end``: it says what became of a message in the end, so it cannot be told before everything
     was drained and every store read. ``follows_two_lives``: it is to be expected once two brokers
-    serve one queue from two journals.
+    serve one queue from two journals. ``follows``: each of those says more exactly what it says, so
+    that where one is grave it is an info.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Anomaly:
     allowed: frozenset[str] = frozenset()
     at_end: bool = False
     follows_two_lives: bool = False
+    follows: frozenset[str] = frozenset()
     evidence: Evidence = Evidence()
     columns: tuple[str, ...] = ()
 
@@ -283,6 +285,19 @@ ANOMALIES: Final = (
         grouped=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="higher-number-in-session"),
+    ),
+    Anomaly(
+        name="not-linearizable",
+        columns=("group",),
+        rule="A group must be a FIFO queue: what was certainly sent before another message's send was "
+             "begun must come before it.",
+        words="{message} ({place}) was first delivered by {broker} to session {session} at {when}, and "
+              "{overtaken}, {in_front}, had not been by then",
+        ordered=True,
+        grouped=True,
+        follows_two_lives=True,
+        follows=frozenset({"lost", "stuck", "corrupted", "reordered", "reordered-realtime"}),
+        evidence=Evidence(control=("role", "restart", *DEADLY), partner="key"),
     ),
     Anomaly(
         name="zombie",

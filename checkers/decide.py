@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from checkers.anomaly import AT_END, severity
+from checkers.anomaly import AT_END, named, severity
 from checkers.facts import Facts, FaultSpan
 from checkers.verdict import CheckOptions, Severity
 
@@ -101,12 +101,17 @@ def decide(
         if some and all(excused(one, spans, options) for one in some)
     }
     hidden = AT_END if undecided is not None else frozenset()
+    severities = {
+        name: severity(name, options, excused=name in explained)
+        for name in sorted(found)
+        if name not in hidden
+    }
+    grave = frozenset(name for name, severity in severities.items() if severity == "grave")
+    for name in grave:
+        if named(name).follows & grave:
+            severities[name] = "info"
     return Decision(
-        severities={
-            name: severity(name, options, excused=name in explained)
-            for name in sorted(found)
-            if name not in hidden
-        },
+        severities=severities,
         hidden=frozenset(found & hidden),
         undecided=undecided,
         empty=tuple(_empty(known, options)),

@@ -39,7 +39,7 @@ from checkers import (
     transactions,
     views,
 )
-from checkers.anomaly import ANOMALIES, AT_END, rank
+from checkers.anomaly import ANOMALIES, AT_END, LOSSLESS, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
 from checkers.decide import TimeSpan, decide
@@ -261,6 +261,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         complete=frozenset(run for run, known in case.known.items() if known.undecided() is None),
         promises=options.broker,
         subscriptions=subscribed,
+        lossless=options.guarantee in LOSSLESS,
         look_step=0 if check_run.inspection is None else check_run.inspection.step,
         look_keys=source.laid_out,
         look_lacking=source.lacking,
@@ -286,6 +287,7 @@ def examine(check_run: CheckRun) -> Examination | None:
             [
                 *(delivered.found for delivered in given["delivery"]),
                 *given["order"],
+                *given["fifo"],
                 *_sessions(check_run, question, answers),
             ],
             examples,

@@ -58,6 +58,8 @@ class Lives:
     ``message``      its id; ``NONE``: deliveries of one place whose body could not be read
     ``sent``         the first ``send`` invocation
     ``ok``           where the send was certain: its ``ok``, or its transaction's commit ``ok``
+    ``begun``        since when it can be in its queue: ``sent``, or the invocation of the commit of
+                     the transaction in which it was sent once
     ``aborted``      the send failed, or its transaction was rolled back with ``ok``
     ``delivered``    the first delivery; ``deliveries``: how many
     ``producer``, ``sequence``   as sent
@@ -65,12 +67,14 @@ class Lives:
     ``recovered``    delivered though its send ended unknown
     ``sealed``       of those, since when it must have been stored: the process that took it was
                      seen to be gone
+    ``untaken``      its send was certain, and nobody got it or settled it
     """
 
     place: npt.NDArray[np.int32]
     message: Numbers
     sent: Numbers
     ok: Numbers
+    begun: Numbers
     aborted: Flags
     delivered: Numbers
     deliveries: Numbers
@@ -79,6 +83,7 @@ class Lives:
     stored: Flags
     recovered: Flags
     sealed: Numbers
+    untaken: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +160,7 @@ def lives_and_deliveries(
     failed = marked(rows.id[fails], size)
     transaction = as_sent(rows, rows.transaction, sends)
     alone = transaction == NONE
+    begun = sent
     if alone.all():
         ok, aborted = send_ok, failed & (send_ok == NONE)
     else:
@@ -162,15 +168,19 @@ def lives_and_deliveries(
         abort = ends.transactions.find("abort", run, transaction)
         ok = np.where(alone, send_ok, np.where(failed, NONE, commit))
         aborted = np.where(alone, failed & (send_ok == NONE), failed | (abort != NONE))
+        asked = ends.transactions.find("asked", run, transaction)
+        begun = np.where(alone | (counted(sent_ids, size) > 1), sent, asked)
     delivered = first(delivered_ids, rows.index[delivers], size)
     deliveries = counted(delivered_ids, size)
     message = rows.message[rows.first_row]
     recovered = (sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed
+    untaken = (sent != NONE) & (ok != NONE) & (delivered == NONE) & (message != NONE)
+    untaken[rows.id[rows.of(ACK_INVOKE, NACK_INVOKE)]] = False
     lives = Lives(
-        place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, aborted=aborted,
+        place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, begun=begun, aborted=aborted,
         delivered=delivered, deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
         sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
-        recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()),
+        recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()), untaken=untaken,
     )  # fmt: skip
     return lives, _deliveries(rows, lives, _Context(ends, promises or Promises(), known, offset), delivers)
 

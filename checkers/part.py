@@ -24,6 +24,7 @@ from checkers import (
     availability,
     breakage,
     delivery,
+    fifo,
     links,
     order,
     roles,
@@ -69,6 +70,8 @@ class Question:
     owners: Owners = field(default_factory=Owners)
     promises: Promises = field(default_factory=Promises)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    lossless: bool = True
+    """Whether the guarantee owes every message a delivery."""
     elsewhere: delivery.Elsewhere | None = None
     deaths: Deaths = field(default_factory=Deaths)
     complete: frozenset[int] = frozenset()
@@ -177,6 +180,15 @@ def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, 
     return tally.found
 
 
+def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
+    places = messages.places
+    tally = InstanceTally(places, question.examples)
+    selective = np.isin(places.runs(), [run for run, _ in question.subscriptions.selectors])
+    lossless = question.lossless & ~places.topics() & ~selective
+    fifo.find(messages.lives, places.grouped(), lossless, tally)
+    return tally.found
+
+
 def _sessions(messages: Messages, question: Question) -> Held:
     deliveries, places = messages.deliveries, messages.places
     refused = question.promises.refuses_stale_acks
@@ -196,6 +208,7 @@ def _of_sessions(messages: Messages, question: Question) -> InstanceTally:
 GROUP_FAMILIES: Final[Mapping[str, GroupFamily]] = {
     "delivery": _delivery,
     "order": _order,
+    "fifo": _fifo,
     "sessions": _sessions,
 }
 

@@ -16,14 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from checkers.anomaly import looked_for
+from checkers.anomaly import LOSSLESS, looked_for
 from checkers.instance import Instance
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
-from checkers.reference_subscriptions import by_place, spread
+from checkers.reference_subscriptions import by_place, selective, spread
 from checkers.reference_transactions import torn
-from checkers.schema import HARNESS, MONITOR
+from checkers.schema import HARNESS, MONITOR, TOPIC
 from checkers.verdict import CheckOptions
 
 Row = Mapping[str, Any]
@@ -44,6 +44,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *again(history, messages, options),
         *torn(history, messages, options),
         *_order(history),
+        *_fifo(history, options),
         *_sessions(history, options),
         *split_brains(history.rows),
         *double_takeovers(history.rows),
@@ -262,6 +263,12 @@ class PlainMessage:
         self.sequence = _largest(self.sends, "sequence")
         self.digest = _largest(self.sends, "digest")
 
+    def begun(self, history: History) -> int | None:
+        """Since when it can be in its queue: the first send, or the commit that it waited for."""
+        if self.transaction is not None and len(self.sends) == 1:
+            return history.ended(self.transaction, "commit", "invoke")
+        return int(self.sends[0]["index"])
+
     def instance(self, name: str, index: int, key: str | None = None) -> Instance:
         """An anomaly of this message, shown by row ``index``."""
         return Instance(name, self.queue, self.group, self.id, index, key)
@@ -300,6 +307,44 @@ def _order(history: History) -> Iterator[Instance]:
             latest_send = max(latest_send, late.sends[0]["index"])
             if late.sequence is not None:
                 sequences[late.producer] = max(sequences.get(late.producer, late.sequence), late.sequence)
+
+
+def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
+    """Of each group the first delivery before which another message should have been delivered.
+
+    Of several such the one whose send was certain first.
+    """
+    selected = selective(history.rows)
+    groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
+    for m in history.all_messages:
+        if m.group is not None and m.sends and not m.aborted:
+            groups[m.queue, m.group].append(m)
+    for (queue, group), messages in groups.items():
+        in_order = sorted((m for m in messages if m.deliveries), key=lambda m: int(m.deliveries[0]["index"]))
+        behind: list[tuple[int, int]] = []  # the send that was certain first of what comes later
+        unreadable = any(_is(r, "deliver", "ok") for r in history.messages.get((queue, group, None), ()))
+        topic = (queue or "").startswith(TOPIC)
+        if options.guarantee in LOSSLESS and not topic and not selected and not unreadable:
+            behind = [
+                (m.ok, m.id)
+                for m in messages
+                if m.ok is not None
+                and not m.deliveries
+                and not any(r["f"] in ("ack", "nack") for r in m.rows)
+            ]
+        found = None
+        for m in reversed(in_order):
+            at, begun = m.deliveries[0]["index"], m.begun(history)
+            if begun is None or at < begun:
+                continue
+            first = min(behind, default=None)
+            if first is not None and first[0] < begun:
+                found = m.instance("not-linearizable", at, str(first[1]))
+            stored = m.ok if m.ok is not None else sealed(history, m)
+            if stored is not None:
+                behind = [min([(stored, m.id), *behind])]
+        if found is not None:
+            yield found
 
 
 class Hold:

@@ -42,6 +42,12 @@ def spread(rows: Sequence[Row]) -> Iterator[Row]:
             yield from ({**r, "queue": place} for place in mine or [topic])
 
 
+def selective(rows: Iterable[Row]) -> bool:
+    """Whether some session asked for some messages only."""
+    asked = (r for r in rows if (r["f"], r["type"]) == ("subscribe", "invoke"))
+    return any(r.get("session") is not None and _told(r, "selector") for r in asked)
+
+
 def is_owed(history: History, m: PlainMessage) -> bool:
     """Whether a message was meant for its place; one of a queue always is."""
     if not (m.queue or "").startswith(TOPIC):

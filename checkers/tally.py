@@ -31,8 +31,12 @@ class InstanceTally:
         *,
         weight: Numbers | None = None,
         key: str | None = None,
+        keys: Numbers | None = None,
     ) -> None:
-        """Instances: places, the rows that complete them, their messages (None: of groups)."""
+        """Instances: places, the rows that complete them, their messages (None: of groups).
+
+        ``key`` of all of them, or ``keys`` of each.
+        """
         if not len(index):
             return
         run = self._runs[place]
@@ -41,7 +45,13 @@ class InstanceTally:
             count = len(mine) if weight is None else int(weight[mine].sum())
             few = mine[np.argsort(index[mine], kind="stable")[: self._examples]]
             instances = tuple(
-                self._instance(name, place[n], index[n], None if message is None else message[n], key)
+                self._instance(
+                    name,
+                    place[n],
+                    index[n],
+                    None if message is None else message[n],
+                    key if keys is None else str(keys[n]),
+                )
                 for n in few.tolist()
             )
             before = self.found[one].get(name, Found(0, ()))

@@ -177,6 +177,8 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
     partner = _evidence(i).partner
     if own is None or partner == "none":
         return set()
+    if partner == "key":
+        return {int(str(i.key))}
     if partner == "sent-later":
         ok = [
             r["index"]

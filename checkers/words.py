@@ -197,6 +197,26 @@ class _Fields:
         taker = self._row("send", "info").get("broker", "a broker")
         return f"taken by {taker}, whose process was seen to be gone"
 
+    def overtaken(self) -> str:
+        """The message of the key."""
+        return f"message {self._i.key}"
+
+    def in_front(self) -> str:
+        """How it is known that the message of the key was in front of this one."""
+        mine = [r for r in self._rows if r["f"] == "send" and str(r.get("message")) == self._i.key]
+        inside = {r["transaction"] for r in mine if r.get("transaction") is not None}
+        f = "commit" if inside else "send"
+        done = [
+            r
+            for r in (self._rows if inside else mine)
+            if r["f"] == f and r["type"] == "ok" and (not inside or r.get("transaction") in inside)
+        ]
+        if done or not mine:
+            when = seconds(min((r["time"] for r in done), default=None))
+            return f"which was certainly sent at {when} and so in front of it"
+        taker = next((r["broker"] for r in mine if r.get("broker")), "a broker")
+        return f"which {taker} had taken, whose process was seen to be gone before this one was sent"
+
     def kept_by(self) -> str:
         return str(self._row("browse", "ok").get("broker", "a broker"))
 

@@ -383,6 +383,20 @@ def _tear(rows: list[Row], chance: random.Random) -> None:
         rows[last:last] = [o(0, 199, "invoke", "subscribe", session=99), shown]
 
 
+def _commit_later(rows: list[Row], chance: random.Random) -> None:
+    """A transaction's end is asked for, and answered, later; others go on meanwhile."""
+    asked = [r for r in rows if r["f"] == "commit" and r["type"] == "invoke"]
+    if asked:
+        transaction = chance.choice(asked).get("transaction")
+        ends = [r for r in rows if r["f"] == "commit" and r.get("transaction") == transaction]
+        at = rows.index(ends[0])
+        rest = [r for r in rows if not any(r is end for end in ends)]
+        for r in ends:
+            at = min(at + chance.randint(1, 4), len(rest))
+            rest.insert(at, r)
+        rows[:] = rest
+
+
 def _vanish(rows: list[Row], chance: random.Random) -> None:
     """What a session held is gone with it: its answers and what came of them are taken away."""
     delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
@@ -657,7 +671,7 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
         _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role,
         _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
         _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _tear,
-        _vanish, _late_copy, _reconnect, _mute,
+        _commit_later, _vanish, _late_copy, _reconnect, _mute,
     )
 }  # fmt: skip
 

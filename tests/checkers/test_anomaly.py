@@ -35,7 +35,7 @@ def test_a_second_delivery_is_looked_for_only_where_it_is_not_allowed():
 
 
 def test_where_no_groups_are_promised_their_findings_are_told_and_no_more():
-    theirs = {"group-split", "reordered", "reordered-realtime", "reordered-session"}
+    theirs = {"group-split", "reordered", "reordered-realtime", "reordered-session", "not-linearizable"}
     for anomaly in ANOMALIES:
         usual = severity(anomaly.name, CheckOptions())
         without = severity(anomaly.name, CheckOptions(broker=Promises(groups=False)))

@@ -13,7 +13,7 @@ import pytest
 from checker_rows import S, finished, lay_out, o, phase
 from damaged import DAMAGE, correct, damage
 
-from checkers import judge
+from checkers import judge, reference
 from checkers.availability import Outage
 from checkers.decide import decide, excused
 from checkers.facts import FaultSpan, gather
@@ -155,3 +155,36 @@ def test_whoever_judges_decides_alike(tmp_path):
         assert {f.name for f in verdict.findings} == {i.name for i in alone.findings}, number
         assert verdict.valid is alone.decision.valid, (number, verdict.reasons, alone.decision.reasons)
     assert broken < 30
+
+
+def test_what_another_finding_says_more_exactly_is_told_and_breaks_no_promise_of_its_own():
+    rows = [*SENT, *finished(10)]
+    assert decided(rows, {"not-linearizable"}).severities == {"not-linearizable": "grave"}
+    both = decided(rows, {"not-linearizable", "lost"})
+    assert both.severities == {"not-linearizable": "info", "lost": "grave"}
+    warned = decided(rows, {"not-linearizable", "lost"}, guarantee="at-most-once")
+    assert warned.severities == {"not-linearizable": "grave", "lost": "warning"}
+    hidden = decided(SENT, {"not-linearizable", "lost"})
+    assert hidden.severities == {"not-linearizable": "grave"}
+
+
+def test_where_messages_may_vanish_what_never_came_was_overtaken_by_nobody(tmp_path):
+    def found(rows, guarantee):
+        options = CheckOptions(guarantee=guarantee)
+        directory = tmp_path / f"{guarantee}-{len(rows)}"
+        verdict = judge.judge(lay_out(directory, whole(rows), slice_rows=10**6), options)
+        assert verdict.findings or not plain_found(rows, options)
+        return {finding.name for finding in verdict.findings}
+
+    def plain_found(rows, options):
+        return {i.name for i in reference.find(rows, options)}
+
+    never = [
+        *(o(n, 1, type_, "send", message) for n, (type_, message) in enumerate(
+            [("invoke", 1), ("ok", 1), ("invoke", 2), ("ok", 2)])),
+        o(4, 9, "ok", "deliver", 2, session=1),
+    ]  # fmt: skip
+    later = [*never, o(5, 9, "ok", "deliver", 1, session=1)]
+    assert found(never, "at-most-once") == set()
+    assert found(never, "exactly-once") == {"not-linearizable"}
+    assert "not-linearizable" in found(later, "at-most-once")

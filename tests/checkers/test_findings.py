@@ -213,7 +213,7 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *send(11, 3), *deliver(13, 3), *answer(14, 3, 1), *answer(16, 2, 2)], {"group-split"}),
     "first deliveries of one producer in the wrong sequence are reordered": (
         [*send(0, 1), send(2, 2)[0], *deliver(5, 2), *gone(6, 1), *deliver(7, 1, 2)],
-        {"reordered", "reordered-realtime"}),
+        {"reordered", "reordered-realtime", "not-linearizable"}),
     "an unknown send that arrives late breaks no order, in no session": (
         [*send(0, 1, "info"), *send(2, 2), *deliver(5, 2), *deliver(7, 1), *gone(8, 1),
          *deliver(9, 2, 2, redelivered=True),
@@ -223,7 +223,53 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         set()),
     "a certain send before another's beginning fixes their order, whoever sent": (
         [*send(0, 1), *send(2, 2, producer=2), *deliver(5, 2, producer=2), *deliver(7, 1)],
-        {"reordered-realtime"}),
+        {"reordered-realtime", "not-linearizable"}),
+    "what never came before something that was sent later makes its group no FIFO queue": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2)], {"not-linearizable"}),
+    "nor is it one where that is lost": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2), *answer(6, 2), *DONE], {"not-linearizable", "lost"}),
+    "messages at the end of a group that nobody got yet are still in its queue": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1)], set()),
+    "what never came and was sent meanwhile may be behind it": (
+        [send(0, 1)[0], send(1, 2, producer=2)[0], send(2, 1)[1], send(3, 2, producer=2)[1],
+         *deliver(5, 2, producer=2)], set()),
+    "a message of unknown outcome that never came may never have been in the queue": (
+        [*send(0, 1, "info"), *send(2, 2), *deliver(5, 2)], set()),
+    "a message whose send failed never was in the queue": (
+        [*send(0, 1, "fail"), *send(2, 2), *deliver(5, 2)], set()),
+    "messages without a group make no queue": (
+        [dict(r, group=None) for r in [*send(0, 1), *send(2, 2), *deliver(5, 2)]], set()),
+    "each group is a queue of its own": (
+        [*send(0, 1), *send(2, 2, group="h"), *deliver(5, 2, group="h")], set()),
+    "what may be the body that cannot be read may have come": (
+        [*send(0, 1), *send(2, 2), o(4, 11, "ok", "deliver", session=1, broker="a1", error="no JSON"),
+         *deliver(5, 2)], {"corrupted"}),
+    "what a consumer with a selector leaves out is overtaken rightly": (
+        [*send(0, 1), *send(2, 2), o(4, 11, "invoke", "subscribe", session=1, queue="q",
+                                     value='{"selector": {"colour": ["red"]}}'),
+         *deliver(5, 2)], {"not-subscribed"}),
+    "what was acknowledged somebody got, unseen or not": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2), *answer(6, 1, outcome="info")], set()),
+    "what failed for certain overtakes nothing": (
+        [*send(0, 1), *send(2, 2, "fail"), *deliver(5, 2)], {"aborted-delivery"}),
+    "a phantom overtakes nothing": (
+        [*send(0, 1), *deliver(5, 2), *send(6, 2)], {"phantom"}),
+    "what was in no queue before its commit was asked for is behind what was sent for certain by then": (
+        [*send(0, 1, transaction=5), *send(2, 2, producer=2), *end(4, "commit", 5), *deliver(7, 1),
+         *deliver(8, 2, producer=2)], {"not-linearizable"}),
+    "what was sent for certain after its commit was asked for may be behind it": (
+        [*send(0, 1, transaction=5), send(2, 2, producer=2)[0], end(3, "commit", 5)[0],
+         send(3, 2, producer=2)[1], end(4, "commit", 5)[1], *deliver(7, 1),
+         *deliver(8, 2, producer=2)], set()),
+    "what was committed before another message was sent is in front of it": (
+        [*send(0, 1, transaction=5), *end(2, "commit", 5), *send(4, 2, producer=2),
+         *deliver(8, 2, producer=2)], {"not-linearizable"}),
+    "what was not committed for certain before another message was sent may be behind it": (
+        [*send(0, 1, transaction=5), *end(2, "commit", 5, "info"), *send(4, 2, producer=2),
+         *deliver(8, 2, producer=2)], set()),
+    "what was sent twice, in a transaction and before, may have been in the queue before the commit": (
+        [*send(0, 1, "info"), *send(2, 1, transaction=5), *send(4, 2, producer=2), *end(6, "commit", 5),
+         *deliver(9, 1), *deliver(10, 2, producer=2)], set()),
     "an unknown send fixes no order with others": (
         [*send(0, 1, "info"), *send(2, 2, producer=2), *deliver(5, 2, producer=2), *deliver(7, 1)], set()),
     "a session that goes backwards is reordered, redelivered or not": (

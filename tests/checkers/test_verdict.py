@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checker_rows import MS, dense, finished, o, phase, table
+from test_excuses import ALL as EXCUSES
 from test_fates import CASES as FATES
 from test_findings import (
     CASES,
@@ -97,6 +98,8 @@ SHOWN = [
     "a message that two sessions settled was doubly delivered, even while the first ack was under way",
     "a delivery after the unsubscribe was answered is late",
     "a count that falls within a session fell",
+    "what never came before something that was sent later makes its group no FIFO queue",
+    "what was in no queue before its commit was asked for is behind what was sent for certain by then",
 ]
 ALL = {**CASES, **FATES}
 
@@ -272,7 +275,7 @@ def test_what_brokers_disagree_on_is_told_with_what_each_says(tmp_path):
 
 def test_a_killed_harness_leaves_lost_undecided_and_the_rest_judged(tmp_path):
     verdict = judge(tmp_path, [*send(0, 1), *send(2, 2), *deliver(5, 2), *deliver(6, 3)])
-    assert set(named(verdict)) == {"phantom"}
+    assert set(named(verdict)) == {"phantom", "not-linearizable"}
     assert verdict.valid is False
     assert any("the drain was not reached: so far 1 lost" in reason for reason in verdict.reasons)
 
@@ -421,3 +424,27 @@ def test_wrong_options_are_refused_by_name():
         api.CheckOptions(guarantee="sometimes")
     with pytest.raises(ValueError, match="deadline_s"):
         api.CheckOptions(deadline_s=0)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (
+            "a certain send before another's beginning fixes their order, whoever sent",
+            "message 1, which was certainly sent at 0.001 s and so in front of it, had not been by then.",
+        ),
+        (
+            "what was committed before another message was sent is in front of it",
+            "message 1, which was certainly sent at 0.003 s and so in front of it, had not been by then.",
+        ),
+        (
+            "a send whose taker was seen to be gone before the next was begun is late no more",
+            "whose process was seen to be gone before this one was sent, had not been by then.",
+        ),
+    ],
+)
+def test_what_was_overtaken_is_told_with_why_it_was_in_front(tmp_path, case, words):
+    rows = CASES[case][0] if case in CASES else EXCUSES[case][0]
+    told = named(judge(tmp_path, rows))["not-linearizable"]
+    assert told.sentence.endswith(words)
+    assert told.sentence.startswith('message 2 (queue "q", group "g") was first delivered by a1 to session 1')

@@ -252,6 +252,15 @@ def realtime():
     return scene.story("reordered-realtime")
 
 
+def overtaken():
+    scene = taken_over(Scene())
+    scene.send(4.0, 1, "a2")
+    scene.send(4.1, 2, "a1", producer=2)
+    scene.deliver(4.2, 2, 1, "a1", producer=2)
+    scene.heal(4.3)
+    return scene.story("not-linearizable")
+
+
 def in_session():
     scene = Scene()
     scene.send(1.0, 1)
@@ -418,6 +427,7 @@ SCENES = {
     "split_group": split_group,
     "reordered": reordered,
     "realtime": realtime,
+    "overtaken": overtaken,
     "in_session": in_session,
     "split_brain": split_brain,
     "zombie": zombie,

@@ -570,6 +570,32 @@ EXPECTED = {
             ),
         ],
     ),
+    "overtaken": Told(
+        steps=[
+            " 2.00 partition isolate-live of a1",
+            " 2.60 voting",
+            " 3.00 live",
+            "*4.00 send p1#1",
+            "*4.10 send p2#2",
+            "*4.20 deliver p2#2",
+        ],
+        words=[
+            (
+                "Producer 1 sent p1#1 (message 1, queue q, group g) at 4.000 s; a2 (live since 3.000 s) "
+                "acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to 4.300 s) was in "
+                "force."
+            ),
+            (
+                "Producer 2 sent p2#2 at 4.100 s; a1 (live since before the load, replaced by a2 at 3.000 "
+                "s) acknowledged it at 4.110 s, with partition isolate-live of a1 still in force."
+            ),
+            "a1 delivered p2#2 to session 1 at 4.200 s; nobody had got p1#1 by then, and nobody ever did.",
+            (
+                "A group must be a FIFO queue: what was certainly sent before another message's send was "
+                "begun must come before it."
+            ),
+        ],
+    ),
     "in_session": Told(
         steps=[
             "*1.00 send p1#1",

@@ -349,6 +349,25 @@ def _out_of_order(of: Clauses) -> list[str]:
     ]
 
 
+def _overtaken(of: Clauses) -> list[str]:
+    """A delivery, and the message named by the key that should have come before it."""
+    early, key = of.completing(), str(of.example.get("key", ""))
+    late = int(key) if key.lstrip("-").isdigit() else None
+    if early is None or late is None:
+        return [of.story.finding.sentence]
+    told = [of.sent(late), of.sent(of.message, full=False)]
+    behind = f"{capital(of.delivered(early))}; nobody had got {of.names.message(late)} by then"
+    got = of.one("deliver", "ok", late)
+    if got is None:
+        return [*told, f"{behind}, and nobody ever did."]
+    return [
+        *told,
+        f"{behind}.",
+        of.meanwhile(early, got),
+        f"Only then {of.delivered(got)}{of.force(got['time'])}.",
+    ]
+
+
 # --------------------------------------------------------------------------------------- of brokers
 
 
@@ -442,6 +461,7 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "reordered": _out_of_order,
     "reordered-realtime": _out_of_order,
     "reordered-session": _out_of_order,
+    "not-linearizable": _overtaken,
     "split-brain": ownership.split_brain,
     "double-takeover": ownership.double_takeover,
     "zombie": ownership.zombie,
