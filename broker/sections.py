@@ -274,6 +274,8 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """Who wants a message to expire sooner gets this; not looked at with ``expiry-delay``."""
     max_expiry_delay: Unlimited = -1
     """The same for later, or never; where only ``min-expiry-delay`` is set, never becomes that."""
+    id_cache_size: Annotated[int, Meta(ge=0)] = 20_000
+    """How many ids (``_AMQ_DUPL_ID``) of what was sent to it are remembered; 0: none."""
     redelivery_delay: Milliseconds = 0
     max_size_bytes: Unlimited = 32 * 1024 * 1024
     """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds.

@@ -44,7 +44,7 @@ from broker.core.browsing import Browsing, QueueStatus
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.dropped import Dropped
-from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
+from broker.core.duplicates import DuplicateId, Duplicates, SentId, encode_duplicate, encode_sent
 from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.memory import Memory
@@ -55,6 +55,7 @@ from broker.core.message import (
     DUPLICATE,
     MESSAGE,
     QUEUE,
+    SENT,
     SUBSCRIPTION,
     Message,
     encode,
@@ -133,7 +134,8 @@ class Engine:
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan)
         self._dropped = Dropped(self._purge, self._forget)
-        self._duplicates = Duplicates()
+        self._duplicates: Duplicates[DuplicateId] = Duplicates()
+        self._sent: Duplicates[SentId] = Duplicates()
         self._suspended = False
         self._waits_for_gate = False
         self._marked_clean = False
@@ -253,6 +255,8 @@ class Engine:
         For a topic it is then in the queue of each subscription that wants it.
         """
         self._check()
+        if message.properties is not None and message.properties.once:
+            return self._send_once(queue, message, done)
         if queue[0] == "/":
             return self._send_to_all(self._holders(queue, message), message, done)
         holder = self._holder(queue, message)
@@ -288,8 +292,7 @@ class Engine:
             Operation(ADD, MESSAGE, message.id, encode(message, holder.id)),
             Operation(ADD, DUPLICATE, mark, encode_duplicate(duplicate)),
         ]
-        if forgotten is not None:
-            operations.append(Operation(DELETE, DUPLICATE, forgotten))
+        operations += [Operation(DELETE, DUPLICATE, record_id) for record_id in forgotten]
         sequence = self.journal.append(operations)
         self._duplicates.accepted(duplicate, sequence)
         self.memory.take(holder, message.size)
@@ -360,18 +363,32 @@ class Engine:
     # --------------------------------------------------------------------------------- transactions
 
     def commit(self, transaction: Transaction, done: Callback | None = None) -> int:
-        """Do all that the transaction holds, in one entry."""
+        """Do all that the transaction holds, in one entry.
+
+        If any of its sends repeats one that was taken before, by its id, none of them is stored.
+        """
         self._check()
         operations = []
         arrivals = []
+        taken = []
+        repeated = any(self._was_sent(queue, message) for queue, message in transaction.sends)
         for queue, message in transaction.sends:
+            if repeated or self._was_sent(queue, message):
+                self.large.settled((message,))
+                continue
+            if (sent := self._sent_id(queue, message)) is not None:
+                taken.append(sent)
+                operations += self._remembered(sent)
             added, places = self._stored(self._holders(queue, message), message)
             operations += added
             arrivals += places
         operations += self.paging.removals([one.message for one in transaction.acknowledged])
         for delivery in transaction.acknowledged:
             self._settle(delivery)
-        return self._refuse(transaction.refused, operations, arrivals, done)
+        sequence = self._refuse(transaction.refused, operations, arrivals, done)
+        for sent in taken:
+            self._sent.accepted(sent, sequence)
+        return sequence
 
     def roll_back(
         self, transaction: Transaction, *, refused: bool = True, done: Callback | None = None
@@ -467,8 +484,11 @@ class Engine:
         operations += [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
         for record_id, duplicate in image.duplicates:
             forgotten = self._duplicates.remember(duplicate, record_id, 0)
-            if forgotten is not None:
-                operations.append(Operation(DELETE, DUPLICATE, forgotten))
+            operations += [Operation(DELETE, DUPLICATE, forgotten_id) for forgotten_id in forgotten]
+        for record_id, sent in image.sent:
+            size = self._ids_kept(sent.origin)
+            forgotten = self._sent.remember(sent, record_id, 0, size)
+            operations += [Operation(DELETE, SENT, forgotten_id) for forgotten_id in forgotten]
         if operations:
             sequence = self.journal.append(operations)
             if image.clean_marks:
@@ -629,6 +649,47 @@ class Engine:
             self.large.settled((message,))
         return operations, places
 
+    def _send_once(self, target: str, message: Message, done: Callback | None) -> int:
+        """A repeated one only calls ``done``, when the first is durable."""
+        sent = self._sent_id(target, message)
+        known = None if sent is None else self._sent.sequence(sent)
+        if known is not None:
+            self.large.settled((message,))
+            if done is not None:
+                self.gate.when_durable(known, done)
+            return known
+        operations = [] if sent is None else self._remembered(sent)
+        added, places = self._stored(self._holders(target, message), message)
+        operations += added
+        sequence = self.journal.append(operations) if operations else self.journal.last_sequence
+        if sent is not None:
+            self._sent.accepted(sent, sequence)
+        self.gate.when_durable(sequence, partial(arrived_together, places, done))
+        return sequence
+
+    def _sent_id(self, target: str, message: Message) -> SentId | None:
+        """Its id, if it has one and they are looked at."""
+        properties = message.properties
+        if properties is None or not properties.once or not self._ids_kept(target):
+            return None
+        return SentId(target, properties.once)
+
+    def _was_sent(self, target: str, message: Message) -> bool:
+        sent = self._sent_id(target, message)
+        return sent is not None and self._sent.sequence(sent) is not None
+
+    def _remembered(self, sent: SentId) -> list[Operation]:
+        """The operations that remember an id, in the entry that stores its message."""
+        mark = self.journal.next_id()
+        forgotten = self._sent.remember(sent, mark, 0, self._ids_kept(sent.origin))
+        return [
+            Operation(ADD, SENT, mark, encode_sent(sent)),
+            *(Operation(DELETE, SENT, record_id) for record_id in forgotten),
+        ]
+
+    def _ids_kept(self, target: str) -> int:
+        return self.settings.addresses.settings(target).id_cache_size
+
     def _send_to_all(self, holders: Sequence[Queue], message: Message, done: Callback | None) -> int:
         """One entry for all of them: either each has the message or none."""
         operations, places = self._stored(holders, message)
@@ -642,7 +703,7 @@ class Engine:
         assert not queue.consumers, f"{queue.name} is dropped under its consumers"
         self._leave_out(queue)
         if queue.idle:
-            return _deletion(queue)
+            return self._deletion(queue)
         self._dropped.add(queue)
         self.memory.give(queue, 0)  # who waited for room in it waits no more
         if queue.subscription is None or not queue.subscription.durable:
@@ -655,7 +716,13 @@ class Engine:
             self.topics.remove(queue)
 
     def _forget(self, queue: Queue) -> int:
-        return self.journal.append(_deletion(queue))
+        return self.journal.append(self._deletion(queue))
+
+    def _deletion(self, queue: Queue) -> list[Operation]:
+        """With a queue go the ids of what was sent to it."""
+        kind = QUEUE if queue.subscription is None else SUBSCRIPTION
+        operations = [Operation(DELETE, kind, id_) for id_ in (queue.id, *queue.also)]
+        return operations + [Operation(DELETE, SENT, id_) for id_ in self._sent.forget(queue.name)]
 
     def _purge(self, queue: Queue) -> Iterator[int]:
         for messages, pages in queue.removing(CHUNK):
@@ -764,8 +831,3 @@ class Engine:
     def _wake(self) -> None:
         for queue in chain(self.queues.values(), self._dropped.queues):
             queue.wake()
-
-
-def _deletion(queue: Queue) -> list[Operation]:
-    kind = QUEUE if queue.subscription is None else SUBSCRIPTION
-    return [Operation(DELETE, kind, id_) for id_ in (queue.id, *queue.also)]

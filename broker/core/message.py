@@ -22,6 +22,8 @@ policies:
     SUBSCRIPTION 9  a subscription to a topic exists, and a queue for it; an update
                  is DROPPED
     DROPPED 10   update of a subscription: it is no more, what is in its queue is nobody's
+    SENT 11      a client's id of a message was taken: bytes of its destination (u16), destination,
+                 id
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ CONSUMED: Final = 7
 COUNTED: Final = 8
 SUBSCRIPTION: Final = 9
 DROPPED: Final = 10
+SENT: Final = 11
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.

@@ -21,12 +21,15 @@ DEFAULT_PRIORITY: Final = 4
 class Properties(NamedTuple):
     """A message that asks for nothing has none of these.
 
-    ``expires``: never delivered from then on. ``due``: not delivered before.
+    ``expires``: never delivered from then on. ``due``: not delivered before. ``once``: the id by
+    which its destination takes it once (``_AMQ_DUPL_ID``); it matters when it is sent, and is in no
+    record of a message.
     """
 
     priority: int = DEFAULT_PRIORITY
     expires: int = 0
     due: int = 0
+    once: str = ""
 
     def packed(self) -> bytes:
         """As they stand in the message's record."""

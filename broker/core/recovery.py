@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import chain
 from operator import itemgetter
 
-from broker.core.duplicates import DuplicateId, decode_duplicate
+from broker.core.duplicates import DuplicateId, SentId, decode_duplicate, decode_sent
 from broker.core.message import (
     CLEAN,
     CONSUMED,
@@ -26,6 +26,7 @@ from broker.core.message import (
     OVERHEAD,
     PAGE,
     QUEUE,
+    SENT,
     SUBSCRIPTION,
 )
 from broker.core.pages import Page, decode_consumed, decode_counted, decode_page
@@ -55,6 +56,7 @@ class Image:
     large: list[Blob] = field(default_factory=list)
     """The bodies in blobs that messages name, one for each message."""
     duplicates: list[tuple[int, DuplicateId]] = field(default_factory=list)
+    sent: list[tuple[int, SentId]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
     """How often each message was delivered at the least, whatever its own counts say."""
@@ -135,6 +137,8 @@ def read(records: Iterable[Record]) -> Image:
             _read_subscription(image, record)
         elif kind == DUPLICATE:
             image.duplicates.append((record.id, decode_duplicate(record.data)))
+        elif kind == SENT:
+            image.sent.append((record.id, decode_sent(record.data)))
         elif kind == CLEAN:
             image.clean_marks.append(record.id)
         elif kind == PAGE:

@@ -23,6 +23,7 @@ from broker.core.message import (
     MESSAGE,
     PAGE,
     QUEUE,
+    SENT,
     SUBSCRIPTION,
 )
 from broker.database_tool.store import ClusterStore, ToolRefusedError
@@ -38,7 +39,7 @@ from broker.storage.records import Record
 DIRECTORY: Final = "journal"
 HOLDERS: Final = (QUEUE, SUBSCRIPTION)
 """Kinds whose ids messages name."""
-KNOWN: Final = (*HOLDERS, MESSAGE, DUPLICATE, CLEAN)
+KNOWN: Final = (*HOLDERS, MESSAGE, DUPLICATE, SENT, CLEAN)
 
 TOGETHER: Final = 16
 """Parts of a body in one transaction, of at most 64 KiB each."""

@@ -114,7 +114,9 @@ def selector(headers: Mapping[str, str]) -> Selector | None:
 
 _DUE_AT: Final = ("AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY")
 _DUE_AFTER: Final = ("AMQ_SCHEDULED_DELAY", "x-delay")
-_PROPERTIES: Final = frozenset({"expires", "expiration", "priority", *_DUE_AT, *_DUE_AFTER})
+_PROPERTIES: Final = frozenset({"expires", "expiration", "priority", "_AMQ_DUPL_ID", *_DUE_AT, *_DUE_AFTER})
+SENT_ID_MAX: Final = 255
+"""Characters of a client's id of a message: ids are remembered."""
 
 
 def properties(headers: Mapping[str, str], now: Callable[[], int]) -> Properties | None:
@@ -122,7 +124,8 @@ def properties(headers: Mapping[str, str], now: Callable[[], int]) -> Properties
 
     ``expires`` is an instant (Artemis, ActiveMQ), ``expiration`` so long after ``now`` (RabbitMQ).
     A delivery may be scheduled for an instant (``AMQ_SCHEDULED_TIME``) or after a while
-    (``AMQ_SCHEDULED_DELAY``; ``x-delay`` of RabbitMQ's plugin), and the latest of them counts.
+    (``AMQ_SCHEDULED_DELAY``; ``x-delay`` of RabbitMQ's plugin); the latest counts. What has a
+    ``_AMQ_DUPL_ID`` is taken once (Artemis).
     """
     if _PROPERTIES.isdisjoint(headers):
         return None
@@ -135,7 +138,12 @@ def properties(headers: Mapping[str, str], now: Callable[[], int]) -> Properties
     priority = headers.get("priority", "").strip() or str(DEFAULT_PRIORITY)
     if len(priority) != 1 or priority not in "0123456789":
         raise FrameRefusedError(f"header 'priority' is {priority[:64]!r}: expected 0 to 9")
-    asked = Properties(int(priority), expires, due)
+    once = headers.get("_AMQ_DUPL_ID", "")
+    if len(once) > SENT_ID_MAX:
+        raise FrameRefusedError(
+            f"header '_AMQ_DUPL_ID' has {len(once)} characters: at most {SENT_ID_MAX} are allowed"
+        )
+    asked = Properties(int(priority), expires, due, once)
     return None if asked == Properties() else asked
 
 

@@ -44,10 +44,6 @@ SEND: Final[Mapping[str, _Header]] = {
     "AMQ_SCHEDULED_PERIOD": _NO_REPEATS,
     "AMQ_SCHEDULED_REPEAT": _NO_REPEATS,
     "AMQ_SCHEDULED_CRON": _NO_REPEATS,
-    "_AMQ_DUPL_ID": _header(
-        "duplicates are not looked for here: leave it out, and let consumers know what they have seen "
-        "by an id of yours"
-    ),
     "transformation": _NO_TRANSFORMATION,
 }
 SUBSCRIBE: Final[Mapping[str, _Header]] = {

@@ -82,7 +82,7 @@ def test_nothing_is_done_before_connect(client):
         ("SEND", {"destination": "q", "persistent": "maybe"}, "expected true or false"),
         ("SEND", {"destination": "q", "AMQ_SCHEDULED_DELAY": "-1"}, "a whole number of milliseconds"),
         ("SEND", {"destination": "q", "AMQ_SCHEDULED_CRON": "* * * * *"}, "a message is delivered once"),
-        ("SEND", {"destination": "q", "_AMQ_DUPL_ID": "7"}, "duplicates are not looked for"),
+        ("SEND", {"destination": "q", "_AMQ_DUPL_ID": "7" * 256}, "at most 255 are allowed"),
         ("SEND", {"destination": "q", "reply-to": "/temp-topic/answers"}, "there are no temporary topics"),
         ("SEND", {"destination": "q", "destination-type": "MULTICAST"}, "topics are /topic/NAME"),
         (
@@ -477,3 +477,17 @@ def test_a_delivery_waits_for_its_time_and_the_urgent_come_first(client, queue):
     assert time.time() - begun >= 0.3
     assert raw.message()[0] == "time"
     assert time.time() - begun >= 0.99
+
+
+def test_a_send_with_an_id_is_taken_once(client, queue):
+    raw = client()
+    for text in ("first", "again"):
+        raw.publish(text, queue, _AMQ_DUPL_ID="7")
+    raw.publish("other", queue, _AMQ_DUPL_ID="8")
+    raw.send("BEGIN", transaction="t")
+    raw.send("SEND", {"destination": queue, "transaction": "t", "_AMQ_DUPL_ID": "8"}, b"again")
+    raw.send("COMMIT", transaction="t", receipt="c")
+    raw.receipt("c")
+    raw.publish("last", queue)
+    raw.subscribe(queue)
+    assert [raw.message()[0] for _ in range(3)] == ["first", "other", "last"]
