@@ -222,7 +222,7 @@ class Consumer:
         except ValueError:  # the broker's headers make no sense: no claim either way
             redelivered, count = None, None
         payload = decode(body)
-        self.delivered_at = now = self._loop.time()
+        self.delivered_at = self._loop.time()
         counters = self._counters
         counters["deliver"] = counters.get("deliver", 0) + 1
         message, _, group, producer, sequence = payload or _UNREADABLE
@@ -245,11 +245,14 @@ class Consumer:
         )
         if session.ending or self._leaving:
             return  # not ours to acknowledge any more: the session, or the connection, is about to be gone
-        ack_id = headers.get("ack") or headers.get("message-id", "")
+        self.taken(session, headers.get("ack") or headers.get("message-id", ""), payload)
+
+    def taken(self, session: Session, ack_id: str, payload: Payload | None) -> None:
+        """A delivery that is this consumer's to acknowledge."""
         if not self._hold_s:
             self._acknowledge(session, ack_id, payload)
             return
-        self._held.append((now + self._hold_s, session, ack_id, payload))
+        self._held.append((self.delivered_at + self._hold_s, session, ack_id, payload))
         if self._timer is None:
             self._timer = self._loop.call_later(self._hold_s, self._release)
 
@@ -271,10 +274,7 @@ class Consumer:
         operation = Ack(self, session, payload)
         self.acks_open += 1
         self.row(operation, "invoke", None)
-        if ack_id.isascii() and ack_id.isprintable() and ":" not in ack_id and "\\" not in ack_id:
-            connection.request(f"ACK\nid:{ack_id}\n".encode(), operation)
-        else:
-            connection.request(head("ACK", {"id": ack_id}), operation)
+        connection.request(ack_head(ack_id), operation)
 
     def row(self, operation: ConsumerOperation, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
         """Record an operation."""
@@ -312,3 +312,10 @@ class Consumer:
                 **dialect.subscribe_headers(self._prefetch),
             },
         )
+
+
+def ack_head(ack_id: str) -> bytes:
+    """The ACK frame of a delivery."""
+    if ack_id.isascii() and ack_id.isprintable() and ":" not in ack_id and "\\" not in ack_id:
+        return f"ACK\nid:{ack_id}\n".encode()
+    return head("ACK", {"id": ack_id})

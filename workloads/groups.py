@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.interface import WorkloadContext
-from workloads.layout import queues_of
+from workloads.layout import group_homes, queues_of
 from workloads.load import Load, Pair
 from workloads.producer import ProducerStream
 
@@ -30,9 +30,7 @@ class GroupsLoad(Load):
         """One stream for each producer and group of a pair."""
         queues = queues_of(context.spec)
         return [
-            ProducerStream(
-                context, client, producer, queues[(number // len(pairs)) % len(queues)], f"g{number}"
-            )
-            for number in range(max(context.spec.groups, 1))
-            for producer, client in pairs[number % len(pairs)].producers
+            ProducerStream(context, client, producer, queues[turn % len(queues)], group)
+            for group, home, turn in group_homes(context.spec.groups, len(pairs))
+            for producer, client in pairs[home].producers
         ]

@@ -5,8 +5,8 @@ Pure functions of the spec, so that a seed gives the same test again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from harness.interface import NodePlan, TestSpec
 
@@ -36,9 +36,21 @@ def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
     }
 
 
+QUEUES_LEAST: Final[Mapping[str, int]] = {"transactions": 3}
+"""Workloads that need more queues than one."""
+
+
 def queues_of(spec: TestSpec) -> tuple[str, ...]:
     """Names of the test's queues."""
-    return tuple(f"q{number}" for number in range(max(spec.queues, 1)))
+    least = QUEUES_LEAST.get(spec.workload, 1)
+    return tuple(f"q{number}" for number in range(max(spec.queues, least)))
+
+
+def group_homes(groups: int, pairs: int) -> Iterator[tuple[str, int, int]]:
+    """Each group, the number of its home pair, and its turn among the groups there."""
+    for number in range(max(groups, 1)):
+        turn, home = divmod(number, pairs)
+        yield f"g{number}", home, turn
 
 
 def staffed(wanted: int, pairs: Sequence[T], zones: Sequence[str]) -> Iterator[tuple[int, T, str]]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.interface import InfrastructureError, WorkloadContext
+from harness.interface import InfrastructureError, TestSpec, WorkloadContext
 from workloads.consumer import Consumer, Style
 from workloads.drain import drain
 from workloads.failover import FailoverClient
@@ -79,7 +79,7 @@ class Load(abc.ABC):
         pacer = Pacer(context.spec.rate)
         pipeline = self._pipeline or (FULL_SPEED_PIPELINE if full_speed else 1)
         pacer.drive(context, self.streams(context, pairs), pipeline, context.random)
-        churns = [Churn(pair.consumers, context.random.getrandbits(64)) for pair in pairs]
+        churns = self._churns(context, pairs)
         async with asyncio.TaskGroup() as group:
             stays = [group.create_task(client.run()) for client in clients]
             for churn in churns:
@@ -110,13 +110,9 @@ class Load(abc.ABC):
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
         spec = context.spec
-        pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
+        pairs = self._with_producers(context)
         seed = context.random.getrandbits
-        hold_s = (0.0 if full_speed else HOLD_S) if spec.hold_s is None else spec.hold_s
-        prefetch = spec.prefetch or (1000 if full_speed else PREFETCH)
-        for client, pair, zone in staffed(spec.producers, pairs, context.zones):
-            failover = FailoverClient(context, zone, pair.nodes, seed(64))
-            pair.producers.append((Producer(client), failover))
+        hold_s, prefetch = self._consuming(spec, full_speed=full_speed)
         for _, pair, zone in staffed(spec.consumers, pairs, context.zones):
             consumer = Consumer(
                 context,
@@ -130,6 +126,23 @@ class Load(abc.ABC):
             )
             pair.consumers.append(consumer)
         return pairs
+
+    def _with_producers(self, context: WorkloadContext) -> list[Pair]:
+        """The pairs with their producers, and no consumers yet."""
+        pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
+        for client, pair, zone in staffed(context.spec.producers, pairs, context.zones):
+            failover = FailoverClient(context, zone, pair.nodes, context.random.getrandbits(64))
+            pair.producers.append((Producer(client), failover))
+        return pairs
+
+    def _consuming(self, spec: TestSpec, *, full_speed: bool) -> tuple[float, int]:
+        """How long (s) a consumer holds a message, and how many at most."""
+        hold_s = (0.0 if full_speed else HOLD_S) if spec.hold_s is None else spec.hold_s
+        return hold_s, spec.prefetch or (1000 if full_speed else PREFETCH)
+
+    def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
+        """Whose consumers come and go together."""
+        return [Churn(pair.consumers, context.random.getrandbits(64)) for pair in pairs]
 
     def _remember(self, clients: Sequence[FailoverClient | Consumer]) -> None:
         """Notes when a broker may last have been left with a dead connection.

@@ -36,21 +36,13 @@ class Producer:
         return self.number << PRODUCER_SHIFT | self.sent
 
 
-class ProducerStream:
+class Stream:
     """One producer's messages of one group or queue, in order."""
 
-    __slots__ = ("client", "group", "head", "producer", "queue", "sequence", "writer")
+    __slots__ = ("group", "head", "producer", "queue", "sequence", "writer")
 
-    def __init__(
-        self,
-        context: WorkloadContext,
-        client: FailoverClient,
-        producer: Producer,
-        queue: str,
-        group: str | None,
-    ) -> None:
+    def __init__(self, context: WorkloadContext, producer: Producer, queue: str, group: str | None) -> None:
         dialect = context.dialect
-        self.client = client
         self.producer = producer
         self.queue = queue
         self.group = group
@@ -65,6 +57,23 @@ class ProducerStream:
             large_share=spec.large_message_share,
             large_bytes=spec.large_message_bytes,
         )
+
+
+class ProducerStream(Stream):
+    """One that goes through a client of its own, message by message."""
+
+    __slots__ = ("client",)
+
+    def __init__(
+        self,
+        context: WorkloadContext,
+        client: FailoverClient,
+        producer: Producer,
+        queue: str,
+        group: str | None,
+    ) -> None:
+        super().__init__(context, producer, queue, group)
+        self.client = client
 
 
 class Slot:

@@ -10,8 +10,11 @@ from harness.interface.errors import choose
 from workloads.groups import GroupsLoad
 from workloads.load import Load
 from workloads.queue import QueueLoad
+from workloads.transactions import TransactionsLoad
 
-WORKLOADS: Final[Mapping[str, type[Load]]] = {kind.name: kind for kind in (GroupsLoad, QueueLoad)}
+WORKLOADS: Final[Mapping[str, type[Load]]] = {
+    kind.name: kind for kind in (GroupsLoad, QueueLoad, TransactionsLoad)
+}
 
 
 def create(name: str, *, pipeline: int | None = None) -> Workload:

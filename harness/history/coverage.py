@@ -121,7 +121,7 @@ def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
     if "member" in roles:
         yield "members"
     yield "files" if any(node.database is None for node in nodes) else "database"
-    if workload == "groups":
+    if workload != "queue":
         yield "groups"
 
 

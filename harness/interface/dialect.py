@@ -58,6 +58,11 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """
     redirect_header: str | None = None  # of ERROR: "name:port" of the broker to connect to instead
     feed: Feed | None = None
+    redelivers_aborted: bool = False
+    """Whether a session gets again what was acknowledged in a transaction that it rolled back.
+
+    Where not, a client has to leave and come again for it.
+    """
     refused: Callable[[Mapping[str, str]], bool] = _never
     """Whether the headers of an ERROR say that what was asked has certainly not happened."""
 

@@ -430,3 +430,21 @@ class AtStake(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.at} never came"
         found = seen.stored_at(self.broker, moment)
         return "" if found >= self.least else f"only {found} messages were at stake at {self.at}"
+
+
+class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard: when the fault came, enough transactions were under way to be torn."""
+
+    least: int
+    at: str
+
+    def __str__(self) -> str:
+        return f"at least {self.least} transactions under way at {self.at}"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        moment = seen.moments.get(self.at)
+        if moment is None:
+            return f"{self.at} never came"
+        found = seen.under_way_at(moment)
+        return "" if found >= self.least else f"only {found} transactions were under way at {self.at}"

@@ -19,6 +19,7 @@ from harness.claims.scenarios import (
     shared_store,
     shared_store_database,
     shared_store_probes,
+    transactions,
 )
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.scenario import Scenario
@@ -31,6 +32,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *shared_store_database.SCENARIOS,
     *ha_database.SCENARIOS,
     *multi_instance.SCENARIOS,
+    *transactions.SCENARIOS,
 )
 
 PROBES: Final[tuple[Probe, ...]] = (

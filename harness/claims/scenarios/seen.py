@@ -236,6 +236,22 @@ class Seen:
         }
         return len(taken - settled)
 
+    def under_way_at(self, moment_ns: int) -> int:
+        """How many transactions had begun, and neither been ended nor lost their connection."""
+        begun: dict[int, int] = {}
+        ended: set[int] = set()
+        heard: dict[int, int] = {}
+        for row in self.rows:
+            if row["process"] < 0:
+                continue
+            if row.get("connection") is not None:
+                heard[row["connection"]] = row["time"]
+            if row["time"] < moment_ns and row["f"] == "begin" and row["type"] == "ok":
+                begun[row["transaction"]] = row["connection"]
+            elif row["time"] < moment_ns and row["f"] in ("commit", "abort") and row["type"] != "invoke":
+                ended.add(row["transaction"])
+        return sum(heard[begun[number]] >= moment_ns for number in begun.keys() - ended)
+
     def successions(self) -> list[tuple[str, str]]:
         """Who took over whose data between the first fault and the healing, in order.
 

@@ -46,6 +46,7 @@ DIALECT: Final = Dialect(
     name_header="broker",
     store_header="store-session",
     redirect_header="redirect",
+    redelivers_aborted=True,
     feed=Feed(destination="$SYS.cluster.topology", nodes=live_first),  # ``broker.cluster.topology``
 )
 """Every message is durable, and no header says so; a window is a number of messages."""

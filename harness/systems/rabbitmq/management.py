@@ -187,6 +187,6 @@ def arguments(spec: TestSpec, members: int) -> dict[str, Any]:
     return {
         "x-queue-type": "quorum",
         "x-quorum-initial-group-size": members,
-        "x-single-active-consumer": spec.workload == "groups",
+        "x-single-active-consumer": spec.workload != "queue",
         **properties.queue_arguments(spec.properties),
     }

@@ -73,7 +73,7 @@ class RabbitmqSystem(Management):
         limit = asked.get("x-delivery-limit")
         return Promises(
             nack="requeue",
-            groups=spec.workload != "groups" or asked["x-single-active-consumer"],
+            groups=spec.workload == "queue" or asked["x-single-active-consumer"],
             delivery_attempts=-1 if limit is None else limit + 1,
             attempts="given back",
             keeps_dead_letters=False,

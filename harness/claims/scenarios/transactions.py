@@ -1,0 +1,99 @@
+"""The scenarios of transactions across a fail-over, rows TX1 to TX4 of the claims.
+
+AMQ 17.3.4, Sun and WMQ say the same of each policy: what is open when its broker fails is rolled
+back, what was committed is whole, and a commit that was under way is unknown to its client, and
+then all or nothing. The load is the workload ``transactions``; guards hold that transactions were
+under way when the fault came.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.claims.changed import Replacement
+from harness.claims.scenarios.cases import BY_A2, fault, faults, load, properties
+from harness.claims.scenarios.expectations import Expectation, ExpectedTakeover, Takeovers, UnderWay
+from harness.claims.scenarios.refuter import Refuter
+from harness.claims.scenarios.scenario import Scenario
+from harness.claims.scenarios.shared_store import NO_FAILBACK
+from harness.interface import Fault
+
+_VOTES: Final = {
+    **properties("ha-policy.replication.master.", vote_on_replication_failure=True),
+    **properties("ha-policy.replication.slave.", vote_on_replication_failure=True),
+}
+_IN_TWO: Final = Refuter(
+    without="a commit is two entries: what it acknowledges at once, what it sends a second later",
+    fails="torn-transaction",
+    changes=(
+        Replacement(
+            "broker/core/engine.py",
+            "        operations += self.paging.removals([one.message for one in transaction.acknowledged])\n"
+            "        for delivery in transaction.acknowledged:\n"
+            "            self._settle(delivery)\n"
+            "        return self._refuse(transaction.refused, operations, arrivals, done)\n",
+            "        removals = self.paging.removals([one.message for one in transaction.acknowledged])\n"
+            "        for delivery in transaction.acknowledged:\n"
+            "            self._settle(delivery)\n"
+            "        if removals and operations:\n"
+            "            asyncio.get_running_loop().call_later(\n"
+            "                1.0, self._refuse, transaction.refused, operations, arrivals, done\n"
+            "            )\n"
+            "            return self._append(removals, None)\n"
+            "        return self._refuse(transaction.refused, [*operations, *removals], arrivals, done)\n",
+        ),
+    ),
+)
+
+
+def _row(
+    number: int, policy: str, case: str, fault: Fault, besides: Expectation, *,
+    allowed: tuple[str, ...] = (), pairs: int = 1, **fields: Any,
+) -> Scenario:  # fmt: skip
+    """One case of a row: what fails, and who goes on with what the broker had.
+
+    Movers hold their transactions for long, and have always something to move: so most of them are
+    in one whenever something fails.
+    """
+    name = f"tx{number}-{case}".removesuffix("-")
+    return Scenario(
+        id=f"TX{number}-{case}".removesuffix("-"),
+        claim="an open transaction is rolled back, a committed one is whole, a commit under way is "
+        f"unknown and then all or nothing, when {_WHEN[case]}",
+        source="AMQ 17.3.4, SUN, WMQ",
+        spec=load(
+            name, policy, 12.0, pairs=pairs, clients=8 * pairs, rate=120.0 * pairs, workload="transactions",
+            hold_s=0.3, **fields,
+        ),
+        schedule=faults(fault),
+        allowed=allowed,
+        besides=(besides,),
+        guards=(UnderWay(least=2, at=f"{fault.kind}-1"),),
+        refuter=_IN_TWO,
+    )  # fmt: skip
+
+
+_WHEN: Final = {
+    "": "the broker is killed",
+    "partition": "the broker is cut off from its backup or its store",
+    "stall": "the broker or its store stands still until another has taken over",
+}
+_ELSEWHERE: Final = Takeovers((ExpectedTakeover("a1"),))
+_VOTING: Final[dict[str, Any]] = {"pairs": 3, "every": _VOTES, "allowed": ("split-brain",)}
+_ISOLATED: Final = fault("partition", 3.0, None, None, shape="isolate-live", pair="a")
+_NO_STORE: Final = fault("database-disconnect", 3.0, None, chance=1.0, committed=0.0)
+
+SCENARIOS: Final = (
+    _row(1, "replication", "", fault("kill", 4.0), BY_A2),
+    _row(1, "replication", "partition", _ISOLATED, BY_A2, **_VOTING),
+    _row(1, "replication", "stall", fault("pause", 3.0), BY_A2, **_VOTING),
+    _row(2, "shared-store", "", fault("kill", 4.0), BY_A2),
+    _row(2, "shared-store", "partition", fault("nfs-disconnect", 3.0), BY_A2),
+    _row(2, "shared-store", "stall", fault("nfs-stall", 3.0, 6.0), BY_A2, every=NO_FAILBACK),
+    _row(3, "ha-database", "", fault("kill", 3.0), _ELSEWHERE, pairs=3),
+    _row(3, "ha-database", "partition", _NO_STORE, _ELSEWHERE, pairs=3),
+    _row(3, "ha-database", "stall", fault("pause", 3.0), _ELSEWHERE, pairs=3, server=True),
+    _row(4, "multi-instance", "", fault("kill", 3.0), BY_A2),
+    _row(4, "multi-instance", "partition", fault("nfs-disconnect", 3.0), BY_A2),
+    _row(4, "multi-instance", "stall", fault("nfs-stall", 3.0, 7.0), BY_A2),
+)

@@ -1,0 +1,99 @@
+"""Workload ``transactions``: messages move from queue to queue in transactions.
+
+Producers send to the first queue. Movers (``workloads.mover``) take from every queue but the last,
+and in one transaction acknowledge what they took and send new messages to queues further down, so
+that a message is moved on at most as often as there are queues. Consumers empty the last queue.
+Groups are at home with a pair, as in ``groups``; where brokers have none, there are none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+from harness.interface import WorkloadContext
+from workloads.consumer import Consumer
+from workloads.layout import group_homes, queues_of, staffed
+from workloads.load import Churn, Load, Pair
+from workloads.mover import Mover, Route
+from workloads.producer import Producer, ProducerStream
+
+PREFETCH: Final = 10
+"""Of a mover, which holds all of it while a transaction is open."""
+
+
+class TransactionsLoad(Load):
+    """Each pair has producers for its first queue, movers, and consumers of its last queue."""
+
+    name = "transactions"
+    description = "messages move from queue to queue in transactions that commit, roll back or are cut off"
+
+    def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
+        """One stream for each producer and group of a pair, to the first queue."""
+        first = queues_of(context.spec)[0]
+        return [
+            ProducerStream(context, client, producer, first, group)
+            for pair, groups in zip(pairs, _groups(context, len(pairs)), strict=True)
+            for producer, client in pair.producers
+            for group in groups
+        ]
+
+    def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
+        spec, queues = context.spec, queues_of(context.spec)
+        pairs = self._with_producers(context)
+        hold_s, prefetch = self._consuming(spec, full_speed=full_speed)
+        onward = {queue: queues[place + 1 :] for place, queue in enumerate(queues[:-1])}
+        numbers = itertools.count(1)
+        seed = context.random.getrandbits
+        first = max(producer.number for pair in pairs for producer, _ in pair.producers) + 1
+        groups = dict(zip((pair.name for pair in pairs), _groups(context, len(pairs)), strict=True))
+        for number, pair, zone in staffed(max(spec.consumers, 2 * len(pairs)), pairs, context.zones):
+            if number // len(pairs) % 2:
+                pair.consumers.append(
+                    Consumer(
+                        context,
+                        zone,
+                        pair.nodes,
+                        queues[-1:],
+                        self._sessions,
+                        prefetch=prefetch,
+                        hold_s=hold_s,
+                        seed=seed(64),
+                    )
+                )
+            else:
+                pair.consumers.append(
+                    Mover(
+                        context,
+                        zone,
+                        pair.nodes,
+                        self._sessions,
+                        prefetch=spec.prefetch or PREFETCH,
+                        hold_s=hold_s,
+                        seed=seed(64),
+                        producer=Producer(first + number),
+                        route=Route(onward, groups[pair.name]),
+                        numbers=numbers,
+                    )
+                )
+        return pairs
+
+    def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
+        """Movers and consumers come and go apart, so that of each kind one is there."""
+        kinds = [
+            [one for one in pair.consumers if isinstance(one, Mover) is moving]
+            for pair in pairs
+            for moving in (True, False)
+        ]
+        return [Churn(some, context.random.getrandbits(64)) for some in kinds]
+
+
+def _groups(context: WorkloadContext, pairs: int) -> list[list[str | None]]:
+    """The groups at home with each pair; none where brokers have none."""
+    homes: list[list[str | None]] = [[] for _ in range(pairs)]
+    for group, home, _ in group_homes(max(context.spec.groups, pairs), pairs):
+        homes[home].append(group)
+    if context.dialect.group_header is None:
+        return [[None] for _ in range(pairs)]
+    return homes
