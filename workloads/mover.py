@@ -151,6 +151,7 @@ class Mover(Consumer):
             pause_s = chance.uniform(*LONG_S)
         before = chance.randint(0, len(steps))
         answered, end = chance.random() < 0.5, chance.random()
+        acks = self.context.dialect.transactional_acks
         transaction.ask("begin")
         for number, step in enumerate([*steps, None]):
             if number == before and pause_s:
@@ -159,7 +160,7 @@ class Mover(Consumer):
                 break
             if isinstance(step, Stream):
                 transaction.send(step)
-            elif step is not None:
+            elif step is not None and acks:
                 transaction.ack(*step)
         if answered:
             await transaction.answered()
@@ -168,6 +169,8 @@ class Mover(Consumer):
         elif end < COMMITS:
             transaction.ask("commit")
             await transaction.answered()
+            if not acks:
+                await self._settle_alone(connection, taken, committed=transaction.committed)
         elif end < COMMITS + ABORTS:
             transaction.ask("abort")
             await transaction.answered()
@@ -176,6 +179,13 @@ class Mover(Consumer):
         else:
             await self._pause(FLUSH_S)
             connection.close("client went away")
+
+    async def _settle_alone(self, connection: Connection, taken: Sequence[Held], *, committed: bool) -> None:
+        """Acknowledges behind the commit what could not be acknowledged in the transaction."""
+        if committed and not connection.closed:
+            for session, ack_id, payload in taken:
+                self._acknowledge(session, ack_id, payload)
+            await self._settle(connection)
 
     def _stream(self, queue: str) -> Stream:
         place = queue, self._chance.choice(self._route.groups)
@@ -201,6 +211,7 @@ class _Transaction:
         self.number = number
         self._connection = connection
         self._open = 0
+        self.committed = False
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -240,8 +251,9 @@ class _Transaction:
         step.row("invoke", None)
         self._connection.request(b"%btransaction:%d\n" % (head, self.number), step, body)
 
-    def done(self) -> None:
+    def done(self, f: str, type: str) -> None:  # noqa: A002 - the history's own name for it
         """One more has its answer."""
+        self.committed = self.committed or (f, type) == ("commit", "ok")
         self._open -= 1
         if not self._open:
             self._quiet.set()
@@ -279,4 +291,4 @@ class _Step:
         if self._f in ("send", "ack"):
             counters = mover.context.counters
             counters[type] = counters.get(type, 0) + 1
-        self._transaction.done()
+        self._transaction.done(self._f, type)

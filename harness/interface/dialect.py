@@ -58,6 +58,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """
     redirect_header: str | None = None  # of ERROR: "name:port" of the broker to connect to instead
     feed: Feed | None = None
+    transactional_acks: bool = True
+    """Whether an ACK can be part of a transaction, which STOMP leaves open."""
     redelivers_aborted: bool = False
     """Whether a session gets again what was acknowledged in a transaction that it rolled back.
 

@@ -81,6 +81,9 @@ class ArtemisSystem(Management):
         window_header="consumer-window-size",
         window_unit=400,
         heart_beat_s=0.5,
+        # "The ACK frame can not be part of a transaction" (manual, STOMP, Transactional
+        # Acknowledgements).
+        transactional_acks=False,
     )
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0)
     events = EVENTS

@@ -2,12 +2,15 @@
 
 from collections import Counter, defaultdict
 
+import msgspec
 import pytest
 from stomp_doubles import well_formed
 
 from checkers.schema import COLUMNS
 from harness.history import spec as specs
 from harness.run.simulate import simulate
+from harness.systems.own import system
+from harness.systems.own.dialect import DIALECT
 
 GIVEN = {
     "policy": "standalone", "pairs": 1, "workload": "transactions", "time_limit_s": 12.0, "rate": 80.0,
@@ -85,14 +88,33 @@ def test_transactions_are_held_open_for_as_long_as_drawn(rows):
     assert open_s[-1] > 0.5
 
 
-def test_where_brokers_have_no_groups_there_are_none(monkeypatch):
-    import msgspec
-
-    import harness.systems.own.dialect as own
-    from harness.systems.own import system
-
-    bare = msgspec.structs.replace(own.DIALECT, group_header=None)
-    monkeypatch.setattr(system.OwnSystem, "dialect", bare)
+def of_a_dialect(monkeypatch, **changes):
+    monkeypatch.setattr(system.OwnSystem, "dialect", msgspec.structs.replace(DIALECT, **changes))
     ran = simulate(specs.build({**GIVEN, "time_limit_s": 3.0}))
     assert ran.valid is True, (ran.grave, ran.trouble)
-    assert {row["group"] for row in ran.rows if row["f"] == "send"} == {None}
+    return ran.rows
+
+
+def test_where_brokers_have_no_groups_there_are_none(monkeypatch):
+    rows = of_a_dialect(monkeypatch, group_header=None)
+    assert {row["group"] for row in rows if row["f"] == "send"} == {None}
+
+
+def test_where_an_ack_cannot_be_part_of_a_transaction_it_comes_behind_the_commit(monkeypatch):
+    rows = of_a_dialect(monkeypatch, transactional_acks=False)
+    assert of(rows, "commit", "ok")
+    assert {row["transaction"] for row in of(rows, "ack", "invoke")} == {None}
+    moved = {row["message"] for row in of(rows, "ack", "ok") if row["queue"] == "q0"}
+    assert len(moved) > 20
+
+
+def test_where_a_roll_back_gives_nothing_back_a_mover_comes_again_for_it(monkeypatch):
+    rows = of_a_dialect(monkeypatch, redelivers_aborted=False)
+    aborted = {row["connection"]: row["index"] for row in of(rows, "abort", "ok")}
+    assert aborted
+    later = [
+        row
+        for row in rows
+        if row["index"] > aborted.get(row["connection"], row["index"]) and row["f"] in ("deliver", "begin")
+    ]
+    assert not [row for row in later if row["f"] == "begin"]
