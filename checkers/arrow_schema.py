@@ -6,7 +6,8 @@ most commands.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -33,3 +34,19 @@ def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
     return table.select(schema.names)
+
+
+def batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Rows that leave out what is null, as one batch with all columns."""
+    used: set[str] = set().union(*rows)
+    arrays = []
+    for field in SCHEMA:
+        if field.name not in used:
+            arrays.append(pa.nulls(len(rows), field.type))
+            continue
+        values = [row.get(field.name) for row in rows]
+        if pa.types.is_dictionary(field.type):
+            arrays.append(pa.array(values, field.type.value_type).dictionary_encode().cast(field.type))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

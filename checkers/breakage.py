@@ -424,7 +424,7 @@ def _of_control(
             yield _null(index, f, n, "queue")
         else:
             yield Breakage(int(index[n]), f"{_word(f, n)} of a message lies among the rows that carry none")
-    known = f.are(*_IN_CONTROL, "disconnect")
+    known = f.are(*_IN_CONTROL, "disconnect", "receive")
     for n in np.flatnonzero((process >= 0) & ~known)[:1].tolist():
         yield Breakage(int(index[n]), f'f is "{_word(f, n)}": no client does that')
     for n in np.flatnonzero((process < HARNESS) | (known & (process < 0)))[:1].tolist():
@@ -442,8 +442,11 @@ def _of_control(
     null = f.are("drop", "subscribe", "unsubscribe") & topics & (subscription < 0)
     for n in np.flatnonzero(null)[: "subscription" not in lacking].tolist():
         yield _null(index, f, n, "subscription")
-    for n in np.flatnonzero(f.are("disconnect") & (type_.codes != type_.code("info")))[:1].tolist():
-        yield Breakage(int(index[n]), f"disconnect is {_word(type_, n)}: it must be info")
+    for n in np.flatnonzero(f.are("receive") & (queue < 0))[:1].tolist():
+        yield _null(index, f, n, "queue")
+    told = f.are("disconnect", "receive")
+    for n in np.flatnonzero(told & (type_.codes != type_.code("info")))[:1].tolist():
+        yield Breakage(int(index[n]), f"{_word(f, n)} is {_word(type_, n)}: it must be info")
     for operation, column in _IN_CONTROL.items():
         at = np.flatnonzero(f.are(operation) & (process >= 0))
         if not len(at) or column in lacking:
@@ -487,17 +490,19 @@ def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage
     faults: dict[tuple[str, str], str] = {}
     for row in rows:
         if row["process"] == NEMESIS:
-            cause = "" if "value" in lacking else _of_fault(row, faults)
+            cause = "" if "value" in lacking else of_fault(row, faults)
             of: Subject = "faults"
         else:
-            of, needed = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
-            cause = _of_observer(row, needed, lacking)
+            of, _ = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
+            cause = of_observer(row, lacking)
         if cause:
             yield Breakage(row["index"], cause, of)
 
 
-def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None, lacking: frozenset[str]) -> str:
+def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
+    """What is wrong with a row of the monitor or the harness; "" where nothing is."""
     f, type_ = row["f"], row["type"]
+    _, needed = _OBSERVED.get((row["process"], f), ("", None))
     who = "monitor" if row["process"] == MONITOR else "harness"
     if needed is None:
         return f'f is "{f}": the {who} records nothing of that name'
@@ -522,7 +527,8 @@ def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None, lacking: 
     return ""
 
 
-def _of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
+def of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
+    """The same of a fault's row; ``known`` is the latest type of each label and operation."""
     told = json_object(row["value"])
     if told is None:
         return f"value is not a JSON object: {row['value']!r:.60}"

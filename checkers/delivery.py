@@ -14,7 +14,7 @@ unknown outcome that were delivered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 import numpy as np
@@ -275,6 +275,12 @@ def find(found: Marks, lives: Lives, tally: InstanceTally) -> None:
             lives.message[at],
             weight=None if weight is None else weight[at],
         )
+
+
+def without_lost(found: Marks, places: Flags) -> Marks:
+    """All that was found, but for what is lost in these places."""
+    left = ~(np.isin(found.what, _LOST) & places[found.place])
+    return Marks(*(getattr(found, column.name)[left] for column in fields(found)))
 
 
 def lost(found: Marks) -> Numbers:

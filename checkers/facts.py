@@ -57,6 +57,10 @@ class Facts:
     """Brokers whose stores could not be read."""
     readings: list[Row] = field(default_factory=list)
     """The end of each reading of a broker's stores."""
+    receives: Counter[str] = field(default_factory=Counter)
+    """By queue how many were asked to hand out a message and were never heard to have done so."""
+    missing: int = 0
+    """Messages that are lost, or that those may have taken."""
     census: dict[str, dict[str, int]] = field(default_factory=dict)
     last_ns: int = 0
 
@@ -74,6 +78,14 @@ class Facts:
             names = ", ".join(sorted({row["broker"] or "a broker" for row in self.closed}))
             return f"the stores of {names} could not be read"
         return None
+
+    def taken(self, missing: Mapping[str, int]) -> frozenset[str]:
+        """Queues of which all that is ``missing`` may have been received without being heard of."""
+        return frozenset(queue for queue, count in missing.items() if count <= self.receives[queue])
+
+    def certain(self, missing: Mapping[str, int]) -> int:
+        """How many of the ``missing`` messages are lost, whatever was received unheard."""
+        return sum(max(0, count - self.receives[queue]) for queue, count in missing.items())
 
     def spans(self) -> list[FaultSpan]:
         """Faults in order of their beginning; the begin and the end of one have one label."""
@@ -155,6 +167,9 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
     )
     for row in counted.to_pylist():
         add_census(found[row["run"]], row["f"], row["type"], row["count_all"])
+    pulls = control.filter(pc.equal(plain["f"], "receive"))
+    for run, queue in zip(pulls["run"].to_pylist(), pulls["queue"].to_pylist(), strict=True):
+        found[run].receives[queue] += 1
     own = control.filter(pc.less(control["process"], 0)).select(_OWN)
     for row in sorted(own.to_pylist(), key=lambda row: row["index"]):
         _note(found[row["run"]], row)
@@ -170,6 +185,8 @@ def gather(rows: Sequence[Row]) -> Facts:
     for row in rows:
         if row["process"] < 0:
             _note(facts, row)
+        elif row["f"] == "receive":
+            facts.receives[row["queue"]] += 1
         facts.last_ns = max(facts.last_ns, row["time"])
     return facts
 

@@ -115,6 +115,8 @@ def _details(
     name = some.first[0].name
     if name == "lost" and source is not None:
         _positions(source, some.first[: options.examples], examples, discoveries.kept)
+    if name == "lost" and known.receives:
+        details |= {"missing": known.missing, "receives": known.receives.total()}
     if name in ("lost", "duplicate"):
         details["unprotected_ns"] = known.unprotected()
     if name == "double-delivery" and source is not None:

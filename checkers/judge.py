@@ -39,7 +39,7 @@ from checkers import (
     transactions,
     views,
 )
-from checkers.anomaly import ANOMALIES, AT_END, LOSSLESS, rank
+from checkers.anomaly import ANOMALIES, AT_END, LOSSLESS, looked_for, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
 from checkers.decide import TimeSpan, decide
@@ -226,6 +226,15 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
     if untold := _untold(source):
         names = ", ".join(sorted(untold, key=rank))
         left.append(f"{names}{LEFT_OUT}the history has no {', '.join(sorted(source.lacking))}")
+    wanted = {name: why for name, why in options.not_judged.items() if name in looked_for(options)}
+    for why in dict.fromkeys(wanted.values()):
+        names = ", ".join(sorted((name for name, one in wanted.items() if one == why), key=rank))
+        left.append(f"{names}{LEFT_OUT}{why}")
+    if known.receives and known.missing and decision.undecided is None and "lost" not in found:
+        left.append(
+            f"{known.missing} messages are missing, which {known.receives.total()} receives of unknown "
+            "outcome may have taken"
+        )
     return Verdict(
         valid=decision.valid,
         reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *left),
@@ -276,7 +285,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         name: [one for answer in answers.values() for one in answer.given.get(name, ())]
         for name in (*part.ROW_FAMILIES, *part.GROUP_FAMILIES)
     }
-    given["delivery"] = _delivery(check_run, question, given["delivery"])
+    given["delivery"], missing = _delivery(check_run, question, given["delivery"], case.known)
     examples = options.examples
     for by_run in (case.overlaps, case.doubles, case.divergences):
         case.add_instances([one.instance(run) for run, some in by_run.items() for one in some], examples)
@@ -294,6 +303,11 @@ def examine(check_run: CheckRun) -> Examination | None:
         ),
         examples,
     )
+    for run, counts in missing.items():
+        one = case.known[run]
+        one.missing, certain = sum(counts.values()), one.certain(counts)
+        if certain < one.missing and "lost" in case.found.get(run, {}):
+            case.found[run]["lost"] = replace(case.found[run]["lost"], count=certain)
     in_control = check_run.attempt("roles", lambda: roles.answered(*_control(source), case.windows))
     case.answers = roles.merged([*given["roles"], in_control or {}])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
@@ -338,7 +352,7 @@ def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:
     And by run what cannot be told, because some of them say nothing sensible.
     """
     source = check_run.source
-    untold = set(_untold(source))
+    untold = {*_untold(source), *check_run.options.not_judged}
 
     def attempt(subject: Subject, work: Callable[[], Result], otherwise: Result) -> Result:
         result = check_run.attempt(subject, work)
@@ -416,29 +430,42 @@ def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
     return answers
 
 
-def _delivery(check_run: CheckRun, question: Question, given: list[part.Delivered]) -> list[part.Delivered]:
-    """What became of messages.
+def _delivery(
+    check_run: CheckRun, question: Question, given: list[part.Delivered], known: Mapping[int, Facts]
+) -> tuple[list[part.Delivered], dict[int, dict[str, int]]]:
+    """What became of messages, and by run and queue how many are missing.
 
     Asked once more where ids were seen to which no send of theirs belongs, but which may have been
-    sent elsewhere.
+    sent elsewhere; and where all that is missing in a queue may have been received unheard.
     """
     stray = joined(delivered.stray for delivered in given) if given else None
-    if stray is None or not len(stray.run):
-        return given
 
-    def ask() -> list[part.Delivered]:
-        sends = joined(check_run.source.ask(partial(part.sends, stray=stray)).values())
-        elsewhere = delivery.elsewhere(stray, sends)
-        if elsewhere is None:
-            return given
-        again = replace(question, elsewhere=elsewhere)
+    def again(changed: Question) -> list[part.Delivered]:
         family = {"delivery": check_run.group_families["delivery"]}
-        answers = check_run.source.ask(partial(part.answer, question=again, rows={}, groups=family)).values()
+        work = partial(part.answer, question=changed, rows={}, groups=family)
+        answers = check_run.source.ask(work).values()
         for answer in answers:
             check_run.unknown += answer.failed.values()
         return [one for answer in answers for one in answer.given.get("delivery", ())]
 
-    return check_run.attempt("delivery", ask) or []
+    def ask() -> tuple[list[part.Delivered], dict[int, dict[str, int]]]:
+        changed, found = question, given
+        if stray is not None and len(stray.run):
+            sends = joined(check_run.source.ask(partial(part.sends, stray=stray)).values())
+            elsewhere = delivery.elsewhere(stray, sends)
+            if elsewhere is not None:
+                changed = replace(changed, elsewhere=elsewhere)
+                found = again(changed)
+        missing: dict[int, dict[str, int]] = {}
+        for (run, queue), count in ((key, n) for one in found for key, n in one.missing.items()):
+            queues = missing.setdefault(run, {})
+            queues[queue] = queues.get(queue, 0) + count
+        taken = frozenset(
+            (run, queue) for run, counts in missing.items() for queue in known[run].taken(counts)
+        )
+        return (again(replace(changed, taken=taken)) if taken else found), missing
+
+    return check_run.attempt("delivery", ask) or ([], {})
 
 
 def _sessions(

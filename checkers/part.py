@@ -73,6 +73,8 @@ class Question:
     lossless: bool = True
     """Whether the guarantee owes every message a delivery."""
     elsewhere: delivery.Elsewhere | None = None
+    taken: frozenset[tuple[int, str]] = frozenset()
+    """(run, queue) of which all that is missing may have been received unheard."""
     deaths: Deaths = field(default_factory=Deaths)
     complete: frozenset[int] = frozenset()
     """The runs in which everything was drained and every store read."""
@@ -118,12 +120,13 @@ class Messages:
 class Delivered:
     """What the family "delivery" found.
 
-    Of each group that lost a message the first and last send that got somewhere; and what must be
-    asked for elsewhere.
+    Of each group that lost a message the first and last send that got somewhere; how many are
+    missing, by run and queue; and what must be asked for elsewhere.
     """
 
     found: Mapping[int, Mapping[str, Found]]
     kept: Mapping[Place, tuple[int, int]]
+    missing: Mapping[tuple[int, str], int]
     stray: delivery.Stray
 
 
@@ -151,12 +154,27 @@ LOOK: Final = "look"
 def _delivery(messages: Messages, question: Question) -> Delivered:
     tally = InstanceTally(messages.places, question.examples)
     marks = joined([marks for marks, _ in messages.marks])
+    missing = _missing(messages, delivery.lost(marks))
+    if question.taken:
+        taken = [(run, queue) in question.taken for run, queue, _ in messages.places.named]
+        marks = delivery.without_lost(marks, np.array(taken, dtype=bool))
     delivery.find(marks, messages.lives, tally)
     return Delivered(
         tally.found,
         _kept(messages, delivery.lost(marks)),
+        missing,
         joined(stray for _, stray in messages.marks),
     )
+
+
+def _missing(messages: Messages, lost: Numbers) -> dict[tuple[int, str], int]:
+    """How many of these lives there are, by run and queue."""
+    counts: dict[tuple[int, str], int] = {}
+    places, some = np.unique(messages.lives.place[lost], return_counts=True)
+    for place, count in zip(places.tolist(), some.tolist(), strict=True):
+        run, queue, _ = messages.places.named[place]
+        counts[run, str(queue)] = counts.get((run, str(queue)), 0) + count
+    return counts
 
 
 def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:

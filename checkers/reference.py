@@ -53,6 +53,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *liveness(history, options),
         *_redelivered(history, options),
     ]
+    found = [one for one in found if one.name not in options.not_judged]
     return sorted(set(found), key=lambda i: (i.name, i.index, i.queue or "", i.group or "", i.message or 0))
 
 

@@ -36,6 +36,7 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
     sent = first_sends(messages)
     astray = {m.id for m in messages if misplaced(m, sent) is not None}
     stores = PlainStores(history)
+    lost: dict[str | None, list[Instance]] = defaultdict(list)
     for m in messages:
         found = {
             "phantom": _phantom(m, sent, options),
@@ -49,7 +50,15 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
                 yield m.instance(name, index)
         yield from (m.instance("not-subscribed", index, key) for index, key in not_subscribed(history, m))
         if complete and m.id not in astray:
-            yield from _left_over(history, m, options)
+            for one in _left_over(history, m, options):
+                if one.name == "lost":
+                    lost[m.queue].append(one)
+                else:
+                    yield one
+    unheard = Counter(r["queue"] for r in history.rows if r["f"] == "receive")
+    for queue, some in lost.items():
+        if len(some) > unheard[queue]:
+            yield from some
 
 
 def _is(r: Row, f: str, type_: str) -> bool:

@@ -24,6 +24,10 @@ Operations ``f`` of clients
     disconnect    ``info``, one row a session: the client noticed or made the end of the connection;
                   session, broker, error
     connect       broker on completion; a failed connect is ``fail``
+    receive       ``info``, one row without invocation: a client had asked for one message, to be
+                  acknowledged by being handed out, and never heard whether it got one; queue. It
+                  may have taken one message of that queue, nobody knows which: so many messages
+                  that are missing there are not lost for certain
 Of the harness
     phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end"
     restart       broker: it had ended by itself and was started again, as a service manager would,
@@ -74,7 +78,8 @@ client that happened over one; null where nothing was connected, and in historie
 A queue whose name begins with ``/topic/`` is a topic. ``subscription`` is the name of one of its
 subscriptions, in every row of a consumer of it: subscribe, unsubscribe, deliver, ack, nack, and
 browse of what is stored for it. ``value`` of a subscribe may have a selector, of a send the
-properties that it asks for (``checkers.subscriptions``).
+properties that it asks for (``checkers.subscriptions``). Else ``value`` of a send or a delivery is
+what others call its message, where that is no number of 64 bits.
 
 What a history must be before it is judged
     columns       of the types below; texts plain or by dictionary. ``connection`` and

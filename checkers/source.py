@@ -130,10 +130,12 @@ class HistorySource(ABC):
 
     ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each
     run (0 where there are no runs). ``files`` are where the rows come from, if they come from
-    files; ``laid_out``: a part is one of them.
+    files; ``laid_out``: a part is one of them. ``undeclared`` are columns that rows lack which are
+    in no file.
     """
 
     files: Files | None = None
+    undeclared: frozenset[str] = frozenset()
     laid_out = False
 
     def __init__(self, control: pa.Table, last_ns: Mapping[int, int], rows: int) -> None:
@@ -144,7 +146,7 @@ class HistorySource(ABC):
     @property
     def lacking(self) -> frozenset[str]:
         """Columns that the history says it does not have."""
-        return frozenset() if self.files is None else self.files.lacking
+        return self.undeclared if self.files is None else self.files.lacking
 
     def holding(self, index: int | None) -> str:
         """The files that have a row of that index, for a message.

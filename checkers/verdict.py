@@ -7,6 +7,7 @@ Spark. Times are seconds since the start of the test in texts, nanoseconds in ro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -67,6 +68,16 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     untold: tuple[Literal["roles", "stores"], ...] = ()
 
 
+CAUTIOUS: Final = Promises(
+    nack="consume",
+    keeps_dead_letters=False,
+    refuses_stale_acks=False,
+    answers_in_order=False,
+    marks_redeliveries="never",
+)
+"""Of brokers that no module knows nobody is accused of what they never promised."""
+
+
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the test promised and how patient the judge is.
 
@@ -75,6 +86,8 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     seen to bit is unknown. ``trouble`` is why the machine, not the broker, spoiled the run: then a
     history without grave findings is unknown. ``broker`` is what the broker's dialect promises.
     ``examples`` is how many instances of a finding are named and kept in its details.
+    ``not_judged`` are rules that are left out, by name, each with why this history cannot tell of
+    it; the verdict says so.
     """
 
     guarantee: str = "at-least-once"
@@ -86,6 +99,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None = None
     examples: int = 10
     broker: Promises = Promises()
+    not_judged: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         if self.guarantee not in GUARANTEES:

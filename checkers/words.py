@@ -14,7 +14,7 @@ from typing import Any, Final
 from checkers.anomaly import named
 from checkers.delivery import UNWANTED
 from checkers.instance import Instance
-from checkers.schema import TOPIC
+from checkers.schema import TOPIC, json_object
 from checkers.subscriptions import split
 
 Row = Mapping[str, Any]
@@ -39,6 +39,11 @@ def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str,
     anomaly = named(i.name)
     words = anomaly.words_without_message if i.message is None else ""
     more = "" if count == 1 else f" ({count} such, this is the first)"
+    if details.get("receives"):
+        more = (
+            f" ({details['missing']} are missing, and {details['receives']} receives of unknown outcome may "
+            f"have taken one each: {count} are lost for certain, this one or another)"
+        )
     return (words or anomaly.words).format_map(_Fields(i, rows, details)) + more + "."
 
 
@@ -93,10 +98,17 @@ class _Fields:
         return place(self._i)
 
     def message(self) -> str:
-        return f"message {self._i.message}"
+        return self._called(self._i.message)
 
     def message_here(self) -> str:
-        return f"message {self._at.get('message')}"
+        return self._called(self._at.get("message"))
+
+    def _called(self, message: int | None) -> str:
+        """By its number, or as others call it, where a row of it says so."""
+        mine = (r for r in self._rows if r["f"] in ("send", "deliver") and r.get("message") == message)
+        names = (r["value"] for r in mine if r.get("value") is not None)
+        name = next((name for name in names if json_object(name) is None), None)
+        return f"message {message}" if name is None else f'message "{name}"'
 
     def when(self) -> str:
         return seconds(self._at.get("time"))
@@ -105,13 +117,13 @@ class _Fields:
         return str(self._at.get("broker", "a broker"))
 
     def earlier_message(self) -> str:
-        return f"message {self._before.get('message')}"
+        return self._called(self._before.get("message"))
 
     def previous(self) -> str:
         before = self._before
         return (
-            f"session {before.get('session')} at {before.get('broker', 'a broker')} got message "
-            f"{before.get('message')} at {seconds(before.get('time'))}"
+            f"session {before.get('session')} at {before.get('broker', 'a broker')} got "
+            f"{self._called(before.get('message'))} at {seconds(before.get('time'))}"
         )
 
     def seen(self) -> str:

@@ -24,6 +24,7 @@ from harness.commands.check import check_command
 from harness.commands.claims import claims_command
 from harness.commands.clean import clean_command
 from harness.commands.conformance import conformance_command
+from harness.commands.importing import import_command
 from harness.commands.list import list_command
 from harness.commands.replay import replay_command
 from harness.commands.search import search_command
@@ -98,6 +99,7 @@ for _command in (
     claims_command,
     shrink_command,
     check_command,
+    import_command,
     conformance_command,
     list_command,
     clean_command,

@@ -22,7 +22,7 @@ files; it is written last. (Spark ignores names that begin with an underscore.)
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.arrow_schema import SCHEMA
+from checkers.schema import DECLARED
 from harness.history.store import HISTORY
 from harness.interface import UsageError
 
@@ -139,9 +140,16 @@ def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
     return files
 
 
-def write(store: Path, batches: Iterable[pa.RecordBatch], parts: int) -> list[Path]:
+def write(
+    store: Path,
+    batches: Iterable[pa.RecordBatch],
+    parts: int,
+    *,
+    columns: Callable[[], Sequence[str]] | None = None,
+) -> list[Path]:
     """Write ``batches`` (rows in order of index) as a complete history of ``parts`` part files.
 
+    ``columns``, asked when all are written, are those that a history of another's making has.
     Raises OSError.
     """
     directory = store / DIRECTORY
@@ -172,6 +180,9 @@ def write(store: Path, batches: Iterable[pa.RecordBatch], parts: int) -> list[Pa
                 list(pool.map(append, _split(chunk, names)))
             if not writers:
                 append((CONTROL, SCHEMA.empty_table()))
+            if columns is not None:
+                for writer in writers.values():
+                    writer.add_key_value_metadata({DECLARED.decode(): ",".join(columns())})
             list(pool.map(_close, writers.values()))
         except pa.ArrowException as error:  # Arrow's own words for a full disk
             raise OSError(str(error)) from error

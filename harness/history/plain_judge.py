@@ -39,7 +39,8 @@ def options_of(spec: TestSpec, schedule: Schedule | None, trouble: str | None = 
         recovery_bound_s=spec.recovery_bound_s,
         expect_faults=bool(schedule is not None and schedule.faults),
         trouble=trouble,
-        broker=systems.of(spec).promises(spec),
+        broker=systems.promises(spec),
+        not_judged={} if spec.imported is None else spec.imported.not_judged,
     )
 
 

@@ -40,6 +40,9 @@ class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 OWN: Final = "own"
 """The system that is meant where none is named."""
 
+IMPORTED: Final = "imported"
+"""What stands for the system, policy, workload and environment of a history that was brought."""
+
 DATABASE: Final = "database:5432"
 """Among a node's hosts: where it reaches the PostgreSQL server that the environment made.
 
@@ -76,6 +79,19 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     def broker(self) -> bool:
         """Whether clients can be served there; what is none is not asked for a role either."""
         return self.configured != "arbiter"
+
+
+class BroughtHistory(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Where a history comes from that another harness recorded.
+
+    ``drained``: everything was received in the end; ``not_judged`` are rules of which it says too
+    little, each with why.
+    """
+
+    file: str
+    format: str
+    drained: bool = False
+    not_judged: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class TestSpec(
@@ -121,6 +137,8 @@ class TestSpec(
     quiet_period_s: float = 0.5  # the drain ends when no queue has delivered for so long
     attached: dict[str, Any] | None = None
     """The cluster of "attached", as its file says it, without secrets."""
+    imported: BroughtHistory | None = None
+    """The history that was brought; nothing can be run again then."""
     properties: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Broker properties by their documented names.
 

@@ -82,7 +82,9 @@ def write(directory: Path) -> Path:
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
         figures=_figures(verdict, spec, run, shown),
-        again=f"cd {shlex.quote(str(directory))}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
+        again=run.again
+        if spec.imported is not None
+        else f"cd {shlex.quote(str(directory))}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
         check=f"jepsen-run check {shlex.quote(str(directory))}",
         spec_text=_json(spec),
         schedule_text=_json(schedule),
@@ -96,7 +98,6 @@ def write(directory: Path) -> Path:
 
 def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, environment: str) -> str:
     """What was tested and what came out, in one sentence."""
-    nodes = size(systems.of(spec).plan(spec))
     kinds = dict.fromkeys(fault.kind for fault in (schedule.faults if schedule is not None else ()))
     faults = f"the faults {', '.join(kinds)}" if kinds else "no faults"
     grave = [each for each in verdict.findings if each.severity == "grave"]
@@ -107,6 +108,9 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
         else f"{grave[0].name} was found",
         None: "no verdict is possible",
     }[verdict.valid]
+    if spec.imported is not None:
+        return f"A history of another harness, from {spec.imported.file} ({spec.imported.format}): {outcome}."
+    nodes = size(systems.of(spec).plan(spec))
     return (
         f"System {spec.system}, policy {spec.policy}, {nodes}, workload {spec.workload}, "
         f"{environment or spec.environment} environment, "

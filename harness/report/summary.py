@@ -119,10 +119,10 @@ def text(
     lines += [
         "",
         *([] if otherwise else [f"Report   {store / stores.REPORT}"]),
-        f"Again    {again(spec, store, schedule_file)}",
+        *([] if spec.imported is not None else [f"Again    {again(spec, store, schedule_file)}"]),
         f"Judge    jepsen-run check {shlex.quote(str(store))}{otherwise and ' '}{otherwise}",
     ]
-    if verdict.valid is False:
+    if verdict.valid is False and spec.imported is None:
         lines.append(f"Replay   jepsen-run replay {shlex.quote(str(store))}")
     return "\n".join(lines)
 
@@ -144,7 +144,7 @@ def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
 def promised(spec: TestSpec) -> str:
     """By what a history is judged: what the test promises, and what its brokers do not."""
     words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
-    broker = systems.of(spec).promises(spec)
+    broker = systems.promises(spec)
     marks = broker.marks_redeliveries
     if not broker.groups:
         words.append(f"{spec.system} keeps no groups, and no order among the consumers of a queue")

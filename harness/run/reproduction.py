@@ -23,6 +23,7 @@ from harness.history import store as stores
 from harness.history.rows import MemoryRecorder
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
 from harness.report import files
+from harness.systems import registry as systems
 
 if TYPE_CHECKING:
     from checkers.instance import Instance
@@ -207,6 +208,8 @@ def _of_store(path: Path) -> Reproduction:
     store = stores.find(path)[0] if stores.is_store(path) else path
     spec = stores.load_spec(store)
     record = stores.load_run(store)
+    if spec.imported is not None:
+        systems.of(spec)  # says that there is nothing to repeat
     schedule = stores.load_schedule(store)
     if schedule is None:
         raise UsageError(f"{store / stores.SCHEDULE} is missing: there are no faults to repeat")

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from checkers.verdict import Promises
+from checkers.verdict import CAUTIOUS, Promises
 from environments.attached import hooks
 from environments.attached.cluster import PLAIN, AttachedCluster, address_of, checked, passcode
 from harness.interface import (
@@ -53,15 +53,6 @@ UNCLEAR: Final = "unclear"
 """The role of a broker whose answer is no word, and has none of the file's patterns."""
 
 _WORD: Final = re.compile(r"[a-z-]{1,40}")
-
-_CAUTIOUS: Final = Promises(
-    nack="consume",
-    keeps_dead_letters=False,
-    refuses_stale_acks=False,
-    answers_in_order=False,
-    marks_redeliveries="never",
-)
-"""Of brokers that no module knows nobody is accused of what they never promised."""
 
 
 class _RoleLine(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -118,7 +109,7 @@ class AttachedSystem:
 
         Where the file names no policy only what is promised with each.
         """
-        promised = _CAUTIOUS
+        promised = CAUTIOUS
         if self._inner is not None:
             promised = self._of_policy(self._inner, spec)
         untold: list[Literal["roles", "stores"]] = []

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, Final
 
+from checkers.verdict import CAUTIOUS, Promises
 from harness.interface import OWN, System, TestSpec, UsageError
 from harness.interface.errors import choose, meant
 
@@ -67,8 +68,20 @@ def usual_policy(name: str = OWN) -> str:
     return next(iter(policies))
 
 
+def promises(spec: TestSpec) -> Promises:
+    """What the brokers of a test promise; of a history that was brought, what any broker does."""
+    return CAUTIOUS if spec.imported is not None else of(spec).promises(spec)
+
+
 def of(spec: TestSpec) -> System:
-    """The system that a spec is for. Raises UsageError for a policy that it does not have."""
+    """The system that a spec is for. Raises UsageError for a policy that it does not have.
+
+    And for a history that was brought: there is nothing to run.
+    """
+    if spec.imported is not None:
+        raise UsageError(
+            f"this history was imported from {spec.imported.file}: there are no brokers to run it with again"
+        )
     if spec.attached is not None:
         from harness.systems import attached  # noqa: PLC0415 - most tests have no use for it
 

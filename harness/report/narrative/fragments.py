@@ -140,7 +140,7 @@ class Clauses:
         A role that was said already is not repeated.
         """
         words = self.standing.as_seen(row.get("broker"), row["time"])
-        return words if self._new(words) else str(row["broker"])
+        return words if self._new(words) else str(row.get("broker", words))
 
     def named(self, row: Row) -> str:
         """A message at its first mention."""

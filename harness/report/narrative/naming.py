@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, Literal
 
+from checkers.schema import json_object
 from harness.report.narrative.excerpt import Row
 
 Kind = Literal["producer", "broker", "session", "client"]
@@ -83,4 +84,5 @@ class Names:
 def _short(row: Row) -> str:
     if "producer" in row and "sequence" in row:
         return f"p{row['producer']}#{row['sequence']}"
-    return f"m{row['message']}"
+    name = row.get("value")
+    return f"m{row['message'] if name is None or json_object(name) is not None else name}"

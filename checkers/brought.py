@@ -1,0 +1,161 @@
+"""``check``: a verdict for a program, about a history that it has in its hands.
+
+    from checkers import check
+
+    verdict = check(events, drained=True)
+    assert verdict.valid, verdict.reasons
+
+Why beside ``checkers.api``: who runs tests knows what his brokers promise and has files; here are
+events of any harness (``checkers.intake``), a table, or files of which nothing else is known.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers import api
+from checkers.arrow_schema import OLDER, SCHEMA, batch, completed
+from checkers.breakage import of_schema
+from checkers.intake import Event, Intake, IntakeError, Row
+from checkers.judge import judge
+from checkers.schema import ALWAYS, DECLARED
+from checkers.source import SLICE_ROWS, HereSource, HistoryError, TablePart, with_messages
+from checkers.verdict import CAUTIOUS, GUARANTEES, CheckOptions, Verdict
+
+Engine = Literal["auto", "here", "spark"]
+ENGINES: Final = ("auto", "here", "spark")
+
+_BATCH_ROWS: Final = 20_000
+
+
+class Checked(Verdict, frozen=True, kw_only=True):
+    """A verdict and who judged: "here", in this process, or "spark"."""
+
+    engine: str
+
+
+def check(
+    history: Iterable[Event] | pa.Table | str | Path | Sequence[Path],
+    *,
+    guarantee: str = "at-least-once",
+    ordered: bool = True,
+    drained: bool = False,
+    engine: Engine = "auto",
+    options: CheckOptions | None = None,
+) -> Checked:
+    """Judge one history.
+
+    Args:
+        history: events as ``checkers.intake`` takes them, in order of time; or a table with columns
+            of ``checkers.schema``, of which those that it lacks are told to be absent; or the
+            directory of a run, or Parquet files.
+        guarantee: "at-most-once", "at-least-once" or "exactly-once".
+        ordered: whether order within a group is promised.
+        drained: of events: everything was received in the end, so that what is missing is lost.
+        engine: "here" or "spark"; "auto": here up to ``checkers.api.HERE_ROWS`` rows.
+        options: what else is promised, and how patient the judge is; the brokers' ``Promises``
+            are those of any broker where none are given. ``guarantee`` and ``ordered`` are not
+            taken from here.
+
+    Raises HistoryError for what is no history, ValueError for a wrong argument.
+    """
+    if engine not in ENGINES:
+        raise ValueError(f'engine is "{engine}"; it must be one of {", ".join(ENGINES)}')
+    if guarantee not in GUARANTEES:
+        raise ValueError(f'guarantee is "{guarantee}"; it must be one of {", ".join(GUARANTEES)}')
+    asked = options or CheckOptions(broker=CAUTIOUS)
+    asked = msgspec.structs.replace(asked, guarantee=guarantee, ordered=ordered)
+    if isinstance(history, str | Path):
+        return _of_files(_existing([Path(history)]), asked, engine)
+    if isinstance(history, Sequence) and history and all(isinstance(one, Path) for one in history):
+        return _of_files(_existing([Path(str(one)) for one in history]), asked, engine)
+    if isinstance(history, pa.Table):
+        return _of_table(history, asked, engine)
+    intake = Intake()
+    events = cast("Iterable[Event]", history)
+    table = pa.Table.from_batches(_batches(intake, events, drained=drained), SCHEMA)
+    left_out = {**intake.not_judged, **asked.not_judged}
+    asked = msgspec.structs.replace(asked, not_judged=left_out)
+    return _of_table(table.select(intake.columns), asked, engine)
+
+
+def _existing(paths: list[Path]) -> list[Path]:
+    for path in paths:
+        if path.is_file() and path.suffix != ".parquet":
+            raise HistoryError(
+                f'{path} is no Parquet file: "jepsen-run import" reads what other harnesses write'
+            )
+    return paths
+
+
+def _of_files(paths: list[Path], options: CheckOptions, engine: Engine) -> Checked:
+    rows = api.rows_of(paths)
+    where = _where(rows, engine)
+    return _checked(api.check(paths, options, api.start() if where == "spark" else None), where)
+
+
+def _of_table(table: pa.Table, options: CheckOptions, engine: Engine) -> Checked:
+    wrong = of_schema(table.schema, ALWAYS)
+    if wrong:
+        raise HistoryError(f"the table is not a history: {wrong}")
+    strange = sorted(set(table.column_names) - set(SCHEMA.names))
+    if strange:
+        raise HistoryError(f'the table is not a history: unknown column "{strange[0]}"')
+    where = _where(len(table), engine)
+    if where == "here":
+        return _checked(judge(_source(table), options), where)
+    table = table.replace_schema_metadata({DECLARED: ",".join(table.column_names)})
+    messages = with_messages(table)
+    parts = {"part-00000": table.filter(messages), "control": table.filter(pc.invert(messages))}
+    if len(table) > SLICE_ROWS:  # more than one task should read
+        parts = {"history": table}
+    with tempfile.TemporaryDirectory(prefix="jepsen-run-") as directory:
+        for name, rows in parts.items():
+            pq.write_table(rows, Path(directory) / f"{name}.parquet")
+        return _checked(api.check(Path(directory), options, api.start()), where)
+
+
+def _source(table: pa.Table) -> HereSource:
+    whole = completed(table)
+    messages = with_messages(whole)
+    last = pc.max(whole["time"]).as_py() or 0
+    source = HereSource(
+        [TablePart(0, whole.filter(messages))], whole.filter(pc.invert(messages)), last, len(whole)
+    )
+    source.undeclared = frozenset(OLDER.names) - set(table.column_names)
+    return source
+
+
+def _where(rows: int, engine: Engine) -> str:
+    return ("spark" if rows > api.HERE_ROWS else "here") if engine == "auto" else engine
+
+
+def _checked(verdict: Verdict, engine: str) -> Checked:
+    values: Mapping[str, Any] = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
+    return Checked(**values, engine=engine)
+
+
+def _batches(intake: Intake, events: Iterable[Event], *, drained: bool) -> Iterator[pa.RecordBatch]:
+    rows: list[Row] = []
+    number = 0
+    try:
+        for number, event in enumerate(events, 1):  # noqa: B007 - told of where an event is refused
+            if not isinstance(event, Mapping):
+                raise IntakeError(f"it is {type(event).__name__}: it must be a mapping from field to value")  # noqa: TRY301
+            rows += intake.take(event)
+            if len(rows) >= _BATCH_ROWS:
+                yield batch(rows)
+                rows = []
+    except IntakeError as error:
+        raise HistoryError(f"event {number}: {error}") from None
+    rows += intake.end(drained=drained)
+    if rows:
+        yield batch(rows)

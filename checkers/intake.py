@@ -1,0 +1,504 @@
+"""Events as others tell them, made into rows of a history.
+
+Why: whoever has a harness of his own has the same facts by other names: what was asked, what was
+answered, when. Here an event (a mapping from field to value, one line of a file of JSON lines)
+becomes rows with the columns of ``checkers.schema``, and what no history may be is refused at the
+event that breaks it, in words for the person who wrote it.
+
+An event has the fields of the columns, and of these as many as its harness knows. ``time``,
+``process``, ``type`` and ``f`` each must have, ``message`` those of messages. What differs from the
+columns, for convenience:
+
+    message       a number or any text; what is no number of 64 bits is hashed into one, and the
+                  text is kept as ``value``. Each message is sent once, unless the send before
+                  failed for certain
+    digest        a number or any text, likewise
+    queue, group  of a delivery or an answer that gives neither: those of the message's send. A send
+                  without a queue goes to "queue"
+    session       of a delivery or an answer to it: the process where none is given
+    process, producer, session, transaction, connection
+                  numbers, or texts throughout, numbered in the order in which they come. The
+                  processes "nemesis", "monitor" and "harness" are those below 0
+    producer, sequence
+                  kept within groups only; where no send has a sequence the process is the producer,
+                  and the order in which it asks for sends counts
+    receive       a delivery that acknowledges by being handed out: ``ok`` with a message is the
+                  delivery and its ack, ``ok`` without one and ``fail`` are nothing, ``info`` (or no
+                  answer) may have taken one message
+    phase         value "drained": everything was received until nothing came any more
+    nemesis       ``f`` is whatever it did; without a ``value`` that has a label it is a fault of
+                  which nothing is claimed but that there was one from then on
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from checkers import breakage
+from checkers.schema import ALWAYS, COLUMNS, HARNESS, KINDS, MONITOR, NEMESIS, TOPIC, TYPES, json_object
+
+Row = dict[str, Any]
+Event = Mapping[str, Any]
+
+QUEUE: Final = "queue"
+DRAINED: Final = "drained"
+FIELDS: Final = tuple(name for name in COLUMNS if name != "index")
+
+NO_FAULTS: Final = "the history tells of no faults that could explain it"
+
+UNHEARD: Final = "receives of unknown outcome may have taken what is missing"
+
+_OBSERVERS: Final[Mapping[Any, int]] = {
+    "nemesis": NEMESIS, "monitor": MONITOR, "harness": HARNESS,
+    NEMESIS: NEMESIS, MONITOR: MONITOR, HARNESS: HARNESS,
+}  # fmt: skip
+_OF_CLIENTS: Final[Mapping[str, str | None]] = {
+    "send": "message", "ack": "message", "nack": "message", "begin": "transaction", "commit": "transaction",
+    "abort": "transaction", "subscribe": "session", "unsubscribe": "session", "connect": None,
+}  # fmt: skip
+"""Operations that are asked and answered, and what tells two of one process apart."""
+_OF_MESSAGES: Final = ("send", "ack", "nack")
+_TOLD: Final = ("deliver", "disconnect", "receive")
+_NAMED: Final = ("process", "producer", "session", "transaction", "connection")
+_BITS: Final = {"int64": 63, "int32": 31}
+_PHASES: Final = ("load", "heal", "recovered", "not-recovered", "drain", "browse", "end", DRAINED)
+
+
+class IntakeError(ValueError):
+    """An event that is none, or that no history can have: what is wrong and what would be right."""
+
+
+_Place = tuple[str | None, str | None]
+"""Queue and group."""
+
+
+class _Lane(NamedTuple):
+    """Where messages go that come after one another; without a group nobody counts them."""
+
+    queue: str
+    group: str | None
+    producer: int | None
+
+
+class Intake:
+    """The events of one history, in order.
+
+    Of each message that was sent one number is kept: its lane and its place there.
+
+    ``has`` are the columns of which some row has a value.
+    """
+
+    def __init__(self) -> None:
+        self.has: set[str] = {*ALWAYS, "session", "value"}
+        self.rows = 0
+        self.faults = False
+        self._unheard = False
+        self._time: int | None = None
+        self._open: dict[tuple[int, str, Any], _Place] = {}
+        self._receiving: dict[int, str] = {}
+        self._sent: dict[int, int] = {}
+        self._lanes: dict[_Lane, int] = {}
+        self._lane: list[_Lane] = []
+        self._sequences: Counter[_Lane] = Counter()
+        self._counts: bool | None = None
+        self._numbers: dict[str, dict[str, int]] = {}
+        self._kinds: dict[str, type] = {}
+        self._labels: dict[tuple[str, str], str] = {}
+        self._phases: set[str] = set()
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the history has, in their order."""
+        return [name for name in COLUMNS if name in self.has]
+
+    @property
+    def not_judged(self) -> Mapping[str, str]:
+        """The rules of which these events say too little, each with why."""
+        untold = dict.fromkeys(() if self.faults else ("unavailable",), NO_FAULTS)
+        if "broker" in self.has and not self.faults:
+            untold["starved"] = NO_FAULTS
+        if self._unheard:
+            took = {"transaction": "torn-transaction", "group": "not-linearizable"}
+            untold |= dict.fromkeys((rule for column, rule in took.items() if column in self.has), UNHEARD)
+        return untold
+
+    @property
+    def drained(self) -> bool:
+        """Whether some event said so."""
+        return {"browse", "end"} <= self._phases
+
+    def take(self, event: Event) -> Iterator[Row]:
+        """The rows of one event; raises IntakeError before the first of them."""
+        strange = [name for name in event if name not in FIELDS]
+        if strange:
+            raise IntakeError(f'unknown field "{strange[0]!s:.60}": {_near(str(strange[0]), FIELDS)}')
+        given = {name: value for name, value in event.items() if value is not None}
+        for name in ("time", "process", "type", "f"):
+            if name not in given:
+                raise IntakeError(f'it has no "{name}": each has time, process, type and f')
+        time = _number("time", given["time"], "int64")
+        if self._time is not None and time < self._time:
+            raise IntakeError(
+                f"time goes back to {time} ns from {self._time} ns: events must be in order of time"
+            )
+        type_ = given["type"]
+        if type_ not in TYPES:
+            raise IntakeError(f"type is {_shown(type_)}: it must be {', '.join(TYPES[:-1])} or {TYPES[-1]}")
+        f = given["f"] = _text("f", given["f"])
+        observer = _OBSERVERS.get(given["process"]) if isinstance(given["process"], int | str) else None
+        if observer is not None and not isinstance(given["process"], bool):
+            rows = self._observed(observer, given)
+        elif f in _OF_CLIENTS or f in _TOLD:
+            rows = self._of_client(f, type_, given)
+        else:
+            known = (*_OF_CLIENTS, *_TOLD)
+            raise IntakeError(f"f is {_shown(f)}: no client does that; {_near(f, known)}")
+        self._time = time
+        for row in rows:
+            yield self._numbered({"time": time, **row})
+
+    def end(self, *, drained: bool = False) -> Iterator[Row]:
+        """The rows that follow from there being no more; ``drained``: everything was received."""
+        time = self._time or 0
+        for process, queue in self._receiving.items():
+            yield self._numbered(
+                {"time": time, "process": process, "type": "info", "f": "receive", "queue": queue}
+            )
+        self._receiving.clear()
+        if drained and not self.drained:
+            for row in self._phase(DRAINED):
+                yield self._numbered({"time": time, **row})
+
+    # -------------------------------------------------------------------------------------- clients
+
+    def _of_client(self, f: str, type_: str, given: Event) -> list[Row]:
+        process = self._called("process", given["process"])
+        row: Row = {"process": process, "type": type_, "f": f}
+        for name in ("group", "broker", "error", "node_id", "role", "subscription"):
+            if name in given:
+                row[name] = _text(name, given[name])
+        for name in ("redelivered", "delivery_count", "time_low", "time_high"):
+            if name in given:
+                row[name] = _plain(name, given[name])
+        for name in ("transaction", "connection", "session"):
+            if name in given:
+                row[name] = self._called(name, given[name])
+        if "digest" in given:
+            row["digest"] = numbered("digest", given["digest"])[0]
+        if f in ("send", "ack", "nack", "deliver", "receive"):
+            return self._of_message(f, type_, row, given)
+        if f in ("subscribe", "unsubscribe", "disconnect"):
+            row.setdefault("session", self._default_session(given))
+            if "queue" in given:
+                row["queue"] = _queue(given["queue"])
+        if f == "disconnect":
+            if type_ != "info":
+                raise IntakeError(f"disconnect is {type_}: it must be info")
+            return [row]
+        what = _OF_CLIENTS[f]
+        if what is not None and what not in row:
+            raise IntakeError(f'{f} has no "{what}"')
+        self._pair(
+            row, None if what is None else row[what], f if what is None else f"{f} of {what} {row[what]}"
+        )
+        return [row]
+
+    def _of_message(self, f: str, type_: str, row: Row, given: Event) -> list[Row]:
+        if f == "receive":
+            return self._receive(type_, row, given)
+        name: str | None = None
+        if "message" in given:
+            row["message"], name = numbered("message", given["message"])
+        elif f != "deliver" or "error" not in given:
+            raise IntakeError(f'{f} has no "message"')
+        if f == "deliver" and type_ != "ok":
+            raise IntakeError(f"deliver is {type_}: it has no invocation and must be ok")
+        if f in ("send", "deliver") and name is not None:
+            row["value"] = name
+        message = row.get("message")
+        what = f"{f} of message {given.get('message')!s:.60}"
+        sent = self._as_sent(message)
+        if "queue" not in given and "group" not in given:
+            asked = None if type_ == "invoke" else self._open.get((row["process"], f, message))
+            row["queue"], group = asked or ((QUEUE, None) if sent is None else sent[0][:2])
+            row |= {} if group is None else {"group": group}
+        else:
+            row["queue"] = _queue(given.get("queue", QUEUE))
+        if f == "send":
+            sent = self._send(type_, row, given, what)
+        else:
+            row.setdefault("session", self._default_session(given))
+            if f != "deliver":
+                self._pair(row, message, what)
+        if row.get("group") is None or sent is None:
+            return [row]
+        row["producer"], row["sequence"] = sent[0].producer, sent[1]
+        if f != "send" and self._counts:  # what arrived may say otherwise
+            if "producer" in given:
+                row["producer"] = self._called("producer", given["producer"])
+            if "sequence" in given:
+                row["sequence"] = _sequence(given["sequence"])
+        return [row]
+
+    def _as_sent(self, message: int | None) -> tuple[_Lane, int] | None:
+        code = None if message is None else self._sent.get(message)
+        return None if code is None else (self._lane[code >> 64], code & (2**64 - 1))
+
+    def _send(self, type_: str, row: Row, given: Event, what: str) -> tuple[_Lane, int] | None:
+        message, group, process = row["message"], row.get("group"), row["process"]
+        if type_ != "invoke":
+            self._pair(row, message, what)
+            known = self._as_sent(message)
+            if type_ == "fail":
+                del self._sent[message]
+            return known
+        if message in self._sent:
+            raise IntakeError(
+                f"{what} is asked for a second time: messages must differ, or nobody can say which of two "
+                "came"
+            )
+        lane, sequence = _Lane(row["queue"], group, None), 0
+        if group is not None:
+            counts = "sequence" in given
+            if self._counts is None:
+                self._counts = counts
+            if counts != self._counts:
+                raise IntakeError("sequence is in some sends and not in others: each has one, or none has")
+            producer = self._called("producer", given["producer"]) if "producer" in given else process
+            lane = _Lane(row["queue"], group, producer)
+            sequence = _sequence(given["sequence"]) if counts else self._sequences[lane]
+            self._sequences[lane] = sequence + 1
+        self._pair(row, message, what)
+        number = self._lanes.setdefault(lane, len(self._lane))
+        if number == len(self._lane):
+            self._lane.append(lane)
+        self._sent[message] = number << 64 | sequence
+        return lane, sequence
+
+    def _receive(self, type_: str, row: Row, given: Event) -> list[Row]:
+        process = row["process"]
+        queue = _queue(given.get("queue", QUEUE))
+        if type_ == "invoke":
+            if process in self._receiving:
+                raise IntakeError(
+                    f"receive is invoked by process {process}, which has asked before and has no answer yet"
+                )
+            self._receiving[process] = queue
+            return []
+        asked = self._receiving.pop(process, None)
+        if type_ == "info":
+            row = {"process": process, "type": "info", "f": "receive", "queue": asked or queue}
+            return [row | ({"error": _text("error", given["error"])} if "error" in given else {})]
+        if type_ == "fail" or "message" not in given:
+            return []
+        told = {name: value for name, value in given.items() if name != "error"}
+        rows = self._of_message("deliver", "ok", {**row, "f": "deliver", "type": "ok"}, told)
+        ack = {
+            name: value for name, value in rows[0].items()
+            if name in ("process", "queue", "group", "message", "session", "producer", "sequence", "broker")
+        }  # fmt: skip
+        return [*rows, {**ack, "type": "invoke", "f": "ack"}, {**ack, "type": "ok", "f": "ack"}]
+
+    def _default_session(self, given: Event) -> int:
+        if "session" in given:
+            return self._called("session", given["session"])
+        return self._called("session", given["process"])
+
+    def _pair(self, row: Row, what: Any, words: str) -> None:
+        key = (row["process"], row["f"], what)
+        place = (row.get("queue"), row.get("group"))
+        if row["type"] == "invoke":
+            if key in self._open:
+                raise IntakeError(
+                    f"{words} is invoked by process {row['process']}, which has asked for it before and has "
+                    "no answer yet"
+                )
+            self._open[key] = place
+        elif key not in self._open:
+            raise IntakeError(
+                f"{row['type']} of {words} by process {row['process']} completes what that process has not "
+                "invoked"
+            )
+        elif row["f"] in _OF_MESSAGES and self._open[key] != place:
+            raise IntakeError(
+                f"{row['type']} of {words} is of {_named(*place)}, and was asked for in "
+                f"{_named(*self._open[key])}"
+            )
+        else:
+            del self._open[key]
+
+    # ------------------------------------------------------------------------------------ observers
+
+    def _observed(self, process: int, given: Event) -> list[Row]:
+        row: Row = {"process": process, "type": given["type"], "f": given["f"]}
+        if process == NEMESIS:
+            return self._fault(row, given)
+        for name in FIELDS:
+            if name not in given or name in row or name in ("time", "value"):
+                continue
+            if name in ("message", "digest"):
+                row[name], _ = numbered(name, given[name])
+            elif name in _NAMED:
+                row[name] = self._called(name, given[name])
+            elif name == "queue":
+                row[name] = _queue(given[name])
+            else:
+                row[name] = _plain(name, given[name])
+        if "value" in given:
+            row["value"] = _value(given["value"])
+        if row["f"] == "phase" and process == HARNESS:
+            if row.get("value") not in _PHASES:
+                raise IntakeError(
+                    f"the phase is {_shown(row.get('value'))}: it must be one of {', '.join(_PHASES)}"
+                )
+            wrong = breakage.of_observer(row | dict.fromkeys(set(COLUMNS) - set(row)))
+            if wrong:
+                raise IntakeError(wrong)
+            return self._phase(str(row["value"]))
+        wrong = breakage.of_observer(row | dict.fromkeys(set(COLUMNS) - set(row)))
+        if not wrong and process == MONITOR and row["f"] not in ("role", "takeover", "replication"):
+            wrong = f"f is {_shown(row['f'])}: the monitor records nothing of that name"
+        if not wrong and row["f"] == "browse" and "queue" in row and row["type"] != "ok":
+            wrong = f"browse of a message is {row['type']}: it must be ok"
+        if wrong:
+            raise IntakeError(wrong)
+        return [row]
+
+    def _phase(self, value: str) -> list[Row]:
+        values: tuple[str, ...] = ("drain", "browse", "end") if value == DRAINED else (value,)
+        self._phases.update(values)
+        return [{"process": HARNESS, "type": "info", "f": "phase", "value": one} for one in values]
+
+    def _fault(self, row: Row, given: Event) -> list[Row]:
+        self.faults = True
+        value = _value(given["value"]) if "value" in given else None
+        told = json_object(value)
+        if told is not None and "label" in told:
+            row["value"] = value
+            wrong = breakage.of_fault(row, self._labels)
+            if wrong:
+                raise IntakeError(wrong)
+            return [row]
+        kind = f"nemesis:{row['f']}"
+        label = f"{kind} {self.rows}"
+        about = {
+            "label": label,
+            "shape": "",
+            "target": "",
+            "links": [],
+            "nodes": [],
+            "observed": {},
+            "bit": False,
+        }
+        said = msgspec.json.encode(about).decode()
+        return [{"process": NEMESIS, "type": one, "f": kind, "value": said} for one in ("invoke", "info")]
+
+    # ---------------------------------------------------------------------------------------- parts
+
+    def _numbered(self, row: Row) -> Row:
+        self.has.update(row)
+        self._unheard = self._unheard or row["f"] == "receive"
+        row["index"] = self.rows
+        self.rows += 1
+        return row
+
+    def _called(self, field: str, value: Any) -> int:
+        """The number of a client: given, or of its name."""
+        kind = str if isinstance(value, str) else int
+        before = self._kinds.setdefault(field, kind)
+        if before is not kind:
+            words = {str: "a text", int: "a number"}
+            raise IntakeError(
+                f"{field} is {_shown(value)}, {words[kind]}, and was {words[before]} before: one "
+                "or the other throughout"
+            )
+        if kind is int:
+            number = _number(field, value, KINDS[field])
+            if number < 0 and field == "process":
+                raise IntakeError(f"process is {number}: clients are 0 and above")
+            return number
+        numbers = self._numbers.setdefault(field, {})
+        return numbers.setdefault(_text(field, value), len(numbers))
+
+
+def numbered(field: str, value: Any) -> tuple[int, str | None]:
+    """A message's number; and, where it is called by something else, that as text."""
+    if isinstance(value, bool) or not isinstance(value, int | str | float):
+        raise IntakeError(f"{field} is {_shown(value)}: it must be a number or a text")
+    if isinstance(value, int) and -(2**63) < value < 2**63:
+        return value, None
+    name = _text(field, value if isinstance(value, str) else repr(value))
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little", signed=True), name
+
+
+def _number(field: str, value: Any, kind: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise IntakeError(f"{field} is {_shown(value)}: it must be a whole number")
+    if not -(2 ** _BITS[kind]) < value < 2 ** _BITS[kind]:
+        raise IntakeError(f"{field} is {_shown(value)}: it has no place in {_BITS[kind] + 1} bits")
+    return value
+
+
+def _named(queue: str | None, group: str | None) -> str:
+    return f'queue "{queue}"' + ("" if group is None else f', group "{group}"')
+
+
+def _queue(value: Any) -> str:
+    name = _text("queue", value)
+    if name.startswith(TOPIC):
+        raise IntakeError(
+            f"queue is {_shown(name)}: what begins with {TOPIC} is a topic, and topics are not taken"
+        )
+    return name
+
+
+def _sequence(value: Any) -> int:
+    number = _number("sequence", value, "int64")
+    if number < 0:
+        raise IntakeError(f"sequence is {number}: it counts from 0")
+    return number
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise IntakeError(f"{field} is {_shown(value)}: it must be a text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise IntakeError(f"{field} has half of a pair of UTF-16, which is no letter") from None
+    return value
+
+
+def _plain(field: str, value: Any) -> Any:
+    kind = KINDS[field]
+    if kind in _BITS:
+        return _number(field, value, kind)
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise IntakeError(f"{field} is {_shown(value)}: it must be true or false")
+        return value
+    return _text(field, value)
+
+
+def _value(value: Any) -> str:
+    return _text("value", value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
+        text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _near(name: str, known: tuple[str, ...]) -> str:
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"

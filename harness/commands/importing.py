@@ -1,0 +1,51 @@
+"""The command line of ``jepsen-run import``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from harness.commands import options
+
+
+@click.command("import", context_settings=options.CONTEXT)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--format", "kind", metavar="jepsen-edn|jsonl|csv", help="What FILE is [its name says].")
+@click.option("--name", help="Name of the test [that of the file].")
+@click.option("--guarantee", help="at-most-once, at-least-once or exactly-once [at-least-once].")
+@options.ordered()
+@click.option("--drained", is_flag=True, help="All that was left was received in the end: the rest is lost.")
+@options.store()
+@options.known()
+@options.spark_master()
+@options.as_json()
+def import_command(
+    file: Path,
+    kind: str | None,
+    name: str | None,
+    guarantee: str | None,
+    ordered: bool | None,
+    drained: bool,
+    root: Path,
+    known_file: Path | None,
+    spark_master: str | None,
+    as_json: bool,
+) -> int:
+    """Judge a history that another harness recorded: one of Jepsen's, JSON lines, or a table.
+
+    It becomes a run in the store, which "check" judges again. FILE is read line by line; one that
+    cannot be read leaves nothing there.
+    """
+    from harness.history.importers import importing  # noqa: PLC0415 - imports Arrow, as most commands do not
+    from harness.run import session  # noqa: PLC0415 - as above
+
+    found = importing.of(file, kind, root, name=name, guarantee=guarantee, ordered=ordered, drained=drained)
+    talk = sys.stderr if as_json else sys.stdout
+    print(f"imported {found.rows:,} rows from {file}\nstore: {found.store}", file=talk)
+    if not found.drained:
+        print(importing.UNDRAINED, file=talk, flush=True)
+    return session.check(
+        [found.store], changes={}, spark_master=spark_master, as_json=as_json, known_file=known_file
+    )

@@ -1,0 +1,1 @@
+"""Histories that other harnesses recorded, read into stores like a run's."""

@@ -1,0 +1,274 @@
+"""EDN, form by form: the notation of Clojure's data, as far as Jepsen writes it.
+
+Why a reader of our own: a history has a million forms of one line, and must be read without being
+held in memory; what is needed of the notation is a page (https://github.com/edn-format/edn).
+
+Read are maps (with a namespace, too), vectors, lists, sets, texts, characters, keywords, symbols,
+numbers, ``nil``, ``true`` and ``false``, comments and discards. A tag is dropped and what it tags
+is read: ``#jepsen.history.Op{...}`` is a map. Vectors and lists are tuples; so are sets, in the
+order in which they stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final
+
+DEEPEST: Final = 100
+LONGEST: Final = 16 * 1024 * 1024
+"""Characters of a text that is not closed yet."""
+
+_PIECE: Final = re.compile(
+    r"""
+    (?P<space>[\s,]+|;.*) |
+    (?P<text>"(?:[^"\\]|\\.)*") |
+    (?P<cut>"(?:[^"\\]|\\.)*\\?\Z) |
+    (?P<character>\\(?:u[0-9A-Fa-f]{4}|[a-z]{3,}|.)) |
+    (?P<open>\#\{|[\[({]) |
+    (?P<close>[\])}]) |
+    (?P<discard>\#_) |
+    (?P<symbolic>\#\#(?:Inf|-Inf|NaN)) |
+    (?P<prefix>\#:[^\s,;"\[\](){}]+) |
+    (?P<tag>\#[A-Za-z][^\s,;"\[\](){}]*) |
+    (?P<keyword>:[^\s,;"\\\[\](){}^@`~]+) |
+    (?P<word>[^\s,;"\\\[\](){}\#:^@`~][^\s,;"\\\[\](){}^@`~]*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_INTEGER: Final = re.compile(r"[+-]?\d+N?")
+_FLOAT: Final = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?")
+_RATIO: Final = re.compile(r"[+-]?\d+/\d+")
+_CLOSES: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
+_CHARACTERS: Final = {
+    "newline": "\n", "space": " ", "tab": "\t", "return": "\r", "formfeed": "\f", "backspace": "\b",
+}  # fmt: skip
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", '"': '"', "\\": "\\"}
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_DISCARD: Final = "discard"
+_TAG: Final = "tag"
+_NOTHING: Final = object()
+
+
+class EdnError(ValueError):
+    """What is no EDN: the line, and what is wrong there."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+class Keyword(str):
+    """``:name``, without the colon."""
+
+    __slots__ = ()
+
+
+class Symbol(str):
+    """A name that is none of the others."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection that is not closed yet, or a tag or discard that waits for its form."""
+
+    sign: str
+    line: int
+    forms: list[Any] = field(default_factory=list)
+    prefix: str = ""
+
+
+def forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    """Each form of a file, with the number of the line on which it ends.
+
+    Of a file that begins with a vector or a list, each form in that. Raises EdnError.
+    """
+    reader = _Reader()
+    for line, kind, piece in _pieces(lines):
+        form = reader.take(line, kind, piece)
+        if form is not _NOTHING:
+            yield line, form
+    reader.end()
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """What a file is made of, spaces and comments left out: line, kind and text."""
+    rest, since = "", 0
+    for number, line in enumerate(lines, 1):
+        text, position, since, rest = rest + line, 0, since if rest else number, ""
+        while position < len(text):
+            found = _PIECE.match(text, position)
+            if found is None:
+                wrong = text[position : position + 20].split()[0]
+                raise EdnError(number, f"no EDN can begin with {wrong!r}")
+            position = found.end()
+            if found.lastgroup == "cut":
+                if len(found.group()) > LONGEST:
+                    raise EdnError(since, "a text that begins here is not closed")
+                rest = found.group()
+            elif found.lastgroup != "space":
+                yield number, str(found.lastgroup), found.group()
+    if rest:
+        raise EdnError(since, "a text that begins here is not closed")
+
+
+class _Reader:
+    """Puts forms together."""
+
+    def __init__(self) -> None:
+        self._stack: list[_Open] = []
+        self._whole: _Open | None = None
+        self._begun = self._over = False
+        self._prefix = ""
+
+    def take(self, line: int, kind: str, piece: str) -> Any:
+        """The form that this piece completes outside all others, or ``_NOTHING``."""
+        if self._prefix and piece != "{":
+            raise EdnError(line, f"#:{self._prefix} is followed by {piece!r:.30}: it must be a map")
+        if self._over and not self._stack and kind != "discard":
+            raise EdnError(line, f"{piece!r:.30} stands behind the end of all forms")
+        if kind == "open":
+            if not self._begun and not self._stack and piece in "[(":
+                self._whole, self._begun = _Open(piece, line), True
+            else:
+                self._stack.append(_Open(piece, line, prefix=self._prefix))
+                self._prefix, self._begun = "", True
+        elif kind in (_DISCARD, _TAG):
+            self._stack.append(_Open(kind, line))
+        elif kind == "prefix":
+            self._prefix = piece[2:].lstrip(":")
+        elif kind != "close":
+            return self._put(_atom(kind, piece, line))
+        elif self._stack:
+            return self._put(_closed(self._stack.pop(), piece, line))
+        elif self._whole is not None and piece == _CLOSES[self._whole.sign]:
+            self._whole, self._over = None, True
+        else:
+            raise EdnError(line, f'"{piece}" closes nothing')
+        if len(self._stack) > DEEPEST:
+            raise EdnError(line, f"forms within forms, more than {DEEPEST} deep")
+        return _NOTHING
+
+    def end(self) -> None:
+        """Raises EdnError for what is not closed."""
+        for left in (*self._stack[:1], *([self._whole] if self._whole is not None else ())):
+            if left.sign in (_TAG, _DISCARD):
+                raise EdnError(left.line, "a tag or discard with nothing behind it")
+            raise EdnError(left.line, f'"{left.sign}" is not closed: the file ends before')
+        if self._prefix:
+            raise EdnError(0, f"#:{self._prefix} is followed by nothing: it must be a map")
+
+    def _put(self, form: Any) -> Any:
+        self._begun = True
+        while self._stack and self._stack[-1].sign in (_TAG, _DISCARD):
+            if self._stack.pop().sign == _DISCARD:
+                return _NOTHING
+        if not self._stack:
+            return form
+        self._stack[-1].forms.append(form)
+        return _NOTHING
+
+
+def _closed(opened: _Open, piece: str, line: int) -> Any:
+    if opened.sign in (_TAG, _DISCARD):
+        raise EdnError(line, "a tag or discard with nothing behind it")
+    if piece != _CLOSES[opened.sign]:
+        raise EdnError(line, f'"{piece}" closes "{opened.sign}" of line {opened.line}')
+    if opened.sign != "{":
+        return tuple(opened.forms)
+    if len(opened.forms) % 2:
+        raise EdnError(line, "a map with a key that has no value")
+    result: dict[Any, Any] = {}
+    for key, value in zip(opened.forms[::2], opened.forms[1::2], strict=True):
+        name = _with_prefix(key, opened.prefix) if opened.prefix else key
+        try:
+            result[name] = value
+        except TypeError:
+            raise EdnError(line, "a map as a key of a map, or within one") from None
+    return result
+
+
+def _with_prefix(key: Any, prefix: str) -> Any:
+    if not isinstance(key, Keyword):
+        return key
+    space, slash, name = key.partition("/")
+    if slash and space == "_":
+        return Keyword(name)
+    return key if slash else Keyword(f"{prefix}/{key}")
+
+
+def _atom(kind: str, piece: str, line: int) -> Any:
+    match kind:
+        case "keyword":
+            return Keyword(piece.lstrip(":"))
+        case "text":
+            return piece[1:-1] if "\\" not in piece else _ESCAPE.sub(lambda m: _escaped(m, line), piece[1:-1])
+        case "character":
+            return _character(piece[1:], line)
+        case "symbolic":
+            return float(piece[2:])
+    match piece:
+        case "nil":
+            return None
+        case "true":
+            return True
+        case "false":
+            return False
+    if piece[0].isdigit() or (piece[0] in "+-" and piece[1:2].isdigit()):
+        return _number(piece, line)
+    return Symbol(piece)
+
+
+def _number(piece: str, line: int) -> Any:
+    try:
+        if _INTEGER.fullmatch(piece):
+            return int(piece.rstrip("N"))
+        if _FLOAT.fullmatch(piece):
+            return float(piece.rstrip("M"))
+        if _RATIO.fullmatch(piece):
+            return float(Fraction(piece))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        pass
+    raise EdnError(line, f"{piece!r:.40} is no number")
+
+
+def _escaped(found: re.Match[str], line: int) -> str:
+    word = found[1]
+    if len(word) > 1:
+        return chr(int(word[1:], 16))
+    if word not in _ESCAPES:
+        raise EdnError(line, f'"\\{word}" in a text stands for nothing')
+    return _ESCAPES[word]
+
+
+def _character(word: str, line: int) -> str:
+    if len(word) == 1:
+        return word
+    if word in _CHARACTERS:
+        return _CHARACTERS[word]
+    if word[0] == "u" and len(word) == 5:
+        return chr(int(word[1:], 16))
+    raise EdnError(line, f'"\\{word}" is no character')
+
+
+def shown(form: Any) -> str:
+    """A form as text, the same for the same."""
+    match form:
+        case Keyword():
+            return f":{form}"
+        case str():
+            return str(form)
+        case None:
+            return "nil"
+        case bool():
+            return "true" if form else "false"
+        case tuple():
+            return f"[{' '.join(map(shown, form))}]"
+        case dict():
+            return "{" + ", ".join(f"{shown(key)} {shown(value)}" for key, value in form.items()) + "}"
+        case _:
+            return str(form)

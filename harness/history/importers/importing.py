@@ -1,0 +1,190 @@
+"""A history of somebody else's, from its file into a store like a run's.
+
+Why by way of a directory beside the store: a file that cannot be read to its end leaves nothing
+behind, and what was read needs no memory: rows are written as they come.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from checkers.arrow_schema import batch
+from checkers.intake import Event, Intake, IntakeError, Row
+from harness.history import parquet
+from harness.history import store as stores
+from harness.history.importers.edn import EdnError, forms
+from harness.history.importers.jepsen import Jepsen
+from harness.history.importers.lines import LineError, json_lines, table, texts
+from harness.history.spec import GUARANTEES, build
+from harness.interface import IMPORTED, BroughtHistory, InfrastructureError, UsageError
+from harness.interface.errors import choose, near
+
+FORMATS: Final = ("jepsen-edn", "jsonl", "csv")
+_SUFFIXES: Final[Mapping[str, str]] = {
+    ".edn": "jepsen-edn", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv",
+}  # fmt: skip
+_BATCH_ROWS: Final = 20_000
+_BYTES_A_ROW: Final = 80
+"""Of a file that others wrote; only the order of magnitude matters."""
+UNDRAINED: Final = (
+    "nothing says that all was received in the end, so lost messages cannot be told: --drained says so, or "
+    "an event of the history"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Where a history lies and what it has."""
+
+    store: Path
+    rows: int
+    drained: bool
+
+
+def of(
+    file: Path,
+    kind: str | None,
+    root: Path,
+    *,
+    name: str | None = None,
+    guarantee: str | None = None,
+    ordered: bool | None = None,
+    drained: bool = False,
+) -> Imported:
+    """Read a history into a new store below ``root``; one that cannot be read leaves nothing there.
+
+    Args:
+        file: what to read.
+        kind: of ``FORMATS``; None: what the file's name says.
+        root: the directory of all results.
+        name: of the test; the file's where there is none.
+        guarantee: what the brokers promised.
+        ordered: whether they promised order.
+        drained: everything was received in the end.
+
+    Raises UsageError, in one line that names file, line and cause; InfrastructureError if there is
+    no space.
+    """
+    kind = choose("format", kind, FORMATS) if kind is not None else _kind_of(file)
+    if guarantee is not None and guarantee not in GUARANTEES:
+        raise UsageError(f'unknown guarantee "{guarantee}": {near(guarantee, GUARANTEES)}')
+    spec = build(
+        {
+            "name": name or file.stem or "import", "system": IMPORTED, "policy": IMPORTED,
+            "workload": IMPORTED, "environment": IMPORTED, "guarantee": guarantee, "ordered": ordered,
+        }
+    )  # fmt: skip
+    reading = _Reading(file, kind, drained=drained)
+    begun = datetime.now().astimezone()
+    made = not root.exists()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
+    except OSError as error:
+        raise InfrastructureError(f"cannot make a directory for the results in {root}: {error}") from error
+    kept = False
+    try:
+        parquet.write(aside, reading.batches(), reading.files, columns=lambda: reading.intake.columns)
+        store = stores.create(root, spec.name, begun)
+        (aside / parquet.DIRECTORY).rename(store / parquet.DIRECTORY)
+        kept = True
+        brought = BroughtHistory(
+            file=str(file.resolve()),
+            format=kind,
+            drained=reading.intake.drained,
+            not_judged=reading.not_judged,
+        )
+        stores.save(store, stores.SPEC, build({"imported": brought, "name": spec.name}, spec))
+        again = ["jepsen-run", "import", str(file.resolve()), "--format", kind, *(["--drained"] * drained)]
+        started = begun.isoformat(timespec="milliseconds")
+        record = stores.RunRecord(
+            state="ended", environment=IMPORTED, started=started, again=shlex.join(again)
+        )
+        stores.save(store, stores.RUN, record)
+    except OSError as error:
+        raise InfrastructureError(f"cannot write {root}: {error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        if made and not kept:
+            root.rmdir()
+    return Imported(store, reading.intake.rows, reading.intake.drained)
+
+
+def _kind_of(file: Path) -> str:
+    kind = _SUFFIXES.get(file.suffix.lower())
+    if kind is None:
+        raise UsageError(f"{file}: its name does not say what it is: give --format {', '.join(FORMATS)}")
+    return kind
+
+
+class _Reading:
+    """One file, from its lines to batches of rows."""
+
+    def __init__(self, file: Path, kind: str, *, drained: bool) -> None:
+        self.intake = Intake()
+        self._file, self._kind, self._drained = file, kind, drained
+        self._jepsen = Jepsen()
+        try:
+            self._bytes = file.stat().st_size
+            file.open("rb").close()
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+
+    @property
+    def files(self) -> int:
+        """How many part files it gets."""
+        return parquet.files_for(16 * (self._bytes // _BYTES_A_ROW))
+
+    @property
+    def not_judged(self) -> dict[str, str]:
+        """Rules of which it says too little, each with why."""
+        return {**self.intake.not_judged, **self._jepsen.not_judged}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows. Raises UsageError."""
+        rows: list[Row] = []
+        for row in self._rows():
+            rows.append(row)
+            if len(rows) == _BATCH_ROWS:
+                yield batch(rows)
+                rows = []
+        if rows:
+            yield batch(rows)
+        if not self.intake.rows:
+            raise UsageError(f"{self._file} is empty: it must have an event a line")
+
+    def _rows(self) -> Iterator[Row]:
+        line: int | None = None
+        try:
+            with self._file.open("rb") as file:
+                for line, event in self._events(file):  # noqa: B007 - told of where an event is refused
+                    yield from self.intake.take(event)
+            self._jepsen.end()
+            whole = "lost" not in self._jepsen.not_judged
+            yield from self.intake.end(drained=(self._drained or self._jepsen.drained) and whole)
+        except (EdnError, LineError) as error:
+            raise UsageError(f"{self._file}: line {error.line}: {error}") from None
+        except IntakeError as error:
+            raise UsageError(f"{self._file}: line {line}: {error}") from None
+        except OSError as error:
+            raise UsageError(f"{self._file} cannot be read: {error.strerror or error}") from None
+
+    def _events(self, file: BinaryIO) -> Iterator[tuple[int, Event]]:
+        if self._kind != "jepsen-edn":
+            yield from (json_lines if self._kind == "jsonl" else table)(file)
+            return
+        for line, form in forms(texts(file)):
+            try:
+                for event in self._jepsen.events(form):
+                    yield line, event
+            except IntakeError as error:
+                raise LineError(line, str(error)) from None

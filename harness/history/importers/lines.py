@@ -1,0 +1,127 @@
+"""Events a line: JSON objects, or a table with commas under a header."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from checkers.intake import FIELDS, Event
+from checkers.schema import KINDS
+
+LONGEST: Final = 16 * 1024 * 1024
+"""Bytes of a line."""
+
+
+class LineError(ValueError):
+    """A line that cannot be read, and what is wrong with it."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+def numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, counted from 1. Raises LineError for one that has no end."""
+    number = 0
+    while line := file.readline(LONGEST):
+        number += 1
+        if len(line) == LONGEST:
+            raise LineError(number, f"the line is longer than {LONGEST >> 20} MB")
+        yield number, line
+
+
+def texts(file: BinaryIO) -> Iterator[str]:
+    """The same, as texts."""
+    for number, line in numbered(file):
+        try:
+            yield line.removeprefix(b"\xef\xbb\xbf").decode() if number == 1 else line.decode()
+        except UnicodeDecodeError as error:
+            raise LineError(number, f"byte {error.start + 1} is no UTF-8") from None
+
+
+def json_lines(file: BinaryIO) -> Iterator[tuple[int, Event]]:
+    """A JSON object a line; empty lines are passed over. Raises LineError."""
+    for number, line in numbered(file):
+        if not line.strip():
+            continue
+        try:
+            event = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise LineError(number, f"it is no JSON: {_first(error)}") from None
+        if not isinstance(event, dict):
+            raise LineError(number, "it is no JSON object: each line must be one, in braces")
+        yield number, event
+
+
+def table(file: BinaryIO) -> Iterator[tuple[int, Event]]:
+    """A line of a table with commas each; an empty field is none. Raises LineError."""
+    reader = csv.reader(texts(file), strict=True)
+    header = next(_rows(reader), None)
+    if header is None:
+        return
+    strange = [name for name in header if name not in FIELDS]
+    if strange or len(set(header)) < len(header):
+        what = f'unknown column "{strange[0]:.60}"' if strange else "a column is there twice"
+        raise LineError(1, f"{what}: the first line must name columns of {', '.join(FIELDS)}")
+    read = [(name, _READ.get(KINDS[name], str) if name not in _EITHER else _either) for name in header]
+    for row in _rows(reader):
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise LineError(reader.line_num, f"it has {len(row)} fields, and the first line {len(header)}")
+        yield reader.line_num, _event(read, row, reader.line_num)
+
+
+_EITHER: Final = ("message", "digest", "process", "producer", "session", "transaction", "connection")
+
+
+def _rows(reader: Any) -> Iterator[list[str]]:
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise LineError(reader.line_num, f"it is no line of a table: {_first(error)}") from None
+
+
+def _event(read: Iterable[tuple[str, Callable[[str], Any]]], row: Iterable[str], line: int) -> dict[str, Any]:
+    event = {}
+    for (name, of), text in zip(read, row, strict=True):
+        if text:
+            try:
+                event[name] = of(text)
+            except ValueError:
+                raise LineError(line, f"{name} is {text!r:.60}: it must be {_WORDS[KINDS[name]]}") from None
+    return event
+
+
+def _either(text: str) -> int | str:
+    """A number where it is one."""
+    try:
+        return _whole(text)
+    except ValueError:
+        return text
+
+
+def _whole(text: str) -> int:
+    if not text.removeprefix("-").isdecimal() or not text.isascii() or str(int(text)) != text:
+        raise ValueError(text)
+    return int(text)
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
+_READ: Final[dict[str, Callable[[str], Any]]] = {"int64": _whole, "int32": _whole, "bool": _truth}
+_WORDS: Final = {"int64": "a whole number", "int32": "a whole number", "bool": "true or false"}
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
