@@ -2,8 +2,9 @@
 
     Artemis    durable-subscription-name (durable-subscriber-name, which is older, before it)
     ActiveMQ   activemq.subscriptionName (and activemq.subcriptionName, as it is spelt there, too)
-    RabbitMQ   durable:true and auto-delete:false; the name is the subscription's ``id``, of each
-               topic its own, and whoever uses the same shares it
+    RabbitMQ   durable:true and auto-delete:false (in any case of letters: clients in Python say
+               False); the name is the subscription's ``id``, of each topic its own, and whoever
+               uses the same shares it
 
 A durable subscription is its client's (``client-id`` of CONNECT). ``shared:true`` makes a named one
 everybody's: no STOMP dialect has a header for what JMS 2.0 calls a shared subscription.
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.core.subscription import Subscription
-from broker.stomp.headers import NAME_BYTES_MAX, FrameRefusedError
+from broker.stomp.headers import NAME_BYTES_MAX, UNNAMED, FrameRefusedError
 
 NAMES: Final = (
     "durable-subscriber-name",
@@ -33,7 +34,7 @@ def named_by(headers: Mapping[str, str]) -> str | None:
 
 def is_durable(headers: Mapping[str, str]) -> bool:
     """Does a frame that is about a topic speak of a durable subscription, in any dialect?"""
-    return named_by(headers) is not None or headers.get("durable") == "true"
+    return named_by(headers) is not None or headers.get("durable", "").lower() == "true"
 
 
 def durable_key(
@@ -46,7 +47,7 @@ def durable_key(
     """
     header = named_by(headers)
     if header is None:
-        if subscription_id is None or topic is None:
+        if not subscription_id or subscription_id.startswith(UNNAMED) or topic is None:
             raise FrameRefusedError("durable:true names no subscription: say its id and its destination")
         return "", _named("id", f"{subscription_id}@{topic}")
     name = _named(header, headers[header])
@@ -72,7 +73,7 @@ def subscription_of(
         if shared:
             raise FrameRefusedError("shared:true wants a name: say durable-subscription-name")
         return Subscription(topic, unique, selector=selector)
-    if headers.get("auto-delete", "false") != "false":
+    if headers.get("auto-delete", "false").lower() != "false":
         raise FrameRefusedError("a durable subscription wants auto-delete:false")
     owner, name = durable_key(headers, client, subscription_id, topic)
     return Subscription(topic, name, owner, selector, shared=not owner, durable=True)

@@ -17,6 +17,11 @@ from stomp_protocol.versions import header_line
 QUEUE_PREFIX: Final = "/queue/"
 OWN_TEMPORARY_PREFIX: Final = "/temp-queue/"
 """How a client names a temporary queue of its own connection."""
+UNNAMED: Final = "\n"
+"""How the name of a subscription without an id begins.
+
+No id of STOMP 1.0, which alone allows that, has a line feed.
+"""
 WILDCARDS: Final = frozenset("*#>")
 NAME_BYTES_MAX: Final = 255
 

@@ -40,6 +40,7 @@ from broker.stomp.durable import durable_key, is_durable, named_by, subscription
 from broker.stomp.headers import (
     OWN_TEMPORARY_PREFIX,
     QUEUE_PREFIX,
+    UNNAMED,
     FrameRefusedError,
     kept_headers,
     number,
@@ -52,7 +53,7 @@ from broker.stomp.headers import (
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.large import LargeSend
 from broker.stomp.login import log_in
-from broker.stomp.subscription import UNNAMED, Browser, EarlierSubscription, FeedSubscription, Subscription
+from broker.stomp.subscription import Browser, EarlierSubscription, FeedSubscription, Subscription
 from broker.stomp.transactions import ClientTransactions
 from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe
 from stomp_protocol.frames import Frame, LargeHead, LargePart

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Protocol
 
 from broker.core.browsing import Browsing
 from broker.core.consumer import Delivery, QueueConsumer
@@ -21,14 +21,9 @@ from broker.core.filtering import TESTS, headers_of
 from broker.core.message import Message
 from broker.core.selector import Selector
 from broker.stomp.connection import StompConnection
+from broker.stomp.headers import UNNAMED
 from broker.storage.errors import JournalError
 from stomp_protocol.versions import Version
-
-UNNAMED: Final = "\n"
-"""How the name of a subscription without an id begins.
-
-No id of STOMP 1.0, which alone allows that, has a line feed.
-"""
 
 
 class Subscriber(Protocol):

@@ -100,7 +100,7 @@ def refuse_in_subscribe(headers: Mapping[str, str]) -> None:
     """Raises RefusedError for a SUBSCRIBE that asks for what is not there."""
     _refuse(headers, SUBSCRIBE)
     _refuse_type(headers, _TYPE_OF_SUBSCRIBE)
-    if headers.get("auto-delete", "false") != "false" and not _is_topic(headers):
+    if headers.get("auto-delete", "false").lower() != "false" and not _is_topic(headers):
         raise FrameRefusedError(
             f"header 'auto-delete' is {headers['auto-delete'][:64]!r}: what becomes of a queue that nobody "
             "uses is said by address-settings in broker.toml: leave it out"

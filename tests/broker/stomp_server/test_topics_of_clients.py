@@ -18,6 +18,7 @@ DIALECTS = {
     "ActiveMQ": {"activemq.subscriptionName": "s"},
     "ActiveMQ, as it is spelt": {"activemq.subcriptionName": "s"},
     "RabbitMQ": {"durable": "true", "auto-delete": "false"},
+    "RabbitMQ, from Python": {"durable": "True", "auto-delete": "False"},
 }
 each_dialect = pytest.mark.parametrize("headers", DIALECTS.values(), ids=DIALECTS)
 
@@ -391,6 +392,9 @@ def test_rights_hold_for_topics_by_name(brokerd):
 
 
 def test_1_0_without_ids(client, topic, name):
+    raw = client(accept_version="1.0")
+    raw.send("SUBSCRIBE", {"destination": topic, "durable": "true"})
+    assert "durable:true names no subscription: say its id" in raw.error()
     raw = client(accept_version="1.0", client_id=name)
     raw.send("SUBSCRIBE", {"destination": topic, ARTEMIS: "s", "ack": "client", "receipt": "s"})
     raw.receipt("s")
