@@ -59,7 +59,8 @@ class Anomaly:
 
     ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` its severity
     under the others. ``ordered``: only if order was promised, else it is an info; ``grouped``
-    likewise of groups, and ``single`` of one broker alone having a message. ``excusable``: a
+    likewise of groups, ``single`` of one broker alone having a message, and ``atomic`` of
+    transactions. ``excusable``: a
     warning where the faults in force explain it. ``allowed``: guarantees under which it is no
     finding at all.
 
@@ -80,6 +81,7 @@ class Anomaly:
     ordered: bool = False
     grouped: bool = False
     single: bool = False
+    atomic: bool = False
     excusable: bool = False
     allowed: frozenset[str] = frozenset()
     at_end: bool = False
@@ -152,6 +154,7 @@ ANOMALIES: Final = (
         rule="Of what was asked for in a transaction all must happen or nothing, whatever the answer to "
              "its commit.",
         words="transaction {key}, {outcome}, happened in part: {happened}, but {missing}",
+        atomic=True,
         follows_two_lives=True,
         evidence=Evidence(control=("phase",)),
     ),
@@ -374,6 +377,7 @@ def severity(name: str, options: CheckOptions, *, excused: bool = False) -> Seve
         (anomaly.ordered and not options.ordered)
         or (anomaly.grouped and not options.broker.groups)
         or (anomaly.single and not options.broker.single)
+        or (anomaly.atomic and not options.broker.atomic)
     )
     if unpromised:
         return "info"

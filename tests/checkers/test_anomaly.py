@@ -50,6 +50,13 @@ def test_where_two_brokers_may_have_a_message_its_two_holders_are_told_and_no_mo
         assert without == ("info" if anomaly.name in theirs else usual), anomaly.name
 
 
+def test_where_transactions_are_batches_a_torn_one_is_told_and_no_more():
+    for anomaly in ANOMALIES:
+        usual = severity(anomaly.name, CheckOptions())
+        without = severity(anomaly.name, CheckOptions(broker=Promises(atomic=False)))
+        assert without == ("info" if anomaly.name == "torn-transaction" else usual), anomaly.name
+
+
 def test_faults_excuse_only_what_may_be_excused():
     assert severity("unavailable", CheckOptions(), excused=True) == "warning"
     assert severity("lost", CheckOptions(), excused=True) == "grave"

@@ -80,6 +80,7 @@ class RabbitmqSystem(Management):
             durable_acks=False,
             refuses_stale_acks=False,
             answers_in_order=False,
+            atomic=False,  # "closer to providing a 'batching' feature" (Broker Semantics, tx)
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
