@@ -12,6 +12,7 @@ from mutants.parts import (
     groups,
     ha_database,
     journal,
+    messages,
     multi_instance,
     paging,
     replication,
@@ -35,12 +36,15 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         multi_instance,
         ha_database,
         paging,
+        messages,
     )
     for mutant in part.MUTANTS
 }
 
-UNSEARCHED: Final[Mapping[str, Mutant]] = {mutant.name: mutant for mutant in topics.MUTANTS}
-"""Bugs of what no workload does yet: the machines of ``stateful`` find them."""
+UNSEARCHED: Final[Mapping[str, Mutant]] = {
+    mutant.name: mutant for mutant in (*topics.MUTANTS, *messages.UNSEARCHED)
+}
+"""Bugs of what no workload does yet: machines of ``stateful`` and tests of the core find them."""
 
 WAITING: Final = (
     Waiting(

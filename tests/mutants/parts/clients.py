@@ -30,6 +30,36 @@ LATE: Final = Arena(
 )
 """Consumers that acknowledge, on a new connection, what they got on the one they lost."""
 
+SENDS_AGAIN: Final = (
+    Replacement(
+        _PRODUCER,
+        '"_record", "_sequence", "_stream", "busy",\n',
+        '"_record", "_sequence", "_stream", "_unknown", "busy",\n',
+    ),
+    Replacement(
+        _PRODUCER,
+        "        self._message = self._sequence = self._digest = 0\n",
+        "        self._message = self._sequence = self._digest = 0\n        self._unknown = False\n",
+    ),
+    Replacement(
+        _PRODUCER,
+        "        self._sequence = sequence = stream.sequence\n"
+        "        stream.sequence = sequence + 1\n"
+        "        self._message = stream.producer.next_message()\n",
+        "        if not self._unknown:\n"
+        "            self._sequence = stream.sequence\n            stream.sequence += 1\n"
+        "            self._message = stream.producer.next_message()\n"
+        "        sequence = self._sequence\n",
+    ),
+    Replacement(
+        _PRODUCER,
+        "        self.busy = False\n        if type ==",
+        '        self.busy = False\n        self._unknown = type == "info" or (type == "fail" '
+        "and self._unknown)\n        if type ==",
+    ),
+)
+"""A producer that sends a message whose outcome is unknown once more."""
+
 MUTANTS: Final = (
     Mutant(
         "stale-tag-acknowledges-another-message",
@@ -69,33 +99,6 @@ MUTANTS: Final = (
         "the client sends a message whose outcome is unknown once more, without a duplicate-detection id",
         frozenset({"duplicate", "double-delivery"}),
         ONE_PAIR,
-        (
-            Replacement(
-                _PRODUCER,
-                '"_record", "_sequence", "_stream", "busy",\n',
-                '"_record", "_sequence", "_stream", "_unknown", "busy",\n',
-            ),
-            Replacement(
-                _PRODUCER,
-                "        self._message = self._sequence = self._digest = 0\n",
-                "        self._message = self._sequence = self._digest = 0\n        self._unknown = False\n",
-            ),
-            Replacement(
-                _PRODUCER,
-                "        self._sequence = sequence = stream.sequence\n"
-                "        stream.sequence = sequence + 1\n"
-                "        self._message = stream.producer.next_message()\n",
-                "        if not self._unknown:\n"
-                "            self._sequence = stream.sequence\n            stream.sequence += 1\n"
-                "            self._message = stream.producer.next_message()\n"
-                "        sequence = self._sequence\n",
-            ),
-            Replacement(
-                _PRODUCER,
-                "        self.busy = False\n        if type ==",
-                '        self.busy = False\n        self._unknown = type == "info" or (type == "fail" '
-                "and self._unknown)\n        if type ==",
-            ),
-        ),
+        SENDS_AGAIN,
     ),
 )

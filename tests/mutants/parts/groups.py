@@ -69,7 +69,7 @@ MUTANTS: Final = (
         (
             Replacement(
                 _QUEUE,
-                "            else:\n                lane.put_back(message)\n            if lane.group "
+                "            else:\n                self._put_back(message, lane)\n            if lane.group "
                 "is not None:\n                lane.held -= 1\n",
                 "            else:\n                lane.fresh.append(message)\n            if "
                 "lane.group is not None:\n                lane.held -= 1\n",
