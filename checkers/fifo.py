@@ -18,9 +18,9 @@ session, x had been read by the same or by one before it.
 
 So what was never delivered before something behind it was cannot be under way: at the end of a
 history, whole or not, such a group is no FIFO queue. But a guarantee of at most once lets messages
-vanish; of one that is acknowledged, or may be what arrived unreadably, nobody knows when it was
-taken; and a subscription of a topic, or a consumer with a selector, leaves out what is not for it.
-Nothing is asked of those.
+vanish; of one that is acknowledged, or may be what arrived unreadably or what was received and
+never heard of, nobody knows when it was taken; and a subscription of a topic, or a consumer with a
+selector, leaves out what is not for it. Nothing is asked of those.
 
 Left to other rules: what was delivered before it can have been enqueued (phantom,
 read-uncommitted), though its send failed (aborted-delivery), or again (duplicate and others).

@@ -271,6 +271,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         promises=options.broker,
         subscriptions=subscribed,
         lossless=options.guarantee in LOSSLESS,
+        unheard=frozenset((run, queue) for run, known in case.known.items() for queue in known.receives),
         look_step=0 if check_run.inspection is None else check_run.inspection.step,
         look_keys=source.laid_out,
         look_lacking=source.lacking,

@@ -72,6 +72,8 @@ class Question:
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     lossless: bool = True
     """Whether the guarantee owes every message a delivery."""
+    unheard: frozenset[tuple[int, str | None]] = frozenset()
+    """(run, queue) of which a message may have been received without being heard of."""
     elsewhere: delivery.Elsewhere | None = None
     taken: frozenset[tuple[int, str]] = frozenset()
     """(run, queue) of which all that is missing may have been received unheard."""
@@ -202,7 +204,8 @@ def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, F
     places = messages.places
     tally = InstanceTally(places, question.examples)
     selective = np.isin(places.runs(), [run for run, _ in question.subscriptions.selectors])
-    lossless = question.lossless & ~places.topics() & ~selective
+    heard = np.array([(run, queue) not in question.unheard for run, queue, _ in places.named], dtype=bool)
+    lossless = question.lossless & heard & ~places.topics() & ~selective
     fifo.find(messages.lives, places.grouped(), lossless, tally)
     return tally.found
 

@@ -211,7 +211,8 @@ class _Fields:
 
     def overtaken(self) -> str:
         """The message of the key."""
-        return f"message {self._i.key}"
+        key = self._i.key or ""
+        return self._called(int(key) if key.lstrip("-").isdigit() else None)
 
     def in_front(self) -> str:
         """How it is known that the message of the key was in front of this one."""

@@ -248,6 +248,11 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*send(0, 1), *send(2, 2), o(4, 11, "invoke", "subscribe", session=1, queue="q",
                                      value='{"selector": {"colour": ["red"]}}'),
          *deliver(5, 2)], {"not-subscribed"}),
+    "what may have been received without being heard of may have come": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2), o(6, 13, "info", "receive", queue="q")], set()),
+    "what was received unheard in another queue says nothing": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2), o(6, 13, "info", "receive", queue="r")],
+        {"not-linearizable"}),
     "what was acknowledged somebody got, unseen or not": (
         [*send(0, 1), *send(2, 2), *deliver(5, 2), *answer(6, 1, outcome="info")], set()),
     "what failed for certain overtakes nothing": (
