@@ -12,6 +12,7 @@ when its receipt comes; whether it happened is decided by the end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ PAUSES: Final = 0.5
 """The share of transactions that pause somewhere."""
 PAUSE: Final = (0.0, 2.5)
 """For how long, in times of a consumer's hold."""
+ANSWER_S: Final = 0.5
+"""For answers before the end: a broker may keep back those to sends until the commit."""
 FLUSH_S: Final = 0.005
 """Before a mover goes away: what it asked for leaves this machine."""
 LONG: Final = 0.02
@@ -163,7 +166,7 @@ class Mover(Consumer):
             elif step is not None and acks:
                 transaction.ack(*step)
         if answered:
-            await transaction.answered()
+            await transaction.answered(ANSWER_S)
         if connection.closed:
             await transaction.answered()
         elif end < COMMITS:
@@ -240,9 +243,11 @@ class _Transaction:
             }  # fmt: skip
         self._request(ack_head(ack_id), "ack", columns)
 
-    async def answered(self) -> None:
-        """Until everything that was asked for has an answer, or never will."""
-        await self._quiet.wait()
+    async def answered(self, patience_s: float | None = None) -> None:
+        """Until everything that was asked for has an answer, or never will; or for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._quiet.wait()
 
     def _request(self, head: bytes, f: str, columns: dict[str, object], body: bytes = b"") -> None:
         step = _Step(self, f, columns, self._connection)
