@@ -28,19 +28,16 @@ _IN_TWO: Final = Refuter(
     changes=(
         Replacement(
             "broker/core/engine.py",
-            "        operations += self.paging.removals([one.message for one in transaction.acknowledged])\n"
-            "        for delivery in transaction.acknowledged:\n"
-            "            self._settle(delivery)\n"
-            "        return self._refuse(transaction.refused, operations, arrivals, done)\n",
-            "        removals = self.paging.removals([one.message for one in transaction.acknowledged])\n"
-            "        for delivery in transaction.acknowledged:\n"
-            "            self._settle(delivery)\n"
-            "        if removals and operations:\n"
-            "            asyncio.get_running_loop().call_later(\n"
-            "                1.0, self._refuse, transaction.refused, operations, arrivals, done\n"
-            "            )\n"
-            "            return self._append(removals, None)\n"
-            "        return self._refuse(transaction.refused, [*operations, *removals], arrivals, done)\n",
+            "        operations += self.paging.removals([one.message for one in transaction.acknowledged])\n",
+            "        removals = self.paging.removals([one.message for one in transaction.acknowledged])\n",
+        ),
+        Replacement(
+            "broker/core/engine.py",
+            "        sequence = self._refuse(transaction.refused, operations, arrivals, done)\n",
+            "        sequence = self._append(removals, None) if removals else self.journal.last_sequence\n"
+            "        asyncio.get_running_loop().call_later(\n"
+            "            1.0, self._refuse, transaction.refused, operations, arrivals, done\n"
+            "        )\n",
         ),
     ),
 )
