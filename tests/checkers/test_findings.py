@@ -131,6 +131,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a rolled back message that arrives is an aborted delivery, and nobody ever committed it": (
         [*send(0, 1, transaction=5), *end(3, "abort", 5), *deliver(8, 1)],
         {"aborted-delivery", "read-uncommitted"}),
+    "of a transaction that was committed one message arrives and the other is nowhere": (
+        [*send(0, 1, transaction=5), *send(2, 2, transaction=5), *end(4, "commit", 5), *deliver(8, 1), *DONE],
+        {"lost", "torn-transaction"}),
+    "what a consumer did not select is not for it": (
+        [o(0, 11, "invoke", "subscribe", session=1, value='{"selector": {"colour": ["red"]}}'), *send(1, 1),
+         *deliver(5, 1)],
+        {"not-subscribed"}),
     "a roll-back of unknown end aborts nothing for certain, but commits nothing either": (
         [*send(0, 1, transaction=5), *end(3, "abort", 5, "info"), *deliver(8, 1)], {"read-uncommitted"}),
     "a delivery after a certain ack is a duplicate": (

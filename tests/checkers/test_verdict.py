@@ -95,6 +95,8 @@ SHOWN = [
     "an ack that a broker takes of what that session never got is a phantom",
     "a message that was sent to another queue is looked up there, and is corrupted",
     "a delivery before its commit was asked for reads what is not committed",
+    "of a transaction that was committed one message arrives and the other is nowhere",
+    "what a consumer did not select is not for it",
     "a message that two sessions settled was doubly delivered, even while the first ack was under way",
     "a delivery after the unsubscribe was answered is late",
     "a count that falls within a session fell",

@@ -79,6 +79,15 @@ def uncommitted():
     return scene.story("read-uncommitted")
 
 
+def not_selected():
+    scene = Scene()
+    asked = {"queue": "q", "session": 1, "value": '{"selector": {"colour": ["red"]}}'}
+    scene.add(0.9, 101, "invoke", "subscribe", **asked)
+    scene.send(1.0, 4)
+    scene.deliver(1.1, 4, 1)
+    return scene.story("not-subscribed")
+
+
 def in_part(acked, sent):
     """A transaction that takes message 3 and sends message 4; what is told of it."""
     scene = Scene()
@@ -409,6 +418,7 @@ SCENES = {
     "resurrected": resurrected,
     "copied": copied,
     "uncommitted": uncommitted,
+    "not selected": not_selected,
     "torn": torn,
     "half committed": half_committed,
     "too_late": too_late,

@@ -125,6 +125,20 @@ EXPECTED = {
             "What was sent in a transaction may not be delivered before its commit is asked for.",
         ],
     ),
+    "not selected": Told(
+        steps=["*0.90 subscribe q", "*1.00 send p1#4", "*1.10 deliver p1#4"],
+        words=[
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            "a1 delivered p1#4 to session 1 at 1.100 s.",
+            (
+                "A subscription must get nothing that was sent before it existed, and no consumer what its "
+                "selector does not match."
+            ),
+        ],
+    ),
     "torn": Told(
         steps=[
             " 1.00 send p1#3",

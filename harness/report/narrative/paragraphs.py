@@ -165,6 +165,11 @@ def _corrupted(of: Clauses) -> list[str]:
     return told
 
 
+def _not_subscribed(of: Clauses) -> list[str]:
+    got = of.completing()
+    return [of.sent(of.message), *([] if got is None else [f"{capital(_shown(of, got))}."])]
+
+
 def _aborted(of: Clauses) -> list[str]:
     got = of.completing()
     if got is None:
@@ -448,6 +453,7 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "phantom": _phantom,
     "corrupted": _corrupted,
     "aborted-delivery": _aborted,
+    "not-subscribed": _not_subscribed,
     "read-uncommitted": _uncommitted,
     "torn-transaction": _torn,
     "resurrected": _resurrected,
