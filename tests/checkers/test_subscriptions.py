@@ -109,7 +109,6 @@ def test_nothing_is_found_when_each_subscription_got_it_and_nobody_is_owed_witho
         Story().subscribe(1).drop().send(1).subscribe(2),
         Story().subscribe(1).send(1, outcome="info"),
     ],
-    ids=str,
 )
 def test_what_a_subscription_may_not_have_been_there_for_is_not_owed(tmp_path, story):
     assert found(tmp_path, story) == set()
