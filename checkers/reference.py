@@ -64,6 +64,7 @@ class History:
         self.rows = rows = by_place(rows)
         self.control = [r for r in rows if r["process"] < 0]
         self.data = [r for r in spread(rows) if r["f"] in _DATA and r.get("queue") is not None]
+        self.subscribing = [r for r in rows if r["f"] in ("subscribe", "drop")]
         self.messages: dict[Key, list[Row]] = defaultdict(list)
         for r in self.data:
             self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)
@@ -95,6 +96,10 @@ class History:
             for r in self.rows
         )
         return {"browse", "end"} <= phases and not closed
+
+    def of_session(self, session: int) -> Sequence[Row]:
+        """All rows that name it."""
+        return self._of.get(("session", session), [])
 
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
         """Index of the first row of that end of a transaction."""

@@ -52,7 +52,7 @@ def is_owed(history: History, m: PlainMessage) -> bool:
     """Whether a message was meant for its place; one of a queue always is."""
     if not (m.queue or "").startswith(TOPIC):
         return True
-    mine = [r for r in history.rows if r.get("queue") == m.queue and r["f"] in ("subscribe", "drop")]
+    mine = [r for r in history.subscribing if r.get("queue") == m.queue]
     drops = [(r, _answer(history, r)) for r in mine if (r["f"], r["type"]) == ("drop", "invoke")]
     ended = -1
     for _, answer in drops:
@@ -93,7 +93,7 @@ def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
     begun = shown["index"] if shown["f"] == "browse" else _begun(history, shown)
     if begun is None:
         return False
-    mine = [r for r in history.rows if r.get("queue") == m.queue]
+    mine = [r for r in history.subscribing if r.get("queue") == m.queue]
     subscribes = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
     if subscribes and m.ok < subscribes[0]["index"] <= begun:
         return True
@@ -118,7 +118,7 @@ def _over_before(history: History, subscribe: Row, index: int) -> bool:
 
 def _answer(history: History, asked: Row) -> Row | None:
     """What the same process was answered, before it asked again."""
-    for r in history.rows:
+    for r in history.subscribing:
         same = (r["process"], r["f"], r.get("queue")) == (asked["process"], asked["f"], asked.get("queue"))
         if same and r["index"] > asked["index"]:
             return None if r["type"] == "invoke" else r
@@ -126,12 +126,9 @@ def _answer(history: History, asked: Row) -> Row | None:
 
 
 def _selector(history: History, delivery: Row) -> Any:
-    asked = [
-        r
-        for r in history.rows
-        if (r["f"], r["type"]) == ("subscribe", "invoke") and r.get("session") == delivery.get("session")
-    ]
-    told = [_told(r, "selector") for r in asked if r.get("session") is not None]
+    session = delivery.get("session")
+    mine = () if session is None else history.of_session(session)
+    told = [_told(r, "selector") for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
     return next((one for one in reversed(told) if one), None)
 
 
