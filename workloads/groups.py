@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.interface import WorkloadContext
-from workloads.layout import group_homes, queues_of
+from workloads.layout import group_homes
 from workloads.load import Load, Pair
 from workloads.producer import ProducerStream
 
@@ -28,7 +28,7 @@ class GroupsLoad(Load):
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """One stream for each producer and group of a pair."""
-        queues = queues_of(context.spec)
+        queues = self.queues(context)
         return [
             ProducerStream(context, client, producer, queues[turn % len(queues)], group)
             for group, home, turn in group_homes(context.spec.groups, len(pairs))

@@ -1,14 +1,14 @@
-"""Who works where: pairs, zones, queues, and which clients serve which pair.
+"""Who works where: pairs, zones, groups, and which clients serve which pair.
 
 Pure functions of the spec, so that a seed gives the same test again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
-from harness.interface import NodePlan, TestSpec
+from harness.interface import NodePlan
 
 T = TypeVar("T")
 
@@ -34,16 +34,6 @@ def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
         )
         for pair, own in pairs.items()
     }
-
-
-QUEUES_LEAST: Final[Mapping[str, int]] = {"transactions": 3}
-"""Workloads that need more queues than one."""
-
-
-def queues_of(spec: TestSpec) -> tuple[str, ...]:
-    """Names of the test's queues."""
-    least = QUEUES_LEAST.get(spec.workload, 1)
-    return tuple(f"q{number}" for number in range(max(spec.queues, least)))
 
 
 def group_homes(groups: int, pairs: int) -> Iterator[tuple[str, int, int]]:

@@ -13,16 +13,17 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from harness.interface import InfrastructureError, TestSpec, WorkloadContext
+from workloads import names
 from workloads.consumer import Consumer, Style
 from workloads.drain import drain
 from workloads.failover import FailoverClient
-from workloads.layout import pairs_of, queues_of, staffed
+from workloads.layout import pairs_of, staffed
+from workloads.names import Numbers
 from workloads.pacer import Pacer
 from workloads.producer import Producer, ProducerStream
-from workloads.sessions import Sessions
 
 UP_S: Final = 10.0
 """How long clients may take to come up before the load begins without those that are not."""
@@ -50,16 +51,41 @@ class Load(abc.ABC):
     Args:
         pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is
             "as fast as possible".
+        prefix: of the names of its queues, topics and temporary queues; "" where it is alone.
+        numbers: shared with the other workloads of the test.
     """
 
     name = ""
     description = ""
     grouped = False
+    queues_least: ClassVar[int] = 1
+    topics_least: ClassVar[int] = 1
 
-    def __init__(self, *, pipeline: int | None = None) -> None:
+    def __init__(
+        self, *, pipeline: int | None = None, prefix: str = "", numbers: Numbers | None = None
+    ) -> None:
         self._pipeline = pipeline
-        self._sessions = Sessions()
+        self._prefix = prefix
+        self._numbers = numbers or Numbers()
+        self._sessions = self._numbers.sessions
         self._unclean_at: float | None = None
+
+    @classmethod
+    def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
+        """Its queues in a test of that spec: those that must be there before the first client."""
+        return names.queues(prefix, max(spec.queues, cls.queues_least))
+
+    def queues(self, context: WorkloadContext) -> tuple[str, ...]:
+        """Its queues."""
+        return self.queues_of(context.spec, self._prefix)
+
+    def topics(self, context: WorkloadContext) -> tuple[str, ...]:
+        """Its topics, by their names in the history."""
+        return names.topics(self._prefix, max(context.spec.queues, self.topics_least))
+
+    def temporary_queue(self) -> str:
+        """A name for a temporary queue, never used before."""
+        return names.temporary_queue(self._prefix, next(self._numbers.temporaries))
 
     @abc.abstractmethod
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
@@ -104,9 +130,7 @@ class Load(abc.ABC):
 
     async def drain(self, context: WorkloadContext) -> None:
         """Consume what is left on every pair."""
-        await drain(
-            context, pairs_of(context.nodes), queues_of(context.spec), self._sessions, self._unclean_at
-        )
+        await drain(context, pairs_of(context.nodes), self.queues(context), self._sessions, self._unclean_at)
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
         spec = context.spec
@@ -118,7 +142,7 @@ class Load(abc.ABC):
                 context,
                 zone,
                 pair.nodes,
-                queues_of(spec),
+                self.queues(context),
                 self._sessions,
                 prefetch=prefetch,
                 hold_s=hold_s,
@@ -130,9 +154,11 @@ class Load(abc.ABC):
     def _with_producers(self, context: WorkloadContext) -> list[Pair]:
         """The pairs with their producers, and no consumers yet."""
         pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
-        for client, pair, zone in staffed(context.spec.producers, pairs, context.zones):
+        clients = list(staffed(context.spec.producers, pairs, context.zones))
+        first = self._numbers.producers(len(clients))
+        for client, pair, zone in clients:
             failover = FailoverClient(context, zone, pair.nodes, context.random.getrandbits(64))
-            pair.producers.append((Producer(client), failover))
+            pair.producers.append((Producer(first + client), failover))
         return pairs
 
     def _consuming(self, spec: TestSpec, *, full_speed: bool) -> tuple[float, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.interface import WorkloadContext
-from workloads.layout import queues_of
 from workloads.load import Load, Pair
 from workloads.producer import ProducerStream
 
@@ -25,5 +24,5 @@ class QueueLoad(Load):
             ProducerStream(context, client, producer, queue, None)
             for pair in pairs
             for producer, client in pair.producers
-            for queue in queues_of(context.spec)
+            for queue in self.queues(context)
         ]

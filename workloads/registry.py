@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from harness.interface import Workload
+from harness.interface import TestSpec, Workload
 from harness.interface.errors import choose
 from workloads.groups import GroupsLoad
 from workloads.load import Load
@@ -23,3 +23,8 @@ def create(name: str, *, pipeline: int | None = None) -> Workload:
     Raises UsageError, with the near name, for one there is not.
     """
     return WORKLOADS[choose("workload", name, WORKLOADS)](pipeline=pipeline)
+
+
+def queues_of(spec: TestSpec) -> tuple[str, ...]:
+    """Names of the queues that a test of that spec needs from its beginning."""
+    return WORKLOADS[choose("workload", spec.workload, WORKLOADS)].queues_of(spec)

@@ -8,13 +8,12 @@ Groups are at home with a pair, as in ``groups``; where brokers have none, there
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Final
 
 from harness.interface import WorkloadContext
 from workloads.consumer import Consumer
-from workloads.layout import group_homes, queues_of, staffed
+from workloads.layout import group_homes, staffed
 from workloads.load import Churn, Load, Pair
 from workloads.mover import Mover, Route
 from workloads.producer import Producer, ProducerStream
@@ -28,10 +27,11 @@ class TransactionsLoad(Load):
 
     name = "transactions"
     description = "messages move from queue to queue in transactions that commit, roll back or are cut off"
+    queues_least = 3
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """One stream for each producer and group of a pair, to the first queue."""
-        first = queues_of(context.spec)[0]
+        first = self.queues(context)[0]
         return [
             ProducerStream(context, client, producer, first, group)
             for pair, groups in zip(pairs, _groups(context, len(pairs)), strict=True)
@@ -40,15 +40,15 @@ class TransactionsLoad(Load):
         ]
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
-        spec, queues = context.spec, queues_of(context.spec)
+        spec, queues = context.spec, self.queues(context)
         pairs = self._with_producers(context)
         hold_s, prefetch = self._consuming(spec, full_speed=full_speed)
         onward = {queue: queues[place + 1 :] for place, queue in enumerate(queues[:-1])}
-        numbers = itertools.count(1)
         seed = context.random.getrandbits
-        first = max(producer.number for pair in pairs for producer, _ in pair.producers) + 1
         groups = dict(zip((pair.name for pair in pairs), _groups(context, len(pairs)), strict=True))
-        for number, pair, zone in staffed(max(spec.consumers, 2 * len(pairs)), pairs, context.zones):
+        clients = list(staffed(max(spec.consumers, 2 * len(pairs)), pairs, context.zones))
+        first = self._numbers.producers(len(clients))
+        for number, pair, zone in clients:
             if number // len(pairs) % 2:
                 pair.consumers.append(
                     Consumer(
@@ -74,7 +74,7 @@ class TransactionsLoad(Load):
                         seed=seed(64),
                         producer=Producer(first + number),
                         route=Route(onward, groups[pair.name]),
-                        numbers=numbers,
+                        numbers=self._numbers.transactions,
                     )
                 )
         return pairs

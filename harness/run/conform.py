@@ -16,7 +16,7 @@ from harness.report.summary import size
 from harness.run.compose import Composition, compose
 from harness.run.conformance import STEPS, Conformance, Row
 from harness.systems import registry
-from workloads.layout import queues_of
+from workloads.registry import queues_of
 
 _WIDTH: Final = 24
 

@@ -41,7 +41,7 @@ from harness.interface import (
 from harness.interface.errors import choose, converted
 from harness.systems.stomp_client import StompClient
 from workloads import payload
-from workloads.layout import queues_of
+from workloads.registry import queues_of
 
 POLICY: Final = "attached"
 LOOK_S: Final = 1.0

@@ -35,7 +35,7 @@ from harness.systems.artemis.properties import (
     SLAVE,
     STANDALONE,
 )
-from workloads.layout import queues_of
+from workloads.registry import queues_of
 
 _CONFIGURED: Final = {
     REPLICATION: (MASTER, SLAVE),

@@ -26,7 +26,7 @@ from harness.systems.classic import configuration, distribution, properties
 from harness.systems.classic.events import EVENTS
 from harness.systems.classic.management import BRIDGES, Management
 from harness.systems.classic.properties import JDBC, MASTER, NETWORK, SHARED_STORE, SLAVE, STANDALONE
-from workloads.layout import queues_of
+from workloads.registry import queues_of
 
 _CONFIGURED: Final = {
     SHARED_STORE: (MASTER, SLAVE),

@@ -20,7 +20,7 @@ from harness.interface import LIVE, Address, InfrastructureError, Status, Stored
 from harness.systems.rabbitmq import distribution, erlang, properties
 from harness.systems.rabbitmq.configuration import USER, node_name
 from harness.systems.rabbitmq.http_api import HttpApi
-from workloads.layout import queues_of
+from workloads.registry import queues_of
 
 GROUP: Final = "JMSXGroupID"
 

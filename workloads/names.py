@@ -1,0 +1,43 @@
+"""What nothing else of a test may be called, and numbers that nothing else of it may have.
+
+Why in one place: several workloads may share a test. Each names its queues, topics and temporary
+queues with a prefix of its own, and all take the numbers of sessions, transactions and producers
+from the same ``Numbers``.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from workloads.sessions import Sessions
+
+
+class Numbers:
+    """Numbers of one test, shared by its workloads."""
+
+    def __init__(self) -> None:
+        self.sessions = Sessions()
+        self.transactions = itertools.count(1)
+        self.temporaries = itertools.count()
+        self._producers = 0
+
+    def producers(self, count: int) -> int:
+        """The first of ``count`` producers in a row."""
+        first = self._producers
+        self._producers += count
+        return first
+
+
+def queues(prefix: str, count: int) -> tuple[str, ...]:
+    """Names of queues."""
+    return tuple(f"{prefix}q{number}" for number in range(count))
+
+
+def topics(prefix: str, count: int) -> tuple[str, ...]:
+    """Names of topics, as they stand in a history."""
+    return tuple(f"/topic/{prefix}t{number}" for number in range(count))
+
+
+def temporary_queue(prefix: str, number: int) -> str:
+    """The name of a temporary queue, as it stands in a history."""
+    return f"/temp-queue/{prefix}r{number}"
