@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.interface import WorkloadContext
+from harness.interface import Dialect, WorkloadContext
 from workloads.layout import group_homes
 from workloads.load import Load, Pair
 from workloads.producer import ProducerStream
@@ -25,6 +25,11 @@ class GroupsLoad(Load):
     name = "groups"
     grouped = True
     description = "several producers per message group, consumers that come and go"
+
+    @classmethod
+    def lacks(cls, dialect: Dialect) -> str:
+        """As ``Load``'s."""
+        return "" if dialect.group_header else "message groups"
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """One stream for each producer and group of a pair."""

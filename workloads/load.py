@@ -11,11 +11,11 @@ from __future__ import annotations
 import abc
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
-from harness.interface import InfrastructureError, TestSpec, WorkloadContext
+from harness.interface import Dialect, InfrastructureError, TestSpec, WorkloadContext
 from workloads import names
 from workloads.consumer import Consumer, Style
 from workloads.drain import drain
@@ -57,7 +57,8 @@ class Load(abc.ABC):
 
     name = ""
     description = ""
-    grouped = False
+    grouped: ClassVar[bool] = False
+    """Whether its messages have groups, where brokers have such."""
     queues_least: ClassVar[int] = 1
     topics_least: ClassVar[int] = 1
 
@@ -74,6 +75,12 @@ class Load(abc.ABC):
     def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
         """Its queues in a test of that spec: those that must be there before the first client."""
         return names.queues(prefix, max(spec.queues, cls.queues_least))
+
+    @classmethod
+    def lacks(cls, dialect: Dialect) -> str:
+        """What brokers that speak so have not and it cannot do without; "" if nothing."""
+        del dialect
+        return ""
 
     def queues(self, context: WorkloadContext) -> tuple[str, ...]:
         """Its queues."""
@@ -117,6 +124,7 @@ class Load(abc.ABC):
                     "see the connect rows of the history and the brokers' logs"
                 )
             working = [group.create_task(pacer.run()), *(group.create_task(churn.run()) for churn in churns)]
+            working += [group.create_task(work) for work in self._besides(context, pairs)]
             await context.stopping.wait()
             for task in working:
                 task.cancel()
@@ -169,6 +177,11 @@ class Load(abc.ABC):
     def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
         """Whose consumers come and go together."""
         return [Churn(pair.consumers, context.random.getrandbits(64)) for pair in pairs]
+
+    def _besides(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Coroutine[Any, Any, None]]:
+        """What else goes on while the load does, until it is cancelled."""
+        del context, pairs
+        return []
 
     def _remember(self, clients: Sequence[FailoverClient | Consumer]) -> None:
         """Notes when a broker may last have been left with a dead connection.

@@ -1,49 +1,18 @@
-"""Movers: consumers that pass on what they get, in transactions.
-
-A mover takes a few messages of its queues and, in one transaction, acknowledges them and sends new
-ones to queues further down. It then commits, or rolls back, or goes away without a word. One
-transaction at a time, so that its commits are in the order of its sends.
-
-Why the time between begin and end is drawn, and at times is long: a fault shall find transactions
-at every step, and a fail-over such as are open. What was asked for in a transaction is recorded
-when its receipt comes; whether it happened is decided by the end.
-"""
+"""Movers: transactors that pass on what they get, to queues further down."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from harness.interface import WorkloadContext
-from workloads.connection import Connection
-from workloads.consumer import LEAVE_PATIENCE_S, Consumer, Style, ack_head
-from workloads.payload import Payload, digest
 from workloads.producer import Producer, Stream
-from workloads.sessions import Session, Sessions
+from workloads.sessions import Sessions
+from workloads.transactor import Held, Letter, Transactor
 
 TAKEN_MAX: Final = 4
 SENT_MAX: Final = 3
-COMMITS: Final = 0.8
-ABORTS: Final = 0.12
-"""The rest goes away without a word."""
-PAUSES: Final = 0.5
-"""The share of transactions that pause somewhere."""
-PAUSE: Final = (0.0, 2.5)
-"""For how long, in times of a consumer's hold."""
-ANSWER_S: Final = 0.5
-"""For answers before the end: a broker may keep back those to sends until the commit."""
-FLUSH_S: Final = 0.005
-"""Before a mover goes away: what it asked for leaves this machine."""
-LONG: Final = 0.02
-"""The share that is held open for long, to span a fail-over."""
-LONG_S: Final = (0.5, 3.0)
-Held = tuple[Session, str, Payload | None]
-"""A delivery: its session, what its ACK names, and what its body says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +23,16 @@ class Route:
     groups: Sequence[str | None]
 
 
-class Mover(Consumer):
-    """Consumes the queues of a route, and sends on, in transactions.
+class Mover(Transactor):
+    """Consumes the queues of a route, and sends on.
 
     Args:
-        context, zone, nodes, sessions, prefetch, hold_s, seed: see ``Consumer``.
+        context, zone, nodes, sessions, prefetch, hold_s, seed, numbers: see ``Transactor``.
         producer: whose messages it sends.
         route: from where to where.
-        numbers: gives transactions their numbers, shared by all movers of a test.
     """
 
-    __slots__ = (
-        "_chance", "_going", "_idle", "_inbox", "_numbers", "_producer", "_route",
-        "_streams", "_wake", "context",
-    )  # fmt: skip
+    __slots__ = ("_producer", "_route", "_streams")
 
     def __init__(
         self,
@@ -84,111 +49,25 @@ class Mover(Consumer):
         numbers: Iterator[int],
     ) -> None:
         super().__init__(
-            context, zone, nodes, tuple(route.onward), sessions, prefetch=prefetch, hold_s=hold_s, seed=seed
-        )
-        self.context = context
-        self._chance = random.Random(seed)
+            context, zone, nodes, tuple(route.onward), sessions,
+            prefetch=prefetch, hold_s=hold_s, seed=seed, numbers=numbers,
+        )  # fmt: skip
         self._producer = producer
         self._route = route
-        self._numbers = numbers
         self._streams: dict[tuple[str, str | None], Stream] = {}
-        self._inbox: deque[Held] = deque()
-        self._wake = asyncio.Event()
-        self._going = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
-    async def run(self) -> None:
-        """As a consumer's; what it gets is moved on."""
-        self._going.clear()
-        async with asyncio.TaskGroup() as group:
-            moving = group.create_task(self._move())
-            await super().run()
-            moving.cancel()
+    def _take(self) -> Sequence[Held]:
+        few = min(len(self._inbox), self._chance.randint(1, TAKEN_MAX))
+        return [self._inbox.popleft() for _ in range(few)]
 
-    async def leave(self, style: Style) -> None:
-        """Ends the transaction that is open, and then as a consumer."""
-        self._going.set()
-        try:
-            async with asyncio.timeout(LEAVE_PATIENCE_S):
-                await self._idle.wait()
-        except TimeoutError:
-            pass
-        self._inbox.clear()
-        await super().leave(style)
-
-    def taken(self, session: Session, ack_id: str, payload: Payload | None) -> None:
-        """A delivery waits for its transaction."""
-        self._inbox.append((session, ack_id, payload))
-        self._wake.set()
-
-    def _down(self, reason: str) -> None:
-        self._inbox.clear()
-        super()._down(reason)
-
-    async def _move(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._inbox and not self._going.is_set():
-                connection = self._connection
-                if connection is None or connection.closed or connection.leaving:
-                    break
-                few = min(len(self._inbox), self._chance.randint(1, TAKEN_MAX))
-                self._idle.clear()
-                try:
-                    await self._transact(connection, [self._inbox.popleft() for _ in range(few)])
-                finally:
-                    self._idle.set()
-
-    async def _transact(self, connection: Connection, taken: Sequence[Held]) -> None:
+    def _steps(self, taken: Sequence[Held]) -> list[Held | Letter]:
         chance = self._chance
-        transaction = _Transaction(self, connection, next(self._numbers))
-        steps: list[Held | Stream] = [*taken]
+        steps: list[Held | Letter] = [*taken]
         for _ in range(chance.randint(1, SENT_MAX)):
             session, _, _ = chance.choice(taken)
             stream = self._stream(chance.choice(self._route.onward[session.queue]))
-            steps.insert(chance.randint(0, len(steps)), stream)
-        pause_s = self._hold_s * chance.uniform(*PAUSE) if chance.random() < PAUSES else 0.0
-        if chance.random() < LONG:
-            pause_s = chance.uniform(*LONG_S)
-        before = chance.randint(0, len(steps))
-        answered, end = chance.random() < 0.5, chance.random()
-        acks = self.context.dialect.transactional_acks
-        transaction.ask("begin")
-        for number, step in enumerate([*steps, None]):
-            if number == before and pause_s:
-                await self._pause(pause_s)
-            if connection.closed:
-                break
-            if isinstance(step, Stream):
-                transaction.send(step)
-            elif step is not None and acks:
-                transaction.ack(*step)
-        if answered:
-            await transaction.answered(ANSWER_S)
-        if connection.closed:
-            await transaction.answered()
-        elif end < COMMITS:
-            transaction.ask("commit")
-            await transaction.answered()
-            if not acks:
-                await self._settle_alone(connection, taken, committed=transaction.committed)
-        elif end < COMMITS + ABORTS:
-            transaction.ask("abort")
-            await transaction.answered()
-            if not self.context.dialect.redelivers_aborted:
-                await connection.finish()
-        else:
-            await self._pause(FLUSH_S)
-            connection.close("client went away")
-
-    async def _settle_alone(self, connection: Connection, taken: Sequence[Held], *, committed: bool) -> None:
-        """Acknowledges behind the commit what could not be acknowledged in the transaction."""
-        if committed and not connection.closed:
-            for session, ack_id, payload in taken:
-                self._acknowledge(session, ack_id, payload)
-            await self._settle(connection)
+            steps.insert(chance.randint(0, len(steps)), Letter(stream))
+        return steps
 
     def _stream(self, queue: str) -> Stream:
         place = queue, self._chance.choice(self._route.groups)
@@ -196,104 +75,3 @@ class Mover(Consumer):
         if known is None:
             known = self._streams[place] = Stream(self.context, self._producer, *place)
         return known
-
-    async def _pause(self, seconds: float) -> None:
-        """Waits, but no longer than until this mover has to go."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._going.wait()
-        except TimeoutError:
-            pass
-
-
-class _Transaction:
-    """One open transaction: what was asked for in it, and how much of that has no answer yet."""
-
-    def __init__(self, mover: Mover, connection: Connection, number: int) -> None:
-        self.mover = mover
-        self.number = number
-        self._connection = connection
-        self._open = 0
-        self.committed = False
-        self._quiet = asyncio.Event()
-        self._quiet.set()
-
-    def ask(self, f: str) -> None:
-        """Begin it, or end it: "begin", "commit" or "abort"."""
-        self._request(b"%b\n" % f.upper().encode(), f, {})
-
-    def send(self, stream: Stream) -> None:
-        """The next message of a stream."""
-        sequence, message = stream.sequence, stream.producer.next_message()
-        stream.sequence += 1
-        body = stream.writer.encode(message, sequence)
-        columns: dict[str, object] = {
-            "queue": stream.queue, "group": stream.group, "message": message,
-            "producer": stream.producer.number, "sequence": sequence, "digest": digest(body),
-        }  # fmt: skip
-        self._request(stream.head, "send", columns, body)
-
-    def ack(self, session: Session, ack_id: str, payload: Payload | None) -> None:
-        """A delivery is acknowledged."""
-        columns: dict[str, object] = {"queue": session.queue, "session": session.number}
-        if payload is not None:
-            columns |= {
-                "group": payload.group, "message": payload.message, "producer": payload.producer,
-                "sequence": payload.sequence,
-            }  # fmt: skip
-        self._request(ack_head(ack_id), "ack", columns)
-
-    async def answered(self, patience_s: float | None = None) -> None:
-        """Until everything that was asked for has an answer, or never will; or for so long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await self._quiet.wait()
-
-    def _request(self, head: bytes, f: str, columns: dict[str, object], body: bytes = b"") -> None:
-        step = _Step(self, f, columns, self._connection)
-        self._open += 1
-        self._quiet.clear()
-        step.row("invoke", None)
-        self._connection.request(b"%btransaction:%d\n" % (head, self.number), step, body)
-
-    def done(self, f: str, type: str) -> None:  # noqa: A002 - the history's own name for it
-        """One more has its answer."""
-        self.committed = self.committed or (f, type) == ("commit", "ok")
-        self._open -= 1
-        if not self._open:
-            self._quiet.set()
-
-
-class _Step:
-    """One operation of a transaction, which waits for its receipt."""
-
-    def __init__(
-        self, transaction: _Transaction, f: str, columns: dict[str, object], connection: Connection
-    ) -> None:
-        self._transaction = transaction
-        self._f = f
-        self._columns = columns
-        self._connection = connection
-        self._process = transaction.mover.processes.take()
-
-    def row(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
-        self._transaction.mover.context.recorder.event(
-            self._process,
-            type,
-            self._f,
-            **self._columns,  # type: ignore[arg-type] # of the columns named above
-            transaction=self._transaction.number,
-            connection=self._connection.number,
-            broker=None if type == "invoke" else self._connection.broker,
-            error=error,
-        )
-
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """See ``workloads.connection.ReceiptWaiter``."""
-        self.row(type, error)
-        mover = self._transaction.mover
-        mover.processes.give(self._process, type)
-        if self._f in ("send", "ack"):
-            counters = mover.context.counters
-            counters[type] = counters.get(type, 0) + 1
-        self._transaction.done(self._f, type)

@@ -2,9 +2,9 @@
 
 Who it is, so that a delivery is judged by what arrived and not by its headers.
 
-Layout: ``jr1 <message> <producer> <sequence> <queue> <group> `` in ASCII, then padding of dots. A
-message without a group has ``-`` there. The digest is the CRC-32C of the whole body, padding
-included, so that damage anywhere shows (``corrupted``).
+Layout: ``jr1 <message> <producer> <sequence> <queue> <group> `` in ASCII, a note where a workload
+has one, then padding of dots. A message without a group has ``-`` there. The digest is the CRC-32C
+of the whole body, padding included, so that damage anywhere shows (``corrupted``).
 """
 
 from __future__ import annotations
@@ -66,12 +66,15 @@ class Writer:
         self._large_share = large_share
         self._large_bytes = large_bytes
 
-    def encode(self, message: int, sequence: int) -> bytes:
-        """The body of one message, at least ``payload_bytes`` (or ``large_bytes``) long."""
+    def encode(self, message: int, sequence: int, note: bytes = b"") -> bytes:
+        """The body of one message, at least ``payload_bytes`` (or ``large_bytes``) long.
+
+        ``note`` is what it says behind who it is, for people.
+        """
         size, share = self._bytes, self._large_share
         if share and int((sequence + 1) * share) > int(sequence * share):
             size = self._large_bytes
-        return (b"jr1 %d %d %d%b" % (message, self._producer, sequence, self._tail)).ljust(size, b".")
+        return (b"jr1 %d %d %d%b" % (message, self._producer, sequence, self._tail) + note).ljust(size, b".")
 
 
 def encode(payload: Payload, payload_bytes: int = 0) -> bytes:

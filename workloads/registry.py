@@ -7,13 +7,14 @@ from typing import Final
 
 from harness.interface import TestSpec, Workload
 from harness.interface.errors import choose
+from workloads.bank import BankLoad
 from workloads.groups import GroupsLoad
 from workloads.load import Load
 from workloads.queue import QueueLoad
 from workloads.transactions import TransactionsLoad
 
 WORKLOADS: Final[Mapping[str, type[Load]]] = {
-    kind.name: kind for kind in (GroupsLoad, QueueLoad, TransactionsLoad)
+    kind.name: kind for kind in (BankLoad, GroupsLoad, QueueLoad, TransactionsLoad)
 }
 
 
@@ -28,3 +29,8 @@ def create(name: str, *, pipeline: int | None = None) -> Workload:
 def queues_of(spec: TestSpec) -> tuple[str, ...]:
     """Names of the queues that a test of that spec needs from its beginning."""
     return WORKLOADS[choose("workload", spec.workload, WORKLOADS)].queues_of(spec)
+
+
+def grouped(workload: str) -> bool:
+    """Whether messages of that workload have groups, where brokers have such."""
+    return WORKLOADS[choose("workload", workload, WORKLOADS)].grouped

@@ -26,6 +26,7 @@ class TransactionsLoad(Load):
     """Each pair has producers for its first queue, movers, and consumers of its last queue."""
 
     name = "transactions"
+    grouped = True
     description = "messages move from queue to queue in transactions that commit, roll back or are cut off"
     queues_least = 3
 

@@ -17,6 +17,7 @@ import msgspec
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness.interface import Event, NodePlan
+from workloads.registry import grouped
 
 Row = Mapping[str, Any]
 
@@ -121,7 +122,7 @@ def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
     if "member" in roles:
         yield "members"
     yield "files" if any(node.database is None for node in nodes) else "database"
-    if workload != "queue":
+    if grouped(workload):
         yield "groups"
 
 

@@ -23,7 +23,10 @@ class Workload(Protocol):
     """
 
     name: str
-    grouped: bool  # whether its messages have groups
+
+    def lacks(self, dialect: Dialect) -> str:
+        """What brokers that speak so have not and it cannot do without; "" if nothing."""
+        ...
 
     async def run(self, context: WorkloadContext) -> None:
         """Load the cluster until ``context.stopping`` is set."""

@@ -166,10 +166,8 @@ def compose(
     """
     system = systems.of(spec)
     workload = workloads.registry.create(spec.workload)
-    if workload.grouped and system.dialect.group_header is None:
-        raise UsageError(
-            f"--workload {spec.workload}: brokers of system {system.name} have no message groups"
-        )
+    if lack := workload.lacks(system.dialect):
+        raise UsageError(f"--workload {spec.workload}: brokers of system {system.name} have no {lack}")
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)

@@ -20,7 +20,7 @@ from harness.interface import LIVE, Address, InfrastructureError, Status, Stored
 from harness.systems.rabbitmq import distribution, erlang, properties
 from harness.systems.rabbitmq.configuration import USER, node_name
 from harness.systems.rabbitmq.http_api import HttpApi
-from workloads.registry import queues_of
+from workloads.registry import grouped, queues_of
 
 GROUP: Final = "JMSXGroupID"
 
@@ -187,6 +187,6 @@ def arguments(spec: TestSpec, members: int) -> dict[str, Any]:
     return {
         "x-queue-type": "quorum",
         "x-quorum-initial-group-size": members,
-        "x-single-active-consumer": spec.workload != "queue",
+        "x-single-active-consumer": grouped(spec.workload),
         **properties.queue_arguments(spec.properties),
     }

@@ -23,6 +23,7 @@ from harness.interface.errors import near
 from harness.systems.rabbitmq import configuration, distribution, properties
 from harness.systems.rabbitmq.events import EVENTS
 from harness.systems.rabbitmq.management import GROUP, Management, arguments
+from workloads.registry import grouped
 
 QUORUM_QUEUES: Final = "quorum-queues"
 _LIBRARIES: Final = ("libssl3", "libstdc++6", "libtinfo6", "zlib1g")
@@ -73,7 +74,7 @@ class RabbitmqSystem(Management):
         limit = asked.get("x-delivery-limit")
         return Promises(
             nack="requeue",
-            groups=spec.workload == "queue" or asked["x-single-active-consumer"],
+            groups=not grouped(spec.workload) or asked["x-single-active-consumer"],
             delivery_attempts=-1 if limit is None else limit + 1,
             attempts="given back",
             keeps_dead_letters=False,
