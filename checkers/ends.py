@@ -75,7 +75,9 @@ class Ends:
     have been given something: the answer to its unsubscribe, else any.
 
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's
-    ``fail``), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort).
+    ``fail``), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort),
+    and ``undone``: that of the latest which may have given back what was acknowledged, an abort or
+    a commit that was refused.
     """
 
     sessions: Keyed
@@ -149,6 +151,10 @@ def read(control: pa.Table) -> Ends:
             "refused": (committing & type_.are("fail")[rows], at),
         },
     )  # fmt: skip
+    asked_at, back = transactions.values["asked"], transactions.values["back"]
+    undone = np.where(transactions.values["refused"] == NONE, back, np.maximum(asked_at, back))
+    known = {**transactions.values, "undone": undone}
+    transactions = Keyed(transactions.numbers, transactions.keys, known)
     return Ends(sessions, transactions, _holders(control, run, session, sessions))
 
 

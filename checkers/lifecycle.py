@@ -274,8 +274,8 @@ class _Verdicts:
 def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> Deliveries:
     """The deliveries of the involved messages, with what was known of each message before.
 
-    ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this
-    session. ``settled``: since when an ack of it was certain, for ever where acks
+    ``previous``: its last delivery in this session. ``excuse``: the last nack, rollback or refused
+    commit in this session. ``settled``: since when an ack of it was certain, for ever where acks
     last. ``taken``: an ack of it in this session was answered ``ok`` later, which a broker that
     refuses stale ones would not have done. ``underway``: it may have been sent before it was
     settled, to a session that the client found dead later or had asked to leave.
@@ -288,7 +288,7 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     transaction, run = rows.transaction[order], rows.run[order]
     alone = transaction == NONE
     end = ends.transactions.find("end", run, transaction)
-    back = ends.transactions.find("back", run, transaction)
+    back = ends.transactions.find("undone", run, transaction)
     commit = ends.transactions.find("commit", run, transaction)
     nack, ack = kind == NACK_INVOKE, kind == ACK_INVOKE
     releasing = np.where(nack | (ack & alone), index, np.where(ack, end, NONE))

@@ -263,7 +263,9 @@ def _transactions(rows: Rows, places: PlaceTable, question: Question) -> transac
 
 
 def _effects(rows: Rows, places: PlaceTable, question: Question) -> transactions.Effects:
-    return transactions.effects(rows, places, question.ends, question.promises, question.complete)
+    return transactions.effects(
+        rows, places, question.ends, question.promises, question.complete, question.subscriptions
+    )
 
 
 ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {

@@ -108,6 +108,13 @@ class History:
             None,
         )
 
+    def undone(self, transaction: int) -> int | None:
+        """Where the latest end was asked for that may have given back what it acknowledged."""
+        asked = [self.ended(transaction, "abort", "invoke")]
+        if self.ended(transaction, "commit", "fail") is not None:
+            asked.append(self.ended(transaction, "commit", "invoke"))
+        return max((index for index in asked if index is not None), default=None)
+
     def session_begin(self, session: int) -> int | None:
         """Index of the first row with which its client asked for it."""
         rows = self._of["session", session]
@@ -495,7 +502,7 @@ def _is_duplicate(
             transaction = r.get("transaction")
             excuse = r["index"] if r["f"] == "nack" else None
             if excuse is None and transaction is not None:
-                excuse = history.ended(transaction, "abort", "invoke")
+                excuse = history.undone(transaction)
             if excuse is not None and excuse > previous:
                 return False
     return True

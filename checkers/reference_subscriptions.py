@@ -72,6 +72,21 @@ def is_owed(history: History, m: PlainMessage) -> bool:
     return _matches(selectors[0], m)
 
 
+def kept_until_settled(history: History, m: PlainMessage) -> bool:
+    """Whether its place was never dropped, nor made anew for another selector."""
+    if not (m.queue or "").startswith(TOPIC):
+        return True
+    mine = [r for r in history.subscribing if r.get("queue") == m.queue]
+    asked = [r for r in mine if r["type"] == "invoke"]
+    drops = [_answer(history, r) for r in asked if r["f"] == "drop"]
+    selectors = [_told(r, "selector") for r in asked if r["f"] == "subscribe"]
+    return (
+        bool(mine)
+        and all(one == selectors[0] for one in selectors)
+        and all(answer is not None and answer["type"] == "fail" for answer in drops)
+    )
+
+
 def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str]]:
     """The first row that shows it where it was sent too early for, and where it is unwanted."""
     wrong = [r["index"] for r in m.shown if _came_before(history, m, r)]

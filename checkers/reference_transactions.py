@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.reference_subscriptions import kept_until_settled
 from checkers.schema import TOPIC
 from checkers.verdict import CheckOptions
 
@@ -27,7 +28,8 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
     missing: dict[int, Instance] = {}
     for m in messages:
         absent = complete and not seen[m.id] - {(m.queue, m.group)}
-        for transaction, index, did in (*_send(m, absent), *_acks(history, m, options, absent)):
+        gone = absent and kept_until_settled(history, m)
+        for transaction, index, did in (*_send(m, absent), *_acks(history, m, options, gone)):
             if did:
                 happened.add(transaction)
             elif transaction not in missing or index < missing[transaction].index:

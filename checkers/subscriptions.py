@@ -175,14 +175,16 @@ def _with_queue(table: pa.Table, codes: npt.NDArray[np.int32], names: Sequence[s
 class Subscriptions:
     """What the control rows say of all subscriptions, numbered.
 
-    ``since``: after which index what is sent is owed (``NEVER``: nothing). ``absent``: indexes just
-    before which it certainly did not exist, packed with its number, in order. ``wanted`` is its
-    selector (None: all; of one that changed nothing is known, so nothing is owed). ``selectors`` by
-    (run, session), of those that have one.
+    ``since``: after which index what is sent is owed (``NEVER``: nothing). ``steady``: what waited
+    for it never went with it, as it was not dropped, nor made anew for another selector.
+    ``absent``: indexes just before which it certainly did not exist, packed with its number, in
+    order. ``wanted`` is its selector (None: all; of one that changed nothing is known, so nothing
+    is owed). ``selectors`` by (run, session), of those that have one.
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
     since: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    steady: Flags = field(default_factory=lambda: np.zeros(0, dtype=bool))
     absent: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     wanted: Sequence[Selector | None] = ()
     selectors: Mapping[tuple[int, int], Selector] = field(default_factory=dict)
@@ -191,6 +193,16 @@ class Subscriptions:
         """The subscription of each place; ``NONE`` for what is none."""
         found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
         return np.array(found, dtype=np.int64)
+
+    def kept(self, places: Sequence[tuple[int, str | None, str | None]]) -> Flags:
+        """Of each place whether all that waits there stays until it is settled."""
+        number = self.number(places)
+        known = number != NONE
+        topics = np.array([(queue or "").startswith(TOPIC) for _, queue, _ in places], dtype=bool)
+        steady = np.zeros(len(places), dtype=bool)
+        steady[known] = self.steady[number[known]]
+        result: Flags = ~topics | steady
+        return result
 
     def last_absent(self, number: Numbers, until: Numbers) -> Numbers:
         """Before which index each certainly did not exist, the latest such by then; or ``NONE``."""
@@ -209,7 +221,16 @@ class _Name:
     drops: list[tuple[int, int, str]] = field(default_factory=list)
     selectors: list[Selector | None] = field(default_factory=list)
 
+    @property
+    def one_selector(self) -> bool:
+        return all(one == self.selectors[0] for one in self.selectors)
+
+    def steady(self) -> bool:
+        return self.one_selector and all(outcome == "fail" for _, _, outcome in self.drops)
+
     def since(self) -> int:
+        if not self.one_selector:
+            return NEVER
         effective = [drop for drop in self.drops if drop[2] != "fail"]
         if any(outcome != "ok" for _, _, outcome in effective):
             return NEVER
@@ -258,13 +279,10 @@ def read(control: pa.Table) -> Subscriptions:
         elif key in asked and (asked[key], NEVER, "open") in some:
             some[some.index((asked[key], NEVER, "open"))] = (asked[key], row["index"], row["type"])
     absent = [(n << _BITS) | at for n, name in enumerate(names.values()) for at in name.absent()]
-    since = [
-        name.since() if all(one == name.selectors[0] for one in name.selectors) else NEVER
-        for name in names.values()
-    ]
     return Subscriptions(
         {key: n for n, key in enumerate(names)},
-        np.array(since, dtype=np.int64),
+        np.array([name.since() for name in names.values()], dtype=np.int64),
+        np.array([name.steady() for name in names.values()], dtype=bool),
         np.sort(np.array(absent, dtype=np.int64)),
         [name.selectors[0] if name.selectors else None for name in names.values()],
         selectors,

@@ -11,7 +11,8 @@ A send happened if its message was delivered, or is in a store; it did not if it
 and its message is nowhere. An ack did not happen if its message was certainly given to a session
 again after the delivery that it answers, or is in a store after the end of its transaction was
 asked for; it happened if its message is nowhere any more, and nothing else can have settled it.
-What is nowhere can be told only when everything was drained and every store read.
+What is nowhere can be told only when everything was drained and every store read, and not of a
+subscription that was dropped, or made anew for another selector, and its backlog with it.
 
 A send to a topic tells nothing here: who was owed it is told by who was subscribed.
 """
@@ -51,6 +52,7 @@ from checkers.rows import (
     marked,
 )
 from checkers.running import highest_before, lowest_after, segments
+from checkers.subscriptions import Subscriptions
 from checkers.verdict import Promises
 
 NAME: Final = "torn-transaction"
@@ -104,14 +106,20 @@ class Torn:
 
 
 def effects(
-    rows: Rows, places: PlaceTable, ends: Ends, promises: Promises, complete: Iterable[int]
+    rows: Rows,
+    places: PlaceTable,
+    ends: Ends,
+    promises: Promises,
+    complete: Iterable[int],
+    subscriptions: Subscriptions,
 ) -> Effects:
     """All effects of whole messages of which something is certain.
 
     ``complete`` are the runs in which everything was drained and every store read.
     """
     whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
-    return joined([_sends(rows, places, whole), _acks(rows, ends, promises, whole)])
+    kept = subscriptions.kept(places.named)[rows.place[rows.first_row]]
+    return joined([_sends(rows, places, whole), _acks(rows, ends, promises, whole & kept)])
 
 
 def suspects(found: Effects, ends: Ends) -> Effects:

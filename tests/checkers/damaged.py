@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from checker_rows import MS, Row, finished, o
@@ -676,12 +676,107 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
 }  # fmt: skip
 
 
-def damage(rows: list[Row], edits: list[tuple[str, int]]) -> list[Row]:
+def _of_topics(rows: list[Row]) -> list[Row]:
+    return [r for r in rows if r.get("subscription") is not None]
+
+
+def _subscribed_otherwise(rows: list[Row], chance: random.Random) -> None:
+    """Another outcome of a subscribe or a drop."""
+    done = [r for r in rows if r["f"] in ("subscribe", "drop") and r["type"] != "invoke"]
+    if done:
+        chance.choice(done)["type"] = chance.choice(["ok", "fail", "info"])
+
+
+def _of_another(rows: list[Row], chance: random.Random) -> None:
+    """One row, or a session, is of another subscription."""
+    some = _of_topics(rows)
+    if some:
+        of = chance.choice(some)
+        name = chance.choice(some)["subscription"]
+        whole = chance.random() < 0.5 and of.get("session") is not None
+        for r in some:
+            if r is of or (whole and r.get("session") == of["session"]):
+                r["subscription"] = name
+
+
+def _select(rows: list[Row], chance: random.Random) -> None:
+    """Some session, or all of a name, ask for other messages."""
+    asked = [r for r in rows if r["f"] == "subscribe" and r["type"] == "invoke"]
+    if asked:
+        of = chance.choice(asked)
+        value = chance.choice(
+            [None, json.dumps({"selector": {"colour": [chance.choice(["red", "blue"])]}}), "no JSON"]
+        )
+        for r in asked:
+            if r is of or (chance.random() < 0.5 and r.get("subscription") == of.get("subscription")):
+                r["value"] = value
+
+
+def _recolour(rows: list[Row], chance: random.Random) -> None:
+    """A message had other properties."""
+    asked = [r for r in rows if r["f"] == "send" and r["type"] == "invoke"]
+    if asked:
+        colour = chance.choice([{"colour": "red"}, {"colour": "blue"}, {}, {"colour": 1}])
+        chance.choice(asked)["value"] = json.dumps({"properties": colour})
+
+
+def _dropped(rows: list[Row], chance: random.Random) -> None:
+    """A subscription is dropped somewhere; most of its rows are, in a real history, elsewhere."""
+    some = _of_topics(rows)
+    if some:
+        of = chance.choice(some)
+        told = {"queue": of["queue"], "subscription": of["subscription"]}
+        at = chance.randrange(len(rows) + 1)
+        rows.insert(at, o(0, 150, "invoke", "drop", **told))
+        if chance.random() < 0.8:
+            answer = o(0, 150, chance.choice(["ok", "ok", "info", "fail"]), "drop", **told)
+            rows.insert(chance.randrange(at, len(rows)) + 1, answer)
+
+
+def _to_a_topic(rows: list[Row], chance: random.Random) -> None:
+    """A message of a queue was sent to a topic, or the other way round."""
+    sent = [r for r in rows if r["f"] == "send"]
+    if sent:
+        of = chance.choice(sent)
+        queue = chance.choice(["/topic/t", "/topic/u", "q"])
+        for r in sent:
+            if r["message"] == of["message"]:
+                r["queue"] = queue
+
+
+def _kept_for(rows: list[Row], chance: random.Random) -> None:
+    """What a subscription did not get is in a store for it."""
+    some = [r for r in _of_topics(rows) if r.get("message") is not None]
+    sent = [r for r in rows if r["f"] == "send" and r["queue"].startswith("/topic/")]
+    if some and sent:
+        of, other = chance.choice(sent), chance.choice(some)
+        kept = _kept(of, chance) | {"queue": of["queue"], "subscription": other["subscription"]}
+        if chance.random() < 0.5:
+            for r in rows:
+                if r["f"] == "deliver" and r.get("message") == of["message"]:
+                    r["f"], r["process"], r["value"] = "browse", -3, "main"
+        rows.insert(chance.choice([len(rows), chance.randrange(len(rows) + 1)]), kept)
+
+
+DAMAGE_OF_TOPICS: dict[str, Callable[[list[Row], random.Random], None]] = {
+    edit.__name__[1:]: edit
+    for edit in (
+        _subscribed_otherwise, _of_another, _select, _recolour, _dropped, _to_a_topic, _kept_for,
+    )
+}  # fmt: skip
+"""Apart, so that what the other tests draw by chance stays what it is."""
+
+
+def damage(
+    rows: list[Row],
+    edits: list[tuple[str, int]],
+    known: Mapping[str, Callable[[list[Row], random.Random], None]] = DAMAGE,
+) -> list[Row]:
     """The history after the edits, its indexes dense and its times ascending again."""
     rows = [dict(r) for r in rows]
     for name, seed in edits:
         if rows:
-            DAMAGE[name](rows, random.Random(seed))
+            known[name](rows, random.Random(seed))
     times = sorted(r["time"] for r in rows)
     for n, (r, time) in enumerate(zip(rows, times, strict=True)):
         r["index"], r["time"] = n, time

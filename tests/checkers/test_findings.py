@@ -175,6 +175,12 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a delivery after a rolled back ack is no duplicate": (
         [*send(0, 1), *deliver(5, 1), *answer(6, 1, transaction=9), *end(8, "abort", 9),
          *deliver(11, 1, redelivered=True)], set()),
+    "a delivery after an ack whose commit was refused is no duplicate": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1, transaction=9), *end(8, "commit", 9, "fail"),
+         *deliver(11, 1, redelivered=True)], set()),
+    "a commit that was refused before is no excuse for a delivery": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1, transaction=9), *end(8, "commit", 9, "fail"),
+         *deliver(11, 1, redelivered=True), *deliver(12, 1, redelivered=True)], {"duplicate"}),
     "twice in one session with nothing between is a duplicate": (
         [*send(0, 1), *deliver(5, 1), *deliver(6, 1, redelivered=True)], {"duplicate"}),
     "twice in one session with a nack between is no duplicate": (

@@ -212,6 +212,16 @@ def test_a_transaction_is_not_torn_by_what_nobody_was_subscribed_to(tmp_path):
     assert found(tmp_path, story) == set()
 
 
+@pytest.mark.parametrize("outcome", ["ok", "info", "fail"])
+def test_what_is_gone_with_a_subscription_was_not_certainly_consumed(tmp_path, outcome):
+    inside = {"transaction": 7, "session": 1}
+    story = Story().subscribe(1).send(1).deliver(1, 1).send(2, of={"queue": "q", "transaction": 7})
+    story.add(101, "invoke", "ack", 1, **ALICE, **inside).add(101, "ok", "ack", 1, **ALICE, **inside)
+    story.add(101, "invoke", "abort", **inside).add(101, "ok", "abort", **inside).leave(1).drop(outcome)
+    torn = any(name == "torn-transaction" for name, *_ in found(tmp_path, story))
+    assert torn == (outcome == "fail")  # gone, though the subscription is there
+
+
 def test_the_sentence_names_subscription_and_topic_and_the_witness_shows_it():
     story = Story().subscribe(1).send(1).leave(1).drop().subscribe(2).consume(1, 2).end()
     rows = table(dense(story.rows))

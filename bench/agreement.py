@@ -1,0 +1,300 @@
+"""Whether both implementations of the checks say the same of many damaged histories.
+
+And whether neither accuses a broker that did nothing wrong.
+
+    python -m bench.agreement --histories 100000            # seeds 0 to 99,999
+    python -m bench.agreement --from 40000 --histories 2000
+
+History n is made from seed n alone (``tests/checkers/innocent.py``, ``damaged.py``): a broker with
+queues, topics, subscriptions, selectors, transactions and refusals, of which rows are then cut out,
+put elsewhere and changed. Most are damaged; of the others nothing may be found. They are judged on
+columns as Spark's tasks judge them, here, without a JVM, many at once, told apart by ``run``, in
+several parts, whole or in slices (each fiftieth lot one by one, without that column); and each by
+the reference.
+
+Where the two differ the histories of the lot are left out one by one, then rows, for as long as
+they still do; what is left is printed as rows, with the options, and the exit status is 1. The
+campaign goes on behind it, so that one night shows all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import random
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "checkers"))
+
+from damaged import DAMAGE, DAMAGE_OF_TOPICS, correct, damage
+from innocent import innocent
+from test_differential import BROKERS
+
+from checkers import judge, reference
+from checkers.anomaly import AT_END
+from checkers.arrow_schema import SCHEMA
+from checkers.instance import Instance
+from checkers.source import WITH_MESSAGES, HistorySource, Result, Work, chosen
+from checkers.verdict import CheckOptions
+
+Row = dict[str, Any]
+One = TypeVar("One")
+
+LOT: Final = 250
+PARTS: Final = 3
+IMPATIENT: Final = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
+PATIENT: Final = CheckOptions(unavailable_bound_s=10_000, recovery_bound_s=10_000)
+_EDITS: Final = {**DAMAGE, **DAMAGE_OF_TOPICS}
+_SCHEMA: Final = pa.schema([pa.field("run", pa.int32()), *SCHEMA])
+
+
+# ---------------------------------------------------------------------------------------- histories
+
+
+def history(seed: int) -> tuple[list[Row], bool]:
+    """One history, and whether nothing in it was damaged."""
+    chance = random.Random(seed)
+    edits = [] if seed % 8 == 0 else [edit(chance) for _ in range(chance.randint(1, 6))]
+    if seed % 4 == 3:
+        rows = correct(seed, transactions=bool(seed % 8 == 3))
+        if chance.random() < 0.3:
+            edits.insert(0, ("commit_later", seed))
+    else:
+        rows = innocent(seed)
+    return damage(rows, edits, _EDITS), not edits
+
+
+def edit(chance: random.Random) -> tuple[str, int]:
+    names = DAMAGE_OF_TOPICS if chance.random() < 0.3 else DAMAGE
+    return chance.choice(sorted(names)), chance.randrange(10_000)
+
+
+def options_of(lot: int) -> CheckOptions:
+    """What was promised in a lot; the first lots are of the common case."""
+    guarantee = "at-least-once" if lot % 10 else "at-most-once"
+    return msgspec.structs.replace(IMPATIENT, broker=BROKERS[lot % len(BROKERS)], guarantee=guarantee)
+
+
+# ------------------------------------------------------------------------------------------ columns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """Whole groups of many runs, read at once or in slices by message."""
+
+    number: int
+    table: pa.Table
+    slices_: int
+
+    def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """One table for each slice."""
+        present = [name for name in columns if name in self.table.column_names]
+        table = self.table.select([*present, *(["run"] if "run" in self.table.column_names else [])])
+        if self.slices_ == 1:
+            yield table
+            return
+        which = table["message"].fill_null(0).to_numpy() % self.slices_
+        for number in range(self.slices_):
+            yield table.filter(pa.array(which == number))
+
+
+class Runs(HistorySource):
+    """Many histories in this process."""
+
+    def __init__(self, histories: Sequence[Sequence[Row]], slices: int, *, named: bool = True) -> None:
+        rows = [{**row, "run": run} for run, some in enumerate(histories) for row in some]
+        tables: list[list[Row]] = [[] for _ in range(PARTS + 1)]
+        for row in rows:
+            tables[_part(row)].append(row)
+        made = [pa.Table.from_pylist(some, schema=_SCHEMA) for some in tables]
+        if not named:
+            made = [table.drop_columns("run") for table in made]
+        last = {run: max((row["time"] for row in some), default=0) for run, some in enumerate(histories)}
+        super().__init__(made[-1], last, len(rows))
+        self._parts = tuple(Part(n, table, slices) for n, table in enumerate(made[:-1]))
+
+    def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+        """One part after the other."""
+        return {part.number: work(part) for part in chosen(self._parts, parts)}
+
+
+def _part(row: Mapping[str, Any]) -> int:
+    """As rows are exchanged: by queue and group, without a group by message; control rows last."""
+    if row["f"] not in WITH_MESSAGES or row.get("queue") is None:
+        return PARTS
+    key = f"{row['queue']} {row.get('group', row.get('message'))}"
+    return zlib.crc32(key.encode()) % PARTS
+
+
+def on_columns(
+    histories: Sequence[Sequence[Row]], options: CheckOptions, slices: int, *, named: bool = True
+) -> list[set[Instance]]:
+    """What is found in each of many."""
+    patient = msgspec.structs.replace(options, examples=10**9)
+    check_run = judge.CheckRun(Runs(histories, slices, named=named), patient)
+    case = judge.examine(check_run)
+    if case is None or check_run.unknown:
+        raise RuntimeError(f"a rule failed: {check_run.unknown}")
+    return [
+        {
+            dataclasses.replace(one, run=0)
+            for name, found in case.found.get(run, {}).items()
+            for one in found.first
+            if name[0] != "~" and (name not in AT_END or case.known[run].undecided() is None)
+        }
+        for run in range(len(histories))
+    ]
+
+
+def by_reference(rows: Sequence[Row], options: CheckOptions) -> set[Instance]:
+    """Columns count every second delivery and leave it to who judges whether that is a finding."""
+    return {one for one in reference.find(rows, options) if one.name != "redelivery"}
+
+
+# ---------------------------------------------------------------------------------------- shrinking
+
+
+def shrunk(items: Sequence[One], still: Callable[[Sequence[One]], bool]) -> list[One]:
+    """As few of the items as can be by leaving out runs of them, ever shorter ones."""
+    some = list(items)
+    size = len(some) // 2
+    while size:
+        at = 0
+        while at < len(some):
+            fewer = some[:at] + some[at + size :]
+            if fewer and still(fewer):
+                some = fewer
+            else:
+                at += size
+        size //= 2
+    return some
+
+
+def numbered(rows: Iterable[Row]) -> list[Row]:
+    """With dense indexes again."""
+    return [{**row, "index": n} for n, row in enumerate(rows)]
+
+
+def smallest(
+    lot: Sequence[Sequence[Row]], differ: Callable[[Sequence[Sequence[Row]]], bool]
+) -> list[list[Row]]:
+    """Few histories of few rows that still differ."""
+    few = [list(rows) for rows in shrunk(lot, differ)]
+    for n in range(len(few)):
+
+        def still(rows: Sequence[Row], n: int = n) -> bool:
+            return differ([*few[:n], numbered(rows), *few[n + 1 :]])
+
+        few[n] = numbered(shrunk(shrunk(few[n], still), still))
+    return few
+
+
+# ----------------------------------------------------------------------------------------- campaign
+
+
+@dataclasses.dataclass
+class Campaign:
+    """What was seen so far."""
+
+    found: Counter[str] = dataclasses.field(default_factory=Counter)
+    histories: int = 0
+    rows: int = 0
+    wrong: int = 0
+
+    def lot(self, first: int, count: int) -> None:
+        """Judge the histories of some seeds, all under one promise."""
+        number = first // LOT
+        options, slices = options_of(number), (1, 4)[number % 2]
+        made = [history(seed) for seed in range(first, first + count)]
+        lot = [rows for rows, _ in made]
+        expected = [by_reference(rows, options) for rows in lot]
+        alone = number % 50 == 49
+
+        def judged(some: Sequence[Sequence[Row]]) -> list[set[Instance]]:
+            if alone:
+                return [on_columns([rows], options, slices, named=False)[0] for rows in some]
+            return on_columns(some, options, slices)
+
+        def differ(some: Sequence[Sequence[Row]]) -> bool:
+            try:
+                return judged(some) != [by_reference(rows, options) for rows in some]
+            except RuntimeError:
+                return True
+
+        try:
+            agreed = judged(lot) == expected
+        except RuntimeError as error:
+            print(error, flush=True)
+            agreed = False
+        if not agreed:
+            self.wrong += 1
+            self.tell(smallest(lot, differ), options, judged, f"seeds {first} to {first + count - 1}")
+        for seed, (rows, whole) in enumerate(made, first):
+            accused = by_reference(rows, PATIENT) if whole else set()
+            if accused:
+                self.wrong += 1
+                print(
+                    f"\nseed {seed}: an innocent broker is accused: {sorted(map(str, accused))}", flush=True
+                )
+                for row in numbered(rows):
+                    print(row)
+        self.histories += count
+        self.rows += sum(map(len, lot))
+        self.found.update(one.name for some in expected for one in some)
+
+    def tell(
+        self,
+        few: Sequence[Sequence[Row]],
+        options: CheckOptions,
+        judged: Callable[[Sequence[Sequence[Row]]], list[set[Instance]]],
+        where: str,
+    ) -> None:
+        """A disagreement, as rows."""
+        print(f"\n{where}: the two differ, under {options.guarantee}, {options.broker}", flush=True)
+        try:
+            found = judged(few)
+        except RuntimeError as error:
+            print(error)
+            found = [set() for _ in few]
+        for some, rows in zip(found, few, strict=True):
+            expected = by_reference(rows, options)
+            print("columns alone:", *sorted(map(str, some - expected)), sep="\n    ")
+            print("reference alone:", *sorted(map(str, expected - some)), sep="\n    ")
+            print("rows:", *rows, sep="\n    ", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Hold both implementations of the checks against each other."
+    )
+    parser.add_argument("--histories", type=int, default=2_000, metavar="COUNT")
+    parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED")
+    arguments = parser.parse_args()
+    campaign, begun = Campaign(), time.monotonic()
+    last = arguments.first + arguments.histories
+    for first in range(arguments.first, last, LOT):
+        campaign.lot(first, min(LOT, last - first))
+        if (first - arguments.first) // LOT % 20 == 19 or first + LOT >= last:
+            minutes = (time.monotonic() - begun) / 60
+            print(
+                f"seeds {arguments.first} to {arguments.first + campaign.histories - 1}: "
+                f"{campaign.rows:,} rows, {sum(campaign.found.values()):,} findings of {len(campaign.found)} "
+                f"kinds, {campaign.wrong} disagreements or false accusations; "
+                f"{campaign.histories / minutes:,.0f} histories a minute",
+                flush=True,
+            )
+    print(*(f"{count:>9,} {name}" for name, count in campaign.found.most_common()), sep="\n")
+    return 1 if campaign.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

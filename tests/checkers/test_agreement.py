@@ -1,0 +1,48 @@
+"""The campaign of ``bench.agreement``: what it draws, and that it turns red."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from innocent import innocent
+
+from bench.agreement import PATIENT, Campaign, history, shrunk
+from checkers import reference
+
+
+def test_nothing_is_found_in_histories_of_an_innocent_broker():
+    for seed in range(400):
+        assert reference.find(innocent(seed), PATIENT) == [], seed
+
+
+def test_what_an_innocent_broker_does_has_all_that_may_be_mistaken():
+    told = Counter((r["f"], r["type"]) for seed in range(400) for r in innocent(seed))
+    for f in ("send", "ack", "nack", "commit", "abort", "subscribe", "unsubscribe", "drop"):
+        assert told[f, "info"], f
+    assert all(told[f, "fail"] for f in ("send", "commit", "drop", "subscribe"))
+
+
+def test_both_say_the_same_of_a_lot():
+    campaign = Campaign()
+    campaign.lot(40 * 250, 60)
+    assert (campaign.histories, campaign.wrong) == (60, 0)
+
+
+def test_a_history_is_made_from_its_seed_alone():
+    assert [history(seed) for seed in (1, 3, 8)] == [history(seed) for seed in (1, 3, 8)]
+
+
+def test_where_they_differ_few_rows_are_printed(monkeypatch, capsys):
+    monkeypatch.setattr(reference, "_fifo", lambda *_: [])
+    campaign = Campaign()
+    campaign.lot(0, 60)
+    said = capsys.readouterr().out
+    assert campaign.wrong == 1
+    assert "not-linearizable" in said.split("reference alone")[0]
+    assert len([line for line in said.splitlines() if line.startswith("    {")]) <= 6
+
+
+@pytest.mark.parametrize("wanted", [{3}, {0, 9}, {2, 3, 7}])
+def test_all_that_is_not_needed_is_left_out(wanted):
+    assert set(shrunk(range(10), lambda some: wanted <= {*some})) == wanted
