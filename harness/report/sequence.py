@@ -7,6 +7,10 @@ the answer, its row and its log lines, must stand beside it and may grow when it
 everything is in per cent, so a slice fits a phone and a wide screen; the lanes go through the whole
 height of a slice. Lines of brokers have the colour of their role, which changes in the middle of
 the step that saw it change.
+
+A transaction has a lane at the right: a bar from its begin to the answer to its commit or
+roll-back, tied to what was asked for in it. So has a subscription, a bar while it was there; what
+is sent to its topic fans out from the broker to it. Both are dashed while nobody can know.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Final
 
 from harness.report.figure import ROLE_COLOURS
 from harness.report.narrative.cluster_state import SILENT
-from harness.report.narrative.story import Participant, Step, Story
+from harness.report.narrative.story import Mark, Participant, Step, Story
 
 HEAD: Final = 34
 CROWDED: Final = 7
@@ -37,6 +41,9 @@ WITNESS: Final = "#cf222e"
 CONTEXT: Final = "#57606a"
 UNKNOWN: Final = "#9a6700"
 FAULT: Final = "#cf222e"
+TRANSACTION: Final = "#8250df"
+SUBSCRIPTION: Final = "#0e7490"
+_DASHED: Final = ' stroke-dasharray="6 3"'
 _CLIENT_LINE: Final = "#d0d7de"
 _NO_ROLE: Final = "#eaeef2"
 
@@ -96,14 +103,29 @@ def legend(story: Story) -> list[tuple[str, str]]:
         if first <= row["index"] <= last
     }
     roles |= {story.standing.role_before(broker, first) or "" for broker in story.brokers}
+    kinds = {lane.kind for lane in story.lanes}
     return [
-        ("silent" if role == SILENT else role, colour)
-        for role, colour in ROLE_COLOURS.items()
-        if role in roles
+        *(
+            ("silent" if role == SILENT else role, colour)
+            for role, colour in ROLE_COLOURS.items()
+            if role in roles
+        ),
+        *((words, colour) for kind, words, colour in _LIVES if kind in kinds),
     ]
 
 
+_LIVES: Final = (
+    ("subscription", "subscription is there (dashed: perhaps)", SUBSCRIPTION),
+    ("transaction", "transaction is open (dashed: its end was asked for)", TRANSACTION),
+)
+
+
 # ------------------------------------------------------------------------------------------ drawing
+
+
+def _last(step: Step) -> int:
+    """The index of its last row that belongs to its moment."""
+    return max(int(row["index"]) for row in (step.rows if step.rows[0]["process"] >= 0 else step.rows[:1]))
 
 
 def _own(step: Step) -> Sequence[dict[str, int]]:
@@ -134,7 +156,9 @@ def _step(story: Story, step: Step) -> str:
         _open(HEIGHT, moment_of),
         *_faults(story, step.index),
         *_lines(story, step),
+        *_ties(story, step),
         *_what(story, step),
+        *(shape for mark in step.marks for shape in _mark(mark, _x(story, mark.lane))),
         "</svg>",
     ])  # fmt: skip
 
@@ -145,7 +169,7 @@ def _lanes_only(story: Story, step: Step) -> str:
         _open(20, "Nothing of this story happens meanwhile"),
         *_faults(story, step.index - 1),
         *(
-            _line(_x(story, lane), *_colour(story, lane, step.index), more=' stroke-dasharray="3 4"')
+            _line(_x(story, lane), *_look(story, lane, step.index)[:2], more=' stroke-dasharray="3 4"')
             for lane in story.lanes
         ),
         "</svg>",
@@ -166,28 +190,34 @@ def _faults(story: Story, index: int) -> Iterator[str]:
 def _lines(story: Story, step: Step) -> Iterator[str]:
     for lane in story.lanes:
         x = _x(story, lane)
-        before, width = _colour(story, lane, step.index)
-        after, _ = _colour(story, lane, step.index + 1)
+        before = _look(story, lane, step.index)
+        after = _look(story, lane, (step.index if lane.kind == "broker" else _last(step)) + 1)
         if before == after:
-            yield _line(x, after, width)
+            yield _line(x, *before)
         else:
-            yield _line(x, before, width, end=str(MIDDLE))
-            yield _line(x, after, width, begin=str(MIDDLE))
+            yield _line(x, *before, end=str(MIDDLE))
+            yield _line(x, *after, begin=str(MIDDLE))
 
 
-def _line(x: float, colour: str, width: int, begin: str = "0", end: str = "100%", more: str = "") -> str:
+def _line(x: float, colour: str, width: int, more: str = "", begin: str = "0", end: str = "100%") -> str:
     return (
         f'<line x1="{x}%" x2="{x}%" y1="{begin}" y2="{end}" stroke="{colour}" stroke-width="{width}"{more}/>'
     )
 
 
-def _colour(story: Story, lane: Participant, index: int) -> tuple[str, int]:
-    """Of a lane before the row of that index."""
-    if lane.kind != "broker":
-        return _CLIENT_LINE, 2
-    role = story.standing.role_before(lane.name, index)
-    # "unreachable" is white elsewhere; here that would be no lane at all.
-    return (_NO_ROLE if role in {None, SILENT} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9
+def _look(story: Story, lane: Participant, index: int) -> tuple[str, int, str]:
+    """Colour, width and dashes of a lane before the row of that index."""
+    if lane.kind == "broker":
+        role = story.standing.role_before(lane.name, index)
+        # "unreachable" is white elsewhere; here that would be no lane at all.
+        return (_NO_ROLE if role in {None, SILENT} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9, ""
+    if lane.kind == "transaction":
+        state = next(one for one in story.transactions.values() if one.name == lane.name).before(index)
+        return TRANSACTION, 7 if state else 0, _DASHED if state == "ending" else ""
+    if lane.kind == "subscription":
+        there = story.subscriptions[lane.name].before(index)
+        return (SUBSCRIPTION, 7, "" if there == "there" else _DASHED) if there else (_CLIENT_LINE, 1, "")
+    return _CLIENT_LINE, 2, ""
 
 
 def _what(story: Story, step: Step) -> Iterator[str]:
@@ -208,6 +238,40 @@ def _what(story: Story, step: Step) -> Iterator[str]:
     if step.answered:
         yield _arrow(end, start, MIDDLE + BACK, colour, 1.0, ' stroke-dasharray="2 2"')
     yield _text((start + end) / 2, MIDDLE - 6, step.label, colour, weight)
+
+
+def _ties(story: Story, step: Step) -> Iterator[str]:
+    """From a step to the transactions it belongs to, and from a broker to subscriptions."""
+    for mark in step.marks:
+        end = _x(story, mark.lane)
+        if mark.kind in {"copy", "perhaps"} and (step.target or step.source) is not None:
+            start = _x(story, str(step.target or step.source))
+            yield _arrow(start, end, MIDDLE, SUBSCRIPTION, 1.3, _DASHED if mark.kind == "perhaps" else "")
+        elif mark.lane.startswith("transaction ") and step.source is not None:
+            start = max(_x(story, name) for name in (step.source, step.target) if name is not None)
+            yield (
+                f'<line x1="{start}%" x2="{end}%" y1="{MIDDLE}" y2="{MIDDLE}" stroke="{TRANSACTION}" '
+                'stroke-width="1" stroke-dasharray="1 3"/>'
+            )
+
+
+def _mark(mark: Mark, x: float) -> Iterator[str]:
+    """A dot for what belongs to it; a bar where a transaction begins or ends, with how it ended."""
+    colour = TRANSACTION if mark.lane.startswith("transaction ") else SUBSCRIPTION
+    if mark.kind in {"effect", "given"}:
+        yield f'<circle cx="{x}%" cy="{MIDDLE}" r="4.5" fill="#fff" stroke="{colour}" stroke-width="2"/>'
+    elif mark.lane.startswith("transaction "):
+        yield (
+            f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-8 0 h16" stroke="{colour}" '
+            'stroke-width="3"/></svg>'
+        )
+        if mark.kind != "begin":
+            right = x > 85
+            yield (
+                f'<svg x="{x}%" y="{MIDDLE + 14}" overflow="visible"><text x="{22 if right else 0}" '
+                f'text-anchor="{"end" if right else "middle"}" fill="{colour}" font-weight="700" '
+                f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(mark.kind)}</text></svg>'
+            )
 
 
 def _arrow(start: float, end: float, y: int, colour: str, width: float, dashes: str) -> str:

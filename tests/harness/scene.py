@@ -17,6 +17,7 @@ from harness.report.narrative import excerpt, story
 LOAD_S = 0.5
 """The history's time at which the load begins; scenes count from there."""
 NODE = "0123456789abcdef"
+NEWS = "/topic/news"
 
 
 def ns(at_s):
@@ -98,11 +99,12 @@ class Scene:
 
     # ---- clients
 
-    def of(self, message, producer=1, sequence=None, group="g"):
-        return {
-            "queue": "q", "group": group, "message": message, "producer": producer,
-            "sequence": message if sequence is None else sequence,
+    def of(self, message, producer=1, sequence=None, group="g", queue="q", subscription=None):
+        columns = {
+            "queue": queue, "group": group, "message": message, "producer": producer,
+            "sequence": message if sequence is None else sequence, "subscription": subscription,
         }  # fmt: skip
+        return {name: value for name, value in columns.items() if value is not None}
 
     def send(
         self,
@@ -115,11 +117,12 @@ class Scene:
         error=None,
         process=None,
         transaction=None,
+        value=None,
         **of,
     ):
         """Asked and answered; with ``outcome`` None never answered."""
         process = 100 + message if process is None else process
-        columns = {**self.of(message, **of), "transaction": transaction}
+        columns = {**self.of(message, **of), "transaction": transaction, "value": value}
         self.add(at_s, process, "invoke", "send", **columns, digest=7)
         if outcome is not None:
             self.add(
@@ -140,10 +143,15 @@ class Scene:
         if outcome is not None:
             self.add(at_s + takes_s, process, outcome, "ack", **columns, broker=broker)
 
-    def subscribe(self, at_s, session, broker="a1"):
-        columns = {"queue": "q", "session": session}
+    def subscribe(self, at_s, session, broker="a1", queue="q", **more):
+        columns = {"queue": queue, "session": session, **more}
         self.add(at_s, 400 + session, "invoke", "subscribe", **columns)
         self.add(at_s, 400 + session, "ok", "subscribe", **columns, broker=broker)
+
+    def drop(self, at_s, subscription, broker="a1", *, outcome="ok"):
+        columns = {"queue": NEWS, "subscription": subscription}
+        self.add(at_s, 500, "invoke", "drop", **columns)
+        self.add(at_s + 0.01, 500, outcome, "drop", **columns, broker=broker)
 
     def disconnect(self, at_s, session, broker="a1", error="broker silent"):
         return self.add(
@@ -159,9 +167,13 @@ class Scene:
 
     # ---- what is found in it
 
-    def finding(self, name, *, options=None, severity="grave", count=1, **details):
+    def finding(self, name, *, options=None, severity="grave", count=1, message=None, **details):
         options = options or CheckOptions()
-        alike = [found for found in reference.find(self.rows, options) if found.name == name]
+        alike = [
+            found
+            for found in reference.find(self.rows, options)
+            if found.name == name and message in {None, found.message}
+        ]
         instance = min(alike, key=lambda found: (found.index, found.key or ""))
         small = minimal(self.rows, instance, options)
         example = {
@@ -183,13 +195,16 @@ class Scene:
         own = [
             row for row in self.rows if row["index"] in finding.witness.indexes or row.get("message") in about
         ]
-        sessions = {row["session"] for row in own if "session" in row}
         transactions = {row["transaction"] for row in own if "transaction" in row}
+        own += [row for row in self.rows if row.get("transaction") in transactions]
+        sessions = {row["session"] for row in own if "session" in row}
+        place = str(excerpt.example_of(finding).get("queue"))
+        named = {row["subscription"] for row in own if "subscription" in row} | {place.partition(" > ")[2]}
         more = [
             row
             for row in self.rows
             if ("session" in row and row["session"] in sessions and "message" not in row)
-            or row.get("transaction", -1) in transactions
+            or (row["f"] in {"subscribe", "drop"} and row.get("subscription") in named)
         ]
         rows = {row["index"]: row for row in (*own, *more)}
         return excerpt.Excerpt(

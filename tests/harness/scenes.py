@@ -1,6 +1,6 @@
 """One small history for each family of anomalies, as a story."""
 
-from scene import NODE, Scene, ns
+from scene import NEWS, NODE, Scene, ns
 
 from checkers.verdict import CheckOptions
 from harness.report.narrative import story
@@ -86,6 +86,48 @@ def not_selected():
     scene.send(1.0, 4)
     scene.deliver(1.1, 4, 1)
     return scene.story("not-subscribed")
+
+
+def lost_of_a_subscription():
+    scene = Scene()
+    for session, name in ((1, "alice"), (2, "bob")):
+        scene.subscribe(0.1, session, queue=NEWS, subscription=name)
+    scene.disconnect(0.5, 1, error="client went away")
+    scene.send(1.0, 4, queue=NEWS)
+    scene.deliver(1.1, 4, 2, queue=NEWS, subscription="bob")
+    scene.fault(2.0, kind="kill", nodes=["a1"])
+    scene.role(2.1, "a1", "stopped")
+    scene.role(2.3, "a2", "live")
+    scene.subscribe(2.5, 3, "a2", queue=NEWS, subscription="alice")
+    scene.end(9.0, "a1", "a2")
+    return scene.story("lost")
+
+
+def sent_before_it():
+    scene = Scene()
+    asked = {"queue": NEWS, "subscription": "alice", "value": '{"selector": {"colour": ["red", "blue"]}}'}
+    scene.subscribe(0.1, 1, **asked)
+    scene.disconnect(0.5, 1, error="client went away")
+    scene.send(1.0, 4, queue=NEWS, value='{"properties": {"colour": "red"}}')
+    scene.drop(1.2, "alice")
+    scene.subscribe(2.0, 2, **asked)
+    scene.deliver(2.1, 4, 2, queue=NEWS, subscription="alice")
+    return scene.story("not-subscribed")
+
+
+def never_ended():
+    """A transaction that its client left open, of which a message came all the same."""
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.transaction(1.2, "begin", 7, 50)
+    columns = {**scene.of(3), "session": 1, "transaction": 7}
+    scene.add(1.3, 51, "invoke", "ack", **columns)
+    scene.send(1.31, 4, transaction=7, process=52, outcome=None)
+    scene.add(1.32, 51, "ok", "ack", **columns, broker="a1")
+    scene.disconnect(1.6, 1, error="client went away")
+    scene.deliver(2.0, 4, 2)
+    return scene.story("read-uncommitted")
 
 
 def in_part(acked, sent):
@@ -419,6 +461,9 @@ SCENES = {
     "copied": copied,
     "uncommitted": uncommitted,
     "not selected": not_selected,
+    "lost of a subscription": lost_of_a_subscription,
+    "sent before it": sent_before_it,
+    "never ended": never_ended,
     "torn": torn,
     "half committed": half_committed,
     "too_late": too_late,

@@ -115,28 +115,106 @@ EXPECTED = {
             " 1.30 commit t7",
         ],
         words=[
-            (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live "
-                "since before the load) acknowledged it at 1.110 s, and a1 confirmed the commit of "
-                "transaction 7 at 1.310 s."
-            ),
-            "a1 delivered p1#4 to session 1 at 1.200 s.",
-            "The commit was asked for at 1.300 s.",
+            "Producer 1 began transaction 7 at 1.000 s with a1 (live since before the load).",
+            "It sent p1#4 (message 4) to q.",
+            "Its commit was asked for at 1.300 s, and a1 answered ok at 1.310 s.",
+            "But a1 delivered p1#4 to session 1 at 1.200 s, 0.100 s before the commit was asked for.",
             "What was sent in a transaction may not be delivered before its commit is asked for.",
         ],
     ),
     "not selected": Told(
-        steps=["*0.90 subscribe q", "*1.00 send p1#4", "*1.10 deliver p1#4"],
+        steps=[
+            "*0.90 subscribe q",
+            "*1.00 send p1#4",
+            "*1.10 deliver p1#4",
+        ],
         words=[
             (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
-                "load) acknowledged it at 1.010 s."
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before "
+                "the load) acknowledged it at 1.010 s."
             ),
-            "a1 delivered p1#4 to session 1 at 1.100 s.",
+            "Nevertheless a1 delivered p1#4 to session 1 at 1.100 s.",
+            "Session 1 had asked only for colour = red, and p1#4 has nothing of that.",
             (
-                "A subscription must get nothing that was sent before it existed, and no consumer what its "
-                "selector does not match."
+                "A subscription must get nothing that was sent before it existed, and no consumer what "
+                "its selector does not match."
             ),
+        ],
+    ),
+    "lost of a subscription": Told(
+        steps=[
+            "*0.10 subscribe alice",
+            " 0.10 subscribe bob",
+            " 0.50 session ends",
+            "*1.00 send p1#4",
+            " 1.10 deliver p1#4",
+            " 2.00 kill of a1",
+            " 2.10 stopped",
+            " 2.30 live",
+            " 2.50 subscribe alice",
+            "*9.00 browse",
+            "*9.00 end",
+        ],
+        words=[
+            "Subscription alice of topic news was made at 0.100 s.",
+            (
+                "Producer 1 sent p1#4 (message 4, topic news, group g) at 1.000 s; a1 (live since before "
+                "the load) acknowledged it at 1.010 s."
+            ),
+            (
+                "After that: kill of a1 began at 2.000 s, a1 was seen stopped at 2.100 s and a2 was seen "
+                "live at 2.300 s."
+            ),
+            "Subscription bob of the same topic got it: a1 delivered p1#4 to session 2 at 1.100 s.",
+            (
+                "No consumer of subscription alice ever got p1#4, and when the queues had been drained "
+                "no store of any broker held it (looked into from 9.000 s on)."
+            ),
+            (
+                "A message whose send was acknowledged must be delivered until it is acknowledged, or be "
+                "in a store when everything has been healed and drained."
+            ),
+        ],
+    ),
+    "sent before it": Told(
+        steps=[
+            " 0.10 subscribe alice",
+            "*1.00 send p1#4",
+            " 1.20 drop alice",
+            "*2.00 subscribe alice",
+            "*2.10 deliver p1#4",
+        ],
+        words=[
+            (
+                "Subscription alice of topic news, which wants only colour = red or blue, was made at "
+                "0.100 s, dropped at 1.210 s and made again at 2.000 s."
+            ),
+            (
+                "Producer 1 sent p1#4 (message 4, topic news, group g) at 1.000 s; a1 (live since before "
+                "the load) acknowledged it at 1.010 s."
+            ),
+            "Nevertheless a1 delivered p1#4 to session 2 at 2.100 s.",
+            "It had been sent, for certain, before that subscription was there.",
+            (
+                "A subscription must get nothing that was sent before it existed, and no consumer what "
+                "its selector does not match."
+            ),
+        ],
+    ),
+    "never ended": Told(
+        steps=[
+            " 1.20 begin t7",
+            " 1.30 ack p1#3",
+            "*1.31 send p1#4",
+            " 1.60 session ends",
+            "*2.00 deliver p1#4",
+        ],
+        words=[
+            "Session 1 began transaction 7 at 1.200 s with a1 (live since before the load).",
+            "It took p1#3 from q and sent p1#4 (message 4) to q.",
+            "Nobody ended it: its connection was gone at 1.600 s (client went away).",
+            "Nevertheless a1 delivered p1#4 to session 2 at 2.000 s.",
+            "What was sent in a transaction may not be delivered before its commit is asked for.",
         ],
     ),
     "torn": Told(
@@ -151,20 +229,17 @@ EXPECTED = {
             "*9.00 end",
         ],
         words=[
-            "a1 (live since before the load) delivered p1#3 to session 1 at 1.100 s.",
+            "Session 1 began transaction 7 at 1.200 s with a1 (live since before the load).",
+            "It took p1#3 from q and sent p1#4 (message 4) to q.",
+            "Its commit was asked for at 1.500 s, and a1 answered ok at 1.510 s.",
             (
-                "Session 1 acknowledged it in transaction 7, and a1 confirmed that at 1.310 s, and a1 "
-                "confirmed the commit of transaction 7 at 1.510 s."
+                "Part of it happened: taking p1#3 (nobody got it again, and when the queues had been "
+                "drained no store had it)."
             ),
             (
-                "Nobody got p1#3 after that, and when the queues had been drained no store of any broker "
-                "held it."
+                "Part of it did not: sending p1#4 (nobody ever got it, and when the queues had been "
+                "drained no store had it)."
             ),
-            (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.400 s in transaction 7; a1 "
-                "acknowledged it at 1.410 s, and a1 confirmed the commit of transaction 7 at 1.510 s."
-            ),
-            "Nobody ever got p1#4, and when the queues had been drained no store of any broker held it.",
             IN_PART,
         ],
     ),
@@ -181,18 +256,14 @@ EXPECTED = {
             "*1.80 deliver p1#4",
         ],
         words=[
+            "Session 1 began transaction 7 at 1.200 s with a1 (live since before the load).",
+            "It took p1#3 (message 3) from q and sent p1#4 to q.",
+            "Its commit was asked for at 1.500 s, and a1 answered ok at 1.510 s.",
+            "Part of it happened: sending p1#4 (a1 delivered p1#4 to session 2 at 1.800 s).",
             (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.400 s in transaction 7; a1 (live "
-                "since before the load) acknowledged it at 1.410 s, and a1 confirmed the commit of "
-                "transaction 7 at 1.510 s."
+                "Part of it did not: taking p1#3 (a1 delivered p1#3 to session 2 at 1.700 s (not marked "
+                "redelivered))."
             ),
-            "a1 delivered p1#4 to session 2 at 1.800 s.",
-            "a1 delivered p1#3 to session 1 at 1.100 s.",
-            (
-                "Session 1 acknowledged it in transaction 7, and a1 confirmed that at 1.310 s, and a1 "
-                "confirmed the commit of transaction 7 at 1.510 s."
-            ),
-            "Nevertheless a1 delivered p1#3 to session 2 at 1.700 s (not marked redelivered).",
             IN_PART,
         ],
     ),
@@ -342,15 +413,13 @@ EXPECTED = {
             "*2.00 deliver p1#4",
         ],
         words=[
-            (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live "
-                "since before the load) acknowledged it at 1.110 s, and a1 confirmed the roll-back of "
-                "transaction 7 at 1.210 s."
-            ),
+            "Producer 1 began transaction 7 at 1.000 s with a1 (live since before the load).",
+            "It sent p1#4 (message 4) to q.",
+            "Its roll-back was asked for at 1.200 s, and a1 answered ok at 1.210 s.",
             "Nevertheless a1 delivered p1#4 to session 1 at 2.000 s.",
             (
-                "A send that failed for certain, or that was rolled back, must never be delivered, nor be "
-                "in a store."
+                "A send that failed for certain, or that was rolled back, must never be delivered, nor "
+                "be in a store."
             ),
         ],
     ),
@@ -1045,7 +1114,7 @@ def test_the_commit_that_came_too_late_is_that_of_the_messages_transaction():
     scene.add(1.3, 9, "ok", "ack", **columns, broker="a1")
     scene.transaction(1.4, "commit", 7, 9)
     scene.transaction(2.0, "commit", 1, 5)
-    assert "The commit was asked for at 2.000 s." in paragraphs.paragraph(scene.story("read-uncommitted"))
+    assert "Its commit was asked for at 2.000 s" in paragraphs.paragraph(scene.story("read-uncommitted"))
 
 
 def test_a_session_that_refused_a_message_is_not_said_to_have_kept_it():

@@ -6,12 +6,12 @@ All of the finding's messages, few files, nothing of the others.
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from scene import Scene, ns
+from scene import NEWS, Scene, ns
 from test_story_picture import stored
 
 from checkers.verdict import CheckOptions, Verdict, Witness
 from harness.history import parquet
-from harness.report.narrative import excerpt, paragraphs
+from harness.report.narrative import excerpt, paragraphs, story
 from harness.report.narrative.cluster_state import Standing
 
 
@@ -194,3 +194,44 @@ def test_the_last_that_became_of_a_message_is_not_cut_off(tmp_path, monkeypatch)
     assert len(read.rows) == 20
     delivered = [row["session"] for row in read.rows if row["f"] == "deliver"]
     assert (delivered[0], delivered[-1]) == (0, 59)
+
+
+def moved():
+    """A transaction that takes a message of one place and sends to another, among many."""
+    scene = busy()
+    scene.deliver(3.0, 103, 5, group="g3", sequence=3)
+    scene.transaction(3.1, "begin", 7, 50)
+    taken = {**scene.of(103, group="g3", sequence=3), "session": 5, "transaction": 7}
+    scene.add(3.2, 51, "invoke", "ack", **taken)
+    scene.add(3.2, 51, "ok", "ack", **taken, broker="a1")
+    scene.send(3.3, 200, queue="q1", group="h", process=52, transaction=7)
+    scene.send(3.35, 201, queue="q1", group="i", process=52, transaction=8)
+    scene.deliver(3.4, 200, 6, queue="q1", group="h")
+    scene.transaction(3.5, "commit", 7, 50)
+    return scene
+
+
+def test_all_that_was_asked_for_in_a_messages_transaction_is_read_whatever_file_has_it(tmp_path):
+    scene = moved()
+    finding = scene.finding("read-uncommitted")
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    inside = [(row["f"], row.get("message")) for row in read.rows if row.get("transaction") == 7]
+    twice = [("begin", None), ("ack", 103), ("send", 200), ("commit", None)]
+    assert inside == [one for one in twice for _ in range(2)]
+    assert {row.get("transaction") for row in read.rows} == {None, 7}
+
+
+def test_when_a_subscription_was_made_and_dropped_is_read(tmp_path):
+    scene = busy()
+    for at_s, session, name in ((2.5, 11, "alice"), (2.6, 12, "bob")):
+        scene.subscribe(at_s, session, queue=NEWS, subscription=name)
+    scene.send(2.7, 300, queue=NEWS)
+    scene.disconnect(2.8, 11)
+    scene.drop(2.9, "bob")
+    scene.end(9.0)
+    finding = scene.finding("lost", message=300)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    assert [row["f"] for row in read.rows if row.get("subscription") == "alice"] == ["subscribe"] * 2
+    assert not [row for row in read.rows if row.get("subscription") == "bob"]
+    text = paragraphs.paragraph(story.compose(finding, read))
+    assert text.startswith("Subscription alice of topic news was made at 2.500 s. Producer 1 sent")

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
-from scene import NODE, Scene, ns
+from scene import NEWS, NODE, Scene, ns
 from scenes import SCENES
 
 from checkers.arrow_schema import SCHEMA
@@ -17,7 +17,7 @@ from checkers.verdict import Finding, Verdict, Witness
 from harness.history import parquet, store
 from harness.interface import Fault, Schedule, TestSpec
 from harness.report import html, sequence
-from harness.report.narrative import logbook, story
+from harness.report.narrative import logbook, story, subscriptions
 from harness.run import reproduction
 from harness.run.simulate import simulate
 
@@ -141,6 +141,83 @@ def test_a_witness_stands_out_and_an_answer_has_a_way_back():
         if line.get("y1") == line.get("y2")
     ]
     assert [line.get("stroke") for line in deliver] == [sequence.WITNESS]
+
+
+@pytest.mark.parametrize(
+    ("name", "lane", "marks"),
+    [
+        ("torn", "transaction 7", ["begin", "effect", "effect", "committed"]),
+        ("aborted", "transaction 7", ["begin", "effect", "rolled back"]),
+        ("never ended", "transaction 7", ["begin", "effect", "effect", "cut off"]),
+        ("lost of a subscription", "subscription alice", ["copy"]),
+        ("lost of a subscription", "subscription bob", ["copy", "given"]),
+    ],
+)
+def test_a_transaction_and_a_subscription_have_a_lane_with_what_happens_to_them(name, lane, marks):
+    told = SCENES[name]()
+    assert [mark.kind for step in told.steps for mark in step.marks if mark.lane == lane] == marks
+    assert lane in [one.name for one in told.lanes]
+
+
+def bars(told, colour):
+    """Of the lanes in a colour, by step: from where to where, and whether dashed."""
+    drawn = [ET.fromstring(each.svg).iter(f"{SVG}line") for each in sequence.slices(told)]
+    return [
+        [(line.get("y1"), line.get("y2"), line.get("stroke-dasharray") is not None) for line in lines
+         if (line.get("stroke"), line.get("stroke-width")) == (colour, "7")]
+        for lines in drawn
+    ]  # fmt: skip
+
+
+WHOLE, FROM, UNTIL = ("0", "100%", False), ("25", "100%", False), ("0", "25", False)
+
+
+def test_a_transaction_is_a_bar_from_its_begin_to_the_answer_to_its_commit():
+    told = SCENES["torn"]()
+    assert bars(told, sequence.TRANSACTION) == [[], [], [FROM], [WHOLE], [WHOLE], [UNTIL], [], []]
+    drawn = "".join(each.svg for each in sequence.slices(told))
+    assert drawn.count(">committed<") == 1
+
+
+def test_a_transaction_whose_commit_nobody_answered_is_dashed_from_then_on():
+    scene = Scene()
+    scene.transaction(1.0, "begin", 7, 50)
+    scene.send(1.1, 4, transaction=7)
+    scene.deliver(1.2, 4, 1)
+    scene.add(1.3, 50, "invoke", "commit", transaction=7)
+    scene.deliver(1.4, 4, 2, count=2)
+    scene.add(1.5, 50, "info", "commit", transaction=7)
+    told = scene.story("read-uncommitted")
+    dashed = [("25", "100%", True)], [("0", "100%", True)], [("0", "25", True)]
+    assert bars(told, sequence.TRANSACTION)[-3:] == [[UNTIL, *dashed[0]], *dashed[1:]]
+    assert told.steps[-1].marks == (story.Mark("transaction 7", "unknown"),)
+
+
+def test_a_subscription_is_a_bar_while_it_is_there():
+    assert bars(SCENES["sent before it"](), sequence.SUBSCRIPTION) == [
+        [FROM], [WHOLE], [UNTIL], [FROM], [WHOLE],
+    ]  # fmt: skip
+
+
+def test_what_may_not_be_for_a_subscription_is_drawn_in_dashes_and_what_is_not_for_it_not_at_all():
+    scene = Scene()
+    red = {"queue": NEWS, "subscription": "alice", "value": '{"selector": {"colour": ["red"]}}'}
+    scene.subscribe(0.1, 1, **red)
+    scene.send(0.5, 3, queue=NEWS, value='{"properties": {"colour": "blue"}}')
+    scene.deliver(0.6, 3, 1, queue=NEWS, subscription="alice")
+    told = scene.story("not-subscribed")
+    assert [step.marks for step in told.steps if step.label == "send p1#3"] == [()]
+    scene.drop(0.7, "alice", outcome="info")
+    life = subscriptions.of_rows(scene.rows)["subscription alice"]
+    asked = {"index": len(scene.rows), "value": '{"properties": {"colour": "red"}}'}
+    assert (life.gets({**asked, "index": 6}), life.gets(asked)) == ("there", "perhaps")
+    assert life.gets({**asked, "value": None}) == ""
+
+
+def test_a_run_without_transactions_and_subscriptions_has_no_lane_for_them():
+    told = SCENES["duplicate"]()
+    assert {lane.kind for lane in told.lanes} == {"producer", "broker", "session"}
+    assert not any(step.marks for step in told.steps)
 
 
 def test_a_long_pause_is_a_break_and_a_short_one_is_not():

@@ -297,7 +297,7 @@ class Standing:
             half = most // 2
             hidden = len(said) - 2 * half
             said[half:-half] = [f"{hidden} change{'s' if hidden > 1 else ''} more"]
-        return f"{opening} {_listed(said)}." if said else ""
+        return f"{opening} {listed(said)}." if said else ""
 
 
 def moment(row: Row) -> int:
@@ -305,8 +305,9 @@ def moment(row: Row) -> int:
     return int(row.get("time_high", row["time"]))
 
 
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def listed(words: Sequence[str]) -> str:
+    """``a, b and c``; nothing for none."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 def _value(row: Row) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from checkers import transactions
 from checkers.anomaly import AT_END
 from checkers.availability import of_group, of_queue
 from checkers.schema import COLUMNS, HARNESS
+from checkers.subscriptions import split, topic_of
 from checkers.verdict import Finding
 from harness.history import parquet
 
@@ -29,6 +30,8 @@ Row = Mapping[str, Any]
 """A row of the history without its empty columns."""
 
 MESSAGES_MAX: Final = 6
+TRANSACTIONS_MAX: Final = 3
+"""Of which everything is read that was asked for in them."""
 ROWS_MAX: Final = 2_000
 """Of one finding: a message that was delivered again without end must not fill the memory."""
 READ_MAX: Final = 50_000
@@ -51,9 +54,9 @@ _DECIDING: Final = ["time", "process", "message", "sequence", "session", "transa
 class Excerpt:
     """What was read for one finding.
 
-    ``rows`` are of the finding: its messages, sessions and transactions; ``neighbours`` are other
-    messages that tell something by comparison; ``control`` is everything that monitor, nemesis and
-    harness recorded, whatever the finding. Each in order of ``index``.
+    ``rows`` are of the finding: its messages, their sessions, transactions and subscriptions;
+    ``neighbours`` are other messages that tell something by comparison; ``control`` is everything
+    that monitor, nemesis and harness recorded, whatever the finding. Each in order of ``index``.
     """
 
     rows: Sequence[Row]
@@ -88,12 +91,12 @@ class ExcerptReader:
             rows += self._answers(finding.details)
         if finding.name in {"unavailable", "not-recovered"}:
             rows += self._around(finding)
+        rows += self._of_transactions(finding, rows)
         sessions = {row["session"] for row in rows if "session" in row}
-        transactions = {row["transaction"] for row in rows if "transaction" in row}
         neighbours = self._beside(finding, rows)
         sessions |= {row["session"] for row in neighbours if "session" in row}
         rows += self._of_control("session", sessions)
-        rows += self._of_control("transaction", transactions)
+        rows += self._of_subscriptions(example, rows)
         some = _ordered(rows)
         if len(some) > ROWS_MAX:  # how it began, and how it ended
             some = [*some[: ROWS_MAX // 2], *some[-ROWS_MAX // 2 :]]
@@ -104,7 +107,7 @@ class ExcerptReader:
             return []
         known = next((row for row in shown if row.get("message") == messages[0]), {})
         place = {**known, **example}
-        home = self._home(place.get("queue"), place.get("group"), known.get("producer"))
+        home = self._home(topic_of(place.get("queue")), place.get("group"), known.get("producer"))
         found = _rows_of(home, "message", messages) if home is not None else []
         missing = set(messages) - {row["message"] for row in found}
         if missing:
@@ -112,6 +115,43 @@ class ExcerptReader:
                 if file != home:
                     found += _rows_of(file, "message", missing)
         return found
+
+    def _of_transactions(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
+        """Begin and end of each transaction, and of the first all that was asked for in them.
+
+        Of one that nobody ended: what was asked for soon after it began.
+        """
+        own = finding.details.get("transaction")
+        named = [
+            *([own] if own is not None else []),
+            *(row["transaction"] for row in rows if "transaction" in row),
+        ]
+        numbers = list(dict.fromkeys(named))
+        found = self._of_control("transaction", set(numbers))
+        first = set(numbers[:TRANSACTIONS_MAX])
+        mine = [row for row in found if row["transaction"] in first]
+        if mine:  # begin and end are known, so what lies between is soon found
+            times = [row["time"] for row in mine]
+            ended = {row["transaction"] for row in mine if row["f"] != "begin"} == first
+            low, high = min(times), max(times) + (0 if ended else SPANS_NS[1])
+            for file in self._parts():
+                found += _read(file, lambda table: _among(table["transaction"], first), low, high)
+        return found
+
+    def _of_subscriptions(self, example: Row, rows: Sequence[Row]) -> list[Row]:
+        """When the subscriptions of these rows were made and dropped."""
+        file, own = self._history / parquet.CONTROL, split(example.get("queue"))
+        names = {row["subscription"] for row in rows if "subscription" in row} | ({own[1]} if own else set())
+        if not file.is_file() or not names:
+            return []
+        return _read(
+            file,
+            lambda table: pc.and_(
+                pc.is_in(table["f"].cast(pa.string()), pa.array(["subscribe", "drop"])),
+                pc.is_in(table["subscription"].cast(pa.string()), pa.array(sorted(names))),
+            ),
+            columns=["time", "f", "subscription"],
+        )
 
     def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
         """What the producer of a missing message sent right before and right after it.
@@ -200,6 +240,7 @@ def _messages(finding: Finding) -> list[int]:
     """
     example = example_of(finding)
     own = example.get("message")
+    place = topic_of(example.get("queue")), example.get("group")
     others = [
         row["message"]
         for row in finding.witness.rows
@@ -207,9 +248,15 @@ def _messages(finding: Finding) -> list[int]:
         and (
             "queue" not in example
             or finding.name == transactions.NAME
-            or all(row.get(n) == example.get(n) for n in ("queue", "group"))
+            or (row.get("queue"), row.get("group")) == place
         )
     ]
+    if finding.name == transactions.NAME:
+        others += [
+            effect["message"]
+            for which in ("missing", "happened")
+            for effect in finding.details.get(which, ())
+        ]
     return list(dict.fromkeys([*([own] if own is not None else []), *others]))[:MESSAGES_MAX]
 
 
@@ -247,6 +294,7 @@ def _read(
     high_ns: int | None = None,
     *,
     most: int = READ_MAX,
+    columns: Sequence[str] = _DECIDING,
 ) -> list[Row]:
     """The rows for which ``wanted`` holds, of a span of time.
 
@@ -266,7 +314,7 @@ def _read(
                 and not (span.min <= high_ns and span.max >= low_ns)
             ):
                 continue
-            few = parquet.read_row_group(number, columns=_DECIDING if wanted else _DECIDING[:1])
+            few = parquet.read_row_group(number, columns=list(columns) if wanted else ["time"])
             mask = _true(few) if wanted is None else pc.fill_null(wanted(few), False)
             if low_ns is not None:
                 within = pc.and_(pc.greater_equal(few["time"], low_ns), pc.less_equal(few["time"], high_ns))

@@ -8,11 +8,20 @@ way wherever it is put.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
+from checkers.schema import TOPIC
+from checkers.subscriptions import split
+from harness.report.narrative.cluster_state import listed
 from harness.report.narrative.excerpt import Row, example_of
-from harness.report.narrative.sentences import because, capital
+from harness.report.narrative.sentences import because, capital, place_named
 from harness.report.narrative.story import Story
+from harness.report.narrative.subscriptions import Subscription
+from harness.report.narrative.transactions import Transaction
+
+_FEW: Final = 4
+"""So many messages of a transaction are named; the others are counted."""
 
 
 class Clauses:
@@ -30,6 +39,7 @@ class Clauses:
         self.standing = story.standing
         self.witness = {row["index"] for row in story.finding.witness.rows}
         self.example = example_of(story.finding)
+        self._place = split(self.example.get("queue"))
         self._said: set[str] = set()
 
     # -------------------------------------------------------------------------------------- finding
@@ -37,7 +47,8 @@ class Clauses:
     def rows(self, f: str, type_: str | None = None, message: int | None = None) -> list[Row]:
         """Rows of the story's messages, sessions and transactions.
 
-        Without a message of all of them.
+        Without a message of all of them. Of what became of a topic's message: in the subscription
+        that the finding is about, since it is another message for each.
         """
         return [
             row
@@ -45,7 +56,25 @@ class Clauses:
             if row["f"] == f
             and (type_ is None or row["type"] == type_)
             and (message is None or row.get("message") == message)
+            and self.here(row)
         ]
+
+    def here(self, row: Row) -> bool:
+        """Whether a row is of the subscription that the finding is about, if it is about one."""
+        return self._place is None or row.get("subscription", self._place[1]) == self._place[1]
+
+    def elsewhere(self, message: int | None) -> list[Row]:
+        """First deliveries of a topic's message to other subscriptions."""
+        first: dict[str, Row] = {}
+        for row in self.story.rows:
+            if row["f"] == "deliver" and row.get("message") == message and not self.here(row):
+                first.setdefault(row["subscription"], row)
+        return list(first.values())
+
+    @property
+    def subscription(self) -> Subscription | None:
+        """The subscription that the finding is about."""
+        return None if self._place is None else self.story.subscriptions.get(f"subscription {self._place[1]}")
 
     def one(self, f: str, type_: str, message: int | None) -> Row | None:
         """The first of them."""
@@ -145,7 +174,7 @@ class Clauses:
     def named(self, row: Row) -> str:
         """A message at its first mention."""
         short = self.names.message(row.get("message"))
-        place = f"queue {row['queue']}" if "queue" in row else ""
+        place = place_named(row["queue"]) if "queue" in row else ""
         if "group" in row:
             place += f", group {row['group']}"
         told = f"message {row['message']}, {place}" if "message" in row else place
@@ -184,14 +213,52 @@ class Clauses:
         """How a transaction ended, as the end of a sentence; nothing for none."""
         if transaction is None:
             return ""
-        for f, word in (("commit", "commit"), ("abort", "roll-back")):
-            for end in self.rows(f, "ok"):
-                if end.get("transaction") == transaction:
-                    return (
-                        f", and {self.seen(end)} confirmed the {word} of transaction {transaction} "
-                        f"at {self.at(end)}"
-                    )
-        return f", and neither a commit nor a roll-back of transaction {transaction} was confirmed"
+        known = self.story.transactions.get(transaction)
+        return "" if known is None else f", and {self._end_of(known, f'of transaction {transaction}')}"
+
+    def transaction(self, number: int | None) -> list[str]:
+        """What was asked for in a transaction and how it ended, in sentences; none for none."""
+        known = None if number is None else self.story.transactions.get(number)
+        if known is None:
+            return []
+        taken, sent = self._by_queue(known.taken, "from"), self._by_queue(known.sent, "to")
+        moved = " and ".join([*([f"took {taken}"] if taken else []), *([f"sent {sent}"] if sent else [])])
+        begun = known.begun
+        answered = self.names.asked(begun)
+        place = f" with {self.seen({**begun, 'broker': answered})}" if answered else ""
+        who = capital(self.names.client(begun))
+        told = f"{who} began {known.name} at {self.at(begun)}{place}{self.force(begun['time'])}."
+        return [told, f"It {moved}." if moved else "", f"{capital(self._end_of(known))}."]
+
+    def _by_queue(self, rows: Sequence[Row], way: str) -> str:
+        """``p1#2 and p1#3 from q0 and p2#1 from q1``; of many only how many more."""
+        named: dict[str, list[str]] = {}
+        for row in rows[:_FEW]:
+            place = place_named(str(row.get("queue", "?"))).removeprefix("queue ")
+            own = f" (message {row['message']})" if row.get("message") == self.message else ""
+            named.setdefault(place, []).append(f"{self.names.message(row.get('message'))}{own}")
+        told = [f"{listed(some)} {way} {place}" for place, some in named.items()]
+        more = len(rows) - _FEW
+        return listed([*told, *([f"{more} more"] if more > 0 else [])])
+
+    def _end_of(self, known: Transaction, whose: str = "") -> str:
+        """A clause: when its end was asked for, and what came of that."""
+        end, asked = known.end, known.asked
+        if asked is None:
+            it = known.name if whose else "it"
+            if end is None:
+                return f"nobody ended {it}"
+            return f"nobody ended {it}: its connection was gone at {self.at(end)}{because(end)}"
+        word = "commit" if asked["f"] == "commit" else "roll-back"
+        what = f"the {word} {whose}" if whose else f"its {word}"
+        what += f" was asked for at {self.at(asked)}"
+        if end is None:
+            return f"{what}, and no answer was recorded"
+        if end["type"] == "info":
+            return f"{what}, and no answer had come by {self.at(end)}{because(end)}"
+        if end["type"] == "fail":
+            return f"{what}, and failed for certain at {self.at(end)}{because(end)}"
+        return f"{what}, and {self.seen(end)} answered ok at {self.at(end)}{self.force(end['time'])}"
 
     def delivered(self, row: Row, *, again: bool = False) -> str:
         """One delivery, as a clause.
@@ -234,6 +301,21 @@ class Clauses:
             f"{who} acknowledged it{part}, and {self.seen(end)} confirmed that at {self.at(end)}"
             f"{self.force(end['time'])}{self.ended(end.get('transaction'))}."
         )
+
+    def life(self) -> str:
+        """When the finding's subscription was made and dropped; nothing without one."""
+        known = self.subscription
+        if known is None:
+            return ""
+        said: list[str] = []
+        for _, state, row in known.changes:
+            if state == "there" and row["type"] == "ok":
+                said.append(f"made{' again' if said else ''} at {self.at(row)}")
+            elif row["f"] == "drop" and row["type"] != "invoke":
+                said.append(f"{'dropped' if row['type'] == 'ok' else 'perhaps dropped'} at {self.at(row)}")
+        asks = f", which wants only {known.wants}," if known.wants else ""
+        told = listed(said) or "never made for certain"
+        return f"{capital(known.name)} of topic {known.topic.removeprefix(TOPIC)}{asks} was {told}."
 
     def session_end(self, session: int | None, low: int, high: int) -> str:
         """How a session ended between two rows."""

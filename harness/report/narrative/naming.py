@@ -16,9 +16,10 @@ from typing import Final, Literal
 from checkers.schema import json_object
 from harness.report.narrative.excerpt import Row
 
-Kind = Literal["producer", "broker", "session", "client"]
+Kind = Literal["producer", "client", "broker", "subscription", "session", "transaction"]
+"""Of lanes, in their order: the way of a message from left to right."""
 
-_KINDS: Final[tuple[Kind, ...]] = ("producer", "session")
+_KINDS: Final[tuple[Kind, ...]] = ("producer", "session", "subscription", "transaction")
 
 
 class Names:
@@ -31,11 +32,14 @@ class Names:
         self._brokers: dict[int, str] = {}  # by the index of the question
         self._homes: dict[int, str] = {}
         unanswered: dict[tuple[object, ...], int] = {}
+        senders: dict[int, str] = {}
         for row in self._rows:
             if "message" in row and ("producer" in row or row["message"] not in self._of_message):
                 self._of_message[row["message"]] = (_short(row), row.get("group"))
-            if "transaction" in row and row["f"] in {"send", "ack", "nack"}:
-                self._transactions.setdefault(row["transaction"], self.client(row))
+            if "transaction" in row and "session" in row:
+                self._transactions.setdefault(row["transaction"], f"session {row['session']}")
+            elif "transaction" in row and "producer" in row:
+                senders.setdefault(row["transaction"], f"producer {row['producer']}")
             if "session" in row and "broker" in row:
                 self._homes.setdefault(row["session"], row["broker"])
             asked = tuple(row.get(name) for name in ("process", "f", "message", "transaction", "session"))
@@ -43,6 +47,7 @@ class Names:
                 unanswered[asked] = row["index"]
             elif "broker" in row and asked in unanswered:
                 self._brokers[unanswered.pop(asked)] = row["broker"]
+        self._transactions = senders | self._transactions
         known: dict[str, set[int]] = defaultdict(set)
         for message, (short, _) in self._of_message.items():
             known[short].add(message)
@@ -56,13 +61,16 @@ class Names:
         return f"{group}/{short}" if short in self._doubtful and group is not None else short
 
     def client(self, row: Row) -> str:
-        """The lane of whoever asked, or was given, this."""
-        if row["f"] == "send" and "producer" in row:
-            return f"producer {row['producer']}"
+        """The lane of whoever asked, or was given, this.
+
+        Who acknowledges and sends in one transaction is one client, named after what it consumes.
+        """
         if "session" in row:
             return f"session {row['session']}"
         if row.get("transaction") in self._transactions:
             return self._transactions[row["transaction"]]
+        if row["f"] == "send" and "producer" in row:
+            return f"producer {row['producer']}"
         return f"client {row['process']}"
 
     def asked(self, row: Row) -> str | None:

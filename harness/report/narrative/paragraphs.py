@@ -16,16 +16,23 @@ from pathlib import Path
 from typing import Final
 
 from checkers.anomaly import named
+from checkers.delivery import UNWANTED
 from checkers.schema import HARNESS
+from checkers.subscriptions import properties_of, selector_of
 from checkers.verdict import Verdict
 from harness.history import parquet
 from harness.report.narrative import ownership
-from harness.report.narrative.cluster_state import CHANGES_MAX
+from harness.report.narrative.cluster_state import CHANGES_MAX, listed
 from harness.report.narrative.excerpt import ExcerptReader, Row
 from harness.report.narrative.fragments import Clauses
 from harness.report.narrative.sentences import because, capital, shortened
 from harness.report.narrative.story import Story, compose
+from harness.report.narrative.subscriptions import wanted
 from harness.report.summary import by_cause
+
+AFTER_NS: Final = 5_000_000_000
+"""So long after its end what changed may explain a transaction."""
+_SUBSCRIPTIONS: Final = 3
 
 
 def paragraph(story: Story) -> str:
@@ -75,7 +82,7 @@ def _beside(of: Clauses) -> list[str]:
     own = of.one("send", "invoke", of.message)
     told = []
     arrived: set[int] = set()
-    for row in of.story.neighbours:
+    for row in filter(of.here, of.story.neighbours):
         if own is not None and row["f"] == "deliver" and row["message"] not in arrived:
             arrived.add(row["message"])
             which = "before" if row.get("sequence", 0) < own.get("sequence", 0) else "after"
@@ -110,9 +117,24 @@ def _missing(of: Clauses, looked: str) -> list[str]:
     """A message that nobody settled; ``looked`` is what was found where it should have been."""
     m = of.names.message(of.message)
     got = of.one("deliver", "ok", of.message)
+    told = [of.life(), *_gone(of), *_elsewhere(of)]
+    whose = "" if of.subscription is None else f" of {of.subscription.name}"
     if got is None:
-        return [*_gone(of), f"No consumer ever got {m}{looked}"]
-    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that{looked}"]
+        return [*told, f"No consumer{whose} ever got {m}{looked}"]
+    nobody = f"No consumer{whose}" if whose else "Nobody"
+    return [*told, *_let_go(of, got), f"{nobody} got {m} after that{looked}"]
+
+
+def _elsewhere(of: Clauses) -> list[str]:
+    """Whether other subscriptions of the topic got the message."""
+    others = of.elsewhere(of.message)
+    if not others:
+        return []
+    names = [str(row["subscription"]) for row in others[:_SUBSCRIPTIONS]]
+    more = len(others) - len(names)
+    named = listed([*names, *([f"{more} more"] if more else [])])
+    s, first = ("", "") if len(others) == 1 else ("s", "first ")
+    return [f"Subscription{s} {named} of the same topic got it: {first}{of.delivered(others[0])}."]
 
 
 def _let_go(of: Clauses, got: Row) -> list[str]:
@@ -167,65 +189,99 @@ def _corrupted(of: Clauses) -> list[str]:
 
 def _not_subscribed(of: Clauses) -> list[str]:
     got = of.completing()
-    return [of.sent(of.message), *([] if got is None else [f"{capital(_shown(of, got))}."])]
+    if got is None:
+        return [of.life(), of.sent(of.message)]
+    return [of.life(), of.sent(of.message), f"Nevertheless {_shown(of, got)}.", _not_for_it(of, got)]
+
+
+def _not_for_it(of: Clauses, got: Row) -> str:
+    """Why: what its consumer had asked for, or since when it was there."""
+    session = got.get("session")
+    asked = [row for row in of.rows("subscribe", "invoke") if row.get("session") == session]
+    selector = next((some for row in asked if (some := selector_of(row.get("value")))), None)
+    if of.example.get("key") != UNWANTED:
+        return "It had been sent, for certain, before that subscription was there."
+    if selector is None:
+        return ""
+    sent = of.one("send", "invoke", of.message) or {}
+    has = [
+        f"{name} = {value}" for name, value in properties_of(sent.get("value")).items() if name in selector
+    ]
+    return (
+        f"{capital(of.names.client(got))} had asked only for {wanted(selector)}, and "
+        f"{of.names.message(of.message)} has {listed(has) or 'nothing of that'}."
+    )
 
 
 def _aborted(of: Clauses) -> list[str]:
     got = of.completing()
-    if got is None:
-        return [of.sent(of.message)]
     sent = of.one("send", "invoke", of.message)
-    return [of.sent(of.message), of.meanwhile(sent, got), f"Nevertheless {_shown(of, got)}."]
+    told = of.transaction((sent or {}).get("transaction")) or [of.sent(of.message)]
+    if got is None:
+        return told
+    return [*told, of.meanwhile(sent, got), f"Nevertheless {_shown(of, got)}."]
 
 
 def _uncommitted(of: Clauses) -> list[str]:
     got = of.completing()
+    number = (of.one("send", "invoke", of.message) or {}).get("transaction")
+    told = of.transaction(number) or [of.sent(of.message)]
+    known = of.story.transactions.get(number) if number is not None else None
+    asked = None if known is None else known.asked
     if got is None:
-        return [of.sent(of.message)]
-    sent = of.one("send", "invoke", of.message) or {}
-    commits = of.rows("commit", "invoke")
-    asked = next((row for row in commits if row.get("transaction") == sent.get("transaction")), None)
-    when = (
-        "Nobody ever asked for the commit" if asked is None else f"The commit was asked for at {of.at(asked)}"
-    )
-    return [of.sent(of.message), f"{capital(_shown(of, got))}.", f"{when}."]
+        return told
+    if asked is None or asked["f"] != "commit":
+        return [*told, f"Nevertheless {_shown(of, got)}."]
+    early = f"{(asked['time'] - got['time']) / 1e9:.3f} s before the commit was asked for"
+    return [*told, f"But {of.delivered(got)}, {early}{of.force(got['time'])}."]
 
 
 def _torn(of: Clauses) -> list[str]:
-    """A transaction: one effect that happened, and one that did not."""
-    told = []
-    for which in ("happened", "missing"):
-        for effect in of.story.finding.details.get(which, ())[:1]:
-            told += _sent_in_part(of, effect) if effect["f"] == "send" else _settled_in_part(of, effect)
-    return told or [of.story.finding.sentence]
+    """A transaction: what of it happened, and what did not."""
+    details = of.story.finding.details
+    known = of.story.transactions.get(details.get("transaction", -1))
+    if known is None:
+        return [of.story.finding.sentence]
+    end = known.end or known.asked or known.begun
+    told = [
+        *of.transaction(known.number),
+        of.between(known.begun["time"], end["time"] + AFTER_NS, "After its begin"),
+    ]
+    for which, words in (("happened", "Part of it happened"), ("missing", "Part of it did not")):
+        effects = _effects(of, details.get(which, ()))
+        told.append(f"{words}: {effects}." if effects else "")
+    return told
 
 
-def _sent_in_part(of: Clauses, effect: Row) -> list[str]:
+def _effects(of: Clauses, effects: Sequence[Row]) -> str:
+    """Alike ones together, each with what shows it."""
+    alike: dict[tuple[str, str], list[Row]] = {}
+    for effect in effects:
+        alike.setdefault((effect["f"], effect["how"]), []).append(effect)
+    return "; ".join(_alike(of, f, how, some) for (f, how), some in alike.items())
+
+
+def _alike(of: Clauses, f: str, how: str, effects: Sequence[Row]) -> str:
+    verb = "sending" if f == "send" else "taking"
+    what = f"{verb} {listed([of.names.message(effect['message']) for effect in effects])}"
+    them = "it" if len(effects) == 1 else "them"
+    if how == "nowhere":
+        return f"{what} (nobody ever got {them}, and when the queues had been drained no store had {them})"
+    if how == "consumed":
+        return f"{what} (nobody got {them} again, and when the queues had been drained no store had {them})"
+    shown = _evidence(of, how, effects[0])
+    return f"{what} ({shown})" if shown else what
+
+
+def _evidence(of: Clauses, how: str, effect: Row) -> str:
+    """The delivery or the find in a store by which an effect is known."""
     message = effect["message"]
-    told = [of.sent(message)]
-    shown = next(iter([*of.rows("deliver", "ok", message), *of.rows("browse", "ok", message)]), None)
-    if effect["how"] != "nowhere" and shown is not None:
-        return [*told, f"{capital(_shown(of, shown))}."]
-    return [*told, f"Nobody ever got {of.names.message(message)}{_NOWHERE}"]
-
-
-def _settled_in_part(of: Clauses, effect: Row) -> list[str]:
-    message, asked = effect["message"], effect["index"]
-    got = of.latest(of.rows("deliver", "ok", message), asked)
-    if got is None:
-        return []
-    answer = next((row for row in of.rows("ack", "ok", message) if row["index"] > asked), None)
-    told = [f"{capital(of.delivered(got))}.", of.acknowledged(answer)]
-    if effect["how"] == "again":
-        later = next(row for row in of.rows("deliver", "ok", message) if row["index"] > got["index"])
-        return [*told, f"Nevertheless {of.delivered(later, again=True)}."]
-    kept = of.one("browse", "ok", message)
-    if effect["how"] == "kept" and kept is not None:
-        return [*told, f"Nevertheless {_shown(of, kept)}."]
-    return [*told, f"Nobody got {of.names.message(message)} after that{_NOWHERE}"]
-
-
-_NOWHERE: Final = ", and when the queues had been drained no store of any broker held it."
+    if how in {"stored", "kept"}:
+        kept = of.one("browse", "ok", message)
+        return "" if kept is None else _shown(of, kept)
+    after = -1 if how == "delivered" else effect["index"]
+    got = next((row for row in of.rows("deliver", "ok", message) if row["index"] > after), None)
+    return "" if got is None else of.delivered(got, again=how == "again")
 
 
 def _resurrected(of: Clauses) -> list[str]:
@@ -361,6 +417,8 @@ def _overtaken(of: Clauses) -> list[str]:
     if early is None or late is None:
         return [of.story.finding.sentence]
     told = [of.sent(late), of.sent(of.message, full=False)]
+    if any("transaction" in row for row in of.rows("send", "invoke")):
+        told.append("What a transaction sends is in its queue from the commit on.")
     behind = f"{capital(of.delivered(early))}; nobody had got {of.names.message(late)} by then"
     got = of.one("deliver", "ok", late)
     if got is None:

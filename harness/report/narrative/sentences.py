@@ -9,10 +9,12 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC
+from checkers.subscriptions import selector_of
 from harness.report.narrative.cluster_state import HEAL, SILENT, Standing, break_of
 from harness.report.narrative.excerpt import Row
 from harness.report.narrative.naming import Names
+from harness.report.narrative.subscriptions import wanted
 
 _PHASES: Final = {
     "load": "The load begins.",
@@ -41,8 +43,9 @@ _OPERATIONS: Final = {
     "begin": ("begins transaction {number}", "the begin of transaction {number}", "begin t{number}"),
     "commit": ("commits transaction {number}", "the commit of transaction {number}", "commit t{number}"),
     "abort": ("rolls back transaction {number}", "the roll-back of transaction {number}", "abort t{number}"),
-    "subscribe": ("subscribes to {queue}", "the subscription to {queue}", "subscribe {queue}"),
-    "unsubscribe": ("leaves {queue}", "the end of the subscription to {queue}", "unsubscribe {queue}"),
+    "subscribe": ("subscribes to {queue}{wish}", "the subscription to {queue}", "subscribe {called}"),
+    "unsubscribe": ("leaves {queue}", "the end of the subscription to {queue}", "unsubscribe {called}"),
+    "drop": ("drops its subscription to {queue}", "the drop of {queue}", "drop {called}"),
 }
 
 
@@ -139,7 +142,8 @@ def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
     m = names.message(first.get("message"))
     match first["f"]:
         case "deliver":
-            return f"deliver {m}", f"{at} delivers {m} to {who}{_marks(first)}."
+            of = f" of subscription {first['subscription']}" if "subscription" in first else ""
+            return f"deliver {m}", f"{at} delivers {m} to {who}{of}{_marks(first)}."
         case "browse":
             return _of_store(first, m, at)
         case "disconnect":
@@ -169,16 +173,27 @@ def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
 
 def _operation(row: Row, m: str) -> tuple[str, str, str]:
     """What a client does, the same as a noun, and for the arrow."""
+    wish = wanted(selector_of(row.get("value"))) if row["f"] == "subscribe" else ""
     known = {
         "m": m,
         "where": _where(row),
         "part": f" in transaction {row['transaction']}" if "transaction" in row else "",
         "number": row.get("transaction", "?"),
-        "queue": row.get("queue", "a queue"),
+        "queue": _subscribed(row),
+        "called": row.get("subscription") or row.get("queue", "a queue"),
+        "wish": f", for {wish} only" if wish else "",
         "f": row["f"],
     }
     verb, noun, label = _OPERATIONS.get(row["f"], ("asks for {f}", "the {f}", "{f}"))
     return verb.format(**known), noun.format(**known), label.format(**known)
+
+
+def _subscribed(row: Row) -> str:
+    """A queue, or which subscription of which topic."""
+    queue = str(row.get("queue", "a queue"))
+    if "subscription" not in row:
+        return queue
+    return f"topic {queue.removeprefix(TOPIC)} as {row['subscription']}"
 
 
 def _of_store(row: Row, m: str, at: str) -> tuple[str, str]:
@@ -210,7 +225,12 @@ def _passed(ns: int) -> str:
 
 def _where(row: Row) -> str:
     group = f", group {row['group']}" if "group" in row else ""
-    return f" (queue {row['queue']}{group})" if "queue" in row else ""
+    return f" ({place_named(row['queue'])}{group})" if "queue" in row else ""
+
+
+def place_named(queue: str) -> str:
+    """``queue q0`` or ``topic news``."""
+    return f"topic {queue.removeprefix(TOPIC)}" if queue.startswith(TOPIC) else f"queue {queue}"
 
 
 def _marks(row: Row) -> str:

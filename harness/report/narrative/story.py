@@ -11,22 +11,29 @@ by ``harness.report.narrative.paragraphs``, and gets its log lines from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from checkers import transactions as torn
 from checkers.anomaly import AT_END
 from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.subscriptions import split
 from checkers.verdict import Finding
+from harness.report.narrative import subscriptions, transactions
 from harness.report.narrative.cluster_state import Break, Standing, moment
 from harness.report.narrative.excerpt import Excerpt, Row, example_of, load_began_ns
 from harness.report.narrative.logbook import LogLine
 from harness.report.narrative.naming import Kind, Names
 from harness.report.narrative.sentences import phrase
+from harness.report.narrative.subscriptions import Subscription
+from harness.report.narrative.transactions import Transaction
 
 STEPS_MAX: Final = 40
 LANES_MAX: Final = 4
 """Of each kind of party."""
+LIVES_MAX: Final = 3
+"""Of transactions, and of subscriptions."""
 LOOK_BACK_NS: Final = 5_000_000_000
 """How far before the first row of an anomaly its causes are shown: roles and faults."""
 NEAR_NS: Final = 1_000_000_000
@@ -45,6 +52,19 @@ class Participant:
     kind: Kind
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a step does to a transaction or a subscription, on the lane of that.
+
+    ``kind`` is "begin" or "effect" of a transaction or how it ended (``Transaction.outcome``);
+    "copy" or "perhaps" where a message is, or may be, meant for a subscription, "given" where a
+    session gets one of it.
+    """
+
+    lane: str
+    kind: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One thing that happened.
@@ -53,7 +73,8 @@ class Step:
 
     ``source`` and ``target`` are lanes; without a target it happened at one place, without either
     to the whole cluster. ``label`` is for the arrow, ``words`` for the reader. ``answered`` draws
-    the way back; ``lines`` are what brokers logged near it.
+    the way back; ``marks`` are what it means for transactions and subscriptions; ``lines`` are what
+    brokers logged near it.
     """
 
     at: int
@@ -65,6 +86,7 @@ class Step:
     outcome: str = "ok"
     answered: bool = False
     witness: bool = False
+    marks: tuple[Mark, ...] = ()
     lines: tuple[LogLine, ...] = ()
     more_lines: int = 0
 
@@ -79,6 +101,7 @@ class Story:
     """Everything to draw and to tell of one finding.
 
     ``zero`` is the history's time of the load's begin; all times of day count from it.
+    ``transactions`` are all that its rows belong to, by number, ``subscriptions`` by lane.
     """
 
     finding: Finding
@@ -87,6 +110,8 @@ class Story:
     standing: Standing
     names: Names
     rows: tuple[Row, ...]
+    transactions: Mapping[int, Transaction] = field(default_factory=dict)
+    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
     neighbours: tuple[Row, ...] = ()
     faults: tuple[Break, ...] = ()
     left_out: int = 0
@@ -132,7 +157,14 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     kept, left_out = _bounded(_joined(candidates))
     steps = [_step(each, names, standing, witness) for each in kept]
     steps = sorted(steps, key=lambda step: (step.at, step.index))
-    lanes, hidden = _lanes(steps, brokers, names)
+    within = transactions.of_rows(own)
+    subscribed = subscriptions.of_rows(own)
+    lives: list[Transaction | Subscription] = [
+        *_few(within.values(), finding, steps),
+        *_wanted(subscribed, finding),
+    ]
+    steps = [replace(step, marks=tuple(_marks(step, lives))) for step in steps]
+    lanes, hidden = _lanes(steps, brokers, names, lives)
     shown = {lane.name for lane in lanes}
     notes = [f"Not drawn, for want of room: {', '.join(hidden)}."] if hidden else []
     return Story(
@@ -142,6 +174,8 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
         standing=standing,
         names=names,
         rows=own,
+        transactions=within,
+        subscriptions=subscribed,
         neighbours=tuple(excerpt.neighbours),
         faults=faults,
         left_out=left_out,
@@ -200,10 +234,18 @@ def _of_clients(
 ) -> list[_Candidate]:
     """The rows of messages, and begins and ends of their sessions within the span."""
     done = example_of(finding).get("index", -1)
+    both = split(example_of(finding).get("queue"))
+    beside = _beside(finding, rows, witness)
     found = []
     for row in rows:
         if row["index"] in witness:
             rank = 0
+        elif both is not None and row["f"] in {"subscribe", "drop"} and row.get("subscription") == both[1]:
+            rank = 2
+        elif both is not None and row.get("subscription") not in {None, both[1]}:
+            rank = 3 if row["f"] == "deliver" else 4
+        elif row.get("message") in beside:
+            rank = 3
         elif row["f"] in {"subscribe", "unsubscribe", "disconnect"}:
             if not low + LOOK_BACK_NS - NEAR_NS <= row["time"] <= high:
                 continue
@@ -214,6 +256,19 @@ def _of_clients(
             rank = 1 if row["index"] <= done or finding.name in AT_END else 3
         found.append(_Candidate((row,), rank))
     return found
+
+
+def _beside(finding: Finding, rows: Sequence[Row], witness: frozenset[int]) -> set[int]:
+    """Messages that only share a transaction with those of the finding.
+
+    Of a torn one all effects matter.
+    """
+    if finding.name == torn.NAME:
+        return set()
+    own = {row["message"] for row in rows if row["index"] in witness and "message" in row}
+    own.add(example_of(finding).get("message", -1))
+    alone = {row["message"] for row in rows if "message" in row and "transaction" not in row}
+    return {row["message"] for row in rows if "message" in row} - own - alone
 
 
 def _of_neighbours(rows: Sequence[Row]) -> list[_Candidate]:
@@ -284,16 +339,29 @@ def _ends(one: Break, high: int) -> list[tuple[Row, ...]]:
 
 
 def _joined(candidates: Iterable[_Candidate]) -> list[_Candidate]:
-    """In order; a question and its answer become one where nothing lies between them."""
+    """In order; a question and its answer become one where nothing lies between them.
+
+    Nothing but more questions of the same transaction, which are asked all at once.
+    """
     ordered = sorted({each.rows[0]["index"]: each for each in candidates}.values(), key=_first)
     joined: list[_Candidate] = []
     for each in ordered:
-        before = joined[-1] if joined else None
-        if before is not None and _answers(before.rows, each.rows):
-            joined[-1] = _Candidate((*before.rows, *each.rows), min(before.rank, each.rank))
-        else:
+        at = next((n for n in _reach(joined, each) if _answers(joined[n].rows, each.rows)), None)
+        if at is None:
             joined.append(each)
+        else:
+            before = joined[at]
+            joined[at] = _Candidate((*before.rows, *each.rows), min(before.rank, each.rank))
     return joined
+
+
+def _reach(joined: Sequence[_Candidate], answer: _Candidate) -> Iterator[int]:
+    """Which steps an answer may belong to, the latest first."""
+    transaction = answer.rows[0].get("transaction")
+    for n in range(len(joined) - 1, -1, -1):
+        yield n
+        if transaction is None or any(row.get("transaction") != transaction for row in joined[n].rows):
+            return
 
 
 def _first(candidate: _Candidate) -> int:
@@ -353,12 +421,53 @@ def _step(candidate: _Candidate, names: Names, standing: Standing, witness: froz
     )
 
 
+def _few(some: Iterable[Transaction], finding: Finding, steps: Sequence[Step]) -> list[Transaction]:
+    """The transactions that are drawn: those of the finding, then those that begin first."""
+    shown = {row["index"] for step in steps for row in step.rows}
+    proven = {row["index"] for step in steps if step.witness for row in step.rows}
+    own = finding.details.get("transaction")
+    chosen = sorted(
+        (one for one in some if one.indexes & shown),
+        key=lambda one: (one.number != own, not one.indexes & proven, one.begun["index"]),
+    )[:LIVES_MAX]
+    return sorted(chosen, key=lambda one: one.begun["index"])
+
+
+def _wanted(some: Mapping[str, Subscription], finding: Finding) -> list[Subscription]:
+    """The subscriptions that are drawn: that of the finding, then those that others name."""
+    both = split(example_of(finding).get("queue"))
+    ordered = sorted(some.values(), key=lambda one: (both is None or one.called != both[1], one.called))
+    return ordered[:LIVES_MAX]
+
+
+def _marks(step: Step, lives: Iterable[Transaction | Subscription]) -> Iterator[Mark]:
+    first = step.rows[0]
+    for one in lives:
+        if isinstance(one, Transaction):
+            if one.end is not None and any(row["index"] == one.end["index"] for row in step.rows):
+                yield Mark(one.name, one.outcome)
+            elif first["index"] == one.begun["index"]:
+                yield Mark(one.name, "begin")
+            elif first["index"] in one.indexes and first["f"] in {"send", "ack", "nack"}:
+                yield Mark(one.name, "effect")
+        elif first["f"] == "send" and first["type"] == "invoke" and first.get("queue") == one.topic:
+            meant = one.gets(first)
+            if meant:
+                yield Mark(one.name, "copy" if meant == "there" else "perhaps")
+        elif first["f"] == "deliver" and first.get("subscription") == one.called:
+            yield Mark(one.name, "given")
+
+
 def _lanes(
-    steps: Sequence[Step], brokers: Sequence[str], names: Names
+    steps: Sequence[Step],
+    brokers: Sequence[str],
+    names: Names,
+    lives: Sequence[Transaction | Subscription],
 ) -> tuple[tuple[Participant, ...], list[str]]:
     """Producers, then brokers, then sessions: the way of a message from left to right.
 
-    And who found no place.
+    Subscriptions stand before the sessions that consume them, transactions behind all. And who
+    found no place.
     """
     used = {name: step.witness for step in steps for name in (step.source, step.target) if name}
     used |= {name: True for step in steps if step.witness for name in (step.source, step.target) if name}
@@ -379,7 +488,9 @@ def _lanes(
         return [Participant(name, kind) for name in sorted(kinds[kind], key=names.order)]
 
     middle = [Participant(name, "broker") for name in sorted(brokers)]
-    return (*of("producer"), *of("client"), *middle, *of("session")), hidden
+    subscribed = [Participant(one.name, "subscription") for one in lives if isinstance(one, Subscription)]
+    within = [Participant(one.name, "transaction") for one in lives if isinstance(one, Transaction)]
+    return (*of("producer"), *of("client"), *middle, *subscribed, *of("session"), *within), hidden
 
 
 def steps_of(name: str, steps: Sequence[Step]) -> int:
