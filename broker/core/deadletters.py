@@ -12,9 +12,13 @@ from broker.core.queue import Queue
 from stomp_protocol.versions import header_line
 
 
-def is_dead(message: Message, queue: str, settings: AddressSettings) -> bool:
-    """Has it been refused too often? In the dead letter queue itself it stays where it is."""
-    return 0 <= settings.max_delivery_attempts <= message.refusals and settings.dead_letter_address != queue
+def is_dead(message: Message, queue: str, settings: AddressSettings, *, given_up: bool = False) -> bool:
+    """Has it been refused too often, or is it ``given_up`` by its client?
+
+    In the dead letter queue itself it stays where it is.
+    """
+    refused_too_often = 0 <= settings.max_delivery_attempts <= message.refusals
+    return (given_up or refused_too_often) and settings.dead_letter_address != queue
 
 
 def dead_letter(message: Message, queue: Queue, address: str) -> Message:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
@@ -353,12 +353,17 @@ class Engine:
             consumer.queue.offer(consumer)
         return sequence
 
-    def refuse(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
-        """The client refuses them (NACK): back in place, or to the dead letters after too many."""
+    def refuse(
+        self, deliveries: Sequence[Delivery], done: Callback | None = None, *, for_good: bool = False
+    ) -> int:
+        """The client refuses them (NACK): back in place, or to the dead letters after too many.
+
+        ``for_good``: it wants none of them again, so they are dead letters at once.
+        """
         self._check()
         for delivery in deliveries:
             del delivery.consumer.unacknowledged[delivery.tag]
-        return self._refuse(deliveries, [], [], done)
+        return self._refuse(deliveries, [], [], done, frozenset(deliveries) if for_good else frozenset())
 
     # --------------------------------------------------------------------------------- transactions
 
@@ -385,7 +390,7 @@ class Engine:
         operations += self.paging.removals([one.message for one in transaction.acknowledged])
         for delivery in transaction.acknowledged:
             self._settle(delivery)
-        sequence = self._refuse(transaction.refused, operations, arrivals, done)
+        sequence = self._refuse(transaction.refused, operations, arrivals, done, transaction.given_up)
         for sent in taken:
             self._sent.accepted(sent, sequence)
         return sequence
@@ -738,16 +743,17 @@ class Engine:
         operations: list[Operation],
         arrivals: list[tuple[Queue, Message]],
         done: Callback | None,
+        given_up: Collection[Delivery] = frozenset(),
     ) -> int:
         """Append ``operations``, which bring ``arrivals``, and the refusals as one entry.
 
-        The deliveries have been taken from their holders.
+        The deliveries have been taken from their holders; ``given_up`` are those for good.
         """
         again: list[Delivery] = []
         for delivery in deliveries:
             message, queue = delivery.message, delivery.consumer.queue
             message.refusals += 1
-            if is_dead(message, queue.name, queue.settings):
+            if is_dead(message, queue.name, queue.settings, given_up=delivery in given_up):
                 address = queue.settings.dead_letter_address
                 operations += self.paging.removals((message,))
                 if address:

@@ -8,7 +8,7 @@ ABORT or by the end of its connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from broker.core.consumer import Delivery
 from broker.core.message import Message
@@ -17,12 +17,14 @@ from broker.core.message import Message
 class Transaction:
     """Open until ``Engine.commit`` or ``roll_back`` takes it; ``size``: bytes of its sends."""
 
-    __slots__ = ("acknowledged", "refused", "sends", "size")
+    __slots__ = ("acknowledged", "given_up", "refused", "sends", "size")
 
     def __init__(self) -> None:
         self.sends: list[tuple[str, Message]] = []
         self.acknowledged: list[Delivery] = []
         self.refused: list[Delivery] = []
+        self.given_up: set[Delivery] = set()
+        """Those of the refused that the client does not want again."""
         self.size = 0
 
     def send(self, queue: str, message: Message) -> None:
@@ -34,9 +36,11 @@ class Transaction:
         """Acknowledge on commit; till then they are the transaction's and not the consumer's."""
         self._take(deliveries, self.acknowledged)
 
-    def refuse(self, deliveries: Iterable[Delivery]) -> None:
-        """Refuse (NACK) on commit."""
+    def refuse(self, deliveries: Collection[Delivery], *, for_good: bool = False) -> None:
+        """Refuse (NACK) on commit; ``for_good``: to the dead letters, however often before."""
         self._take(deliveries, self.refused)
+        if for_good:
+            self.given_up.update(deliveries)
 
     def _take(self, deliveries: Iterable[Delivery], into: list[Delivery]) -> None:
         for delivery in deliveries:

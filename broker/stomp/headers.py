@@ -117,6 +117,14 @@ def selector(headers: Mapping[str, str]) -> Selector | None:
         raise FrameRefusedError(f"header 'selector' is {text[:64]!r}: {error}") from None
 
 
+def is_for_good(headers: Mapping[str, str]) -> bool:
+    """Is a NACK for good (``requeue:false``, as in RabbitMQ)? Raises RefusedError."""
+    text = headers.get("requeue", "true").lower()  # clients in Python say False
+    if text not in ("true", "false"):
+        raise FrameRefusedError(f"header 'requeue' is {text[:64]!r}: expected true or false")
+    return text == "false"
+
+
 _DUE_AT: Final = ("AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY")
 _DUE_AFTER: Final = ("AMQ_SCHEDULED_DELAY", "x-delay")
 _PROPERTIES: Final = frozenset({"expires", "expiration", "priority", "_AMQ_DUPL_ID", *_DUE_AT, *_DUE_AFTER})

@@ -42,6 +42,7 @@ from broker.stomp.headers import (
     QUEUE_PREFIX,
     UNNAMED,
     FrameRefusedError,
+    is_for_good,
     kept_headers,
     number,
     properties,
@@ -514,22 +515,29 @@ class StompSession:
         return UNNAMED + _required(frame, "destination").removeprefix(QUEUE_PREFIX)
 
     def _ack(self, frame: Frame) -> None:
-        self._answer(frame, refuse=False)
+        self._answer(frame, self.engine.acknowledge, Transaction.acknowledge)
 
     def _nack(self, frame: Frame) -> None:
-        self._answer(frame, refuse=True)
+        if is_for_good(frame.headers):
+            for_good = partial(self.engine.refuse, for_good=True)
+            self._answer(frame, for_good, partial(Transaction.refuse, for_good=True))
+        else:
+            self._answer(frame, self.engine.refuse, Transaction.refuse)
 
-    def _answer(self, frame: Frame, *, refuse: bool) -> None:
+    def _answer(
+        self,
+        frame: Frame,
+        change: Callable[..., int],
+        on_commit: Callable[[Transaction, list[Delivery]], None],
+    ) -> None:
         headers = frame.headers
         deliveries = self._named_by_message(frame) if self.version.acks_by_message else self._named(frame)
         name = headers.get("transaction")
         receipt = headers.get("receipt")
         if name is not None:
-            transaction = self._transactions.open(name)
-            (transaction.refuse if refuse else transaction.acknowledge)(deliveries)
+            on_commit(self._transactions.open(name), deliveries)
             self._done(receipt)
             return
-        change = self.engine.refuse if refuse else self.engine.acknowledge
         if self._intake:
             self._busy_until = change(deliveries)
             self._done(receipt)

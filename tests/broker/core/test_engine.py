@@ -98,6 +98,43 @@ def test_a_message_refused_too_often_becomes_a_dead_letter_with_its_origin():
     run(scenario)
 
 
+@pytest.mark.parametrize("attempts", [-1, 10])
+def test_what_is_refused_for_good_is_a_dead_letter_at_once(attempts):
+    async def scenario():
+        broker = await Broker.start(made_of=settings(max_delivery_attempts=attempts))
+        client = broker.consume()
+        broker.send("bad")
+        await broker.settle()
+        broker.engine.refuse([client.delivery("bad")], for_good=True)
+        await broker.settle()
+        assert client.texts == ["bad"]
+        dead = broker.consume("DLQ")
+        await broker.settle()
+        broker.engine.refuse([dead.delivery("bad")], for_good=True)
+        await broker.settle()
+        assert dead.texts == ["bad", "bad"]  # it stays where it is
+
+    run(scenario)
+
+
+def test_a_refusal_for_good_in_a_transaction_counts_when_that_commits():
+    async def scenario():
+        broker = await Broker.start()
+        client = broker.consume()
+        broker.send("bad")
+        broker.send("worse")
+        await broker.settle()
+        for end in (broker.engine.roll_back, broker.engine.commit):
+            transaction = Transaction()
+            transaction.refuse([client.delivery("bad")], for_good=True)
+            transaction.refuse([client.delivery("worse")])
+            end(transaction)
+            await broker.settle()
+        assert (bodies(broker, "q"), bodies(broker, "DLQ")) == (["worse"], ["bad"])
+
+    run(scenario)
+
+
 def test_refusals_are_remembered_over_a_crash():
     async def scenario():
         broker = await Broker.start(made_of=settings(max_delivery_attempts=2))

@@ -280,6 +280,20 @@ def test_prefetch_limits_what_is_on_the_way(client, queue):
     assert second[0] == "1"
 
 
+def test_nack_with_requeue_false_brings_it_to_the_dead_letters_at_once(client, queue):
+    raw = client()
+    raw.publish("bad", queue)
+    raw.subscribe(queue)
+    raw.send("NACK", id=raw.message()[1]["ack"], requeue="False", receipt="n")
+    raw.receipt("n")
+    raw.subscribe("DLQ", name="dead")
+    text, headers = raw.message()
+    assert (text, headers["subscription"], headers["_AMQ_ORIG_QUEUE"]) == ("bad", "dead", queue)
+    raw.send("ACK", id=headers["ack"])
+    raw.send("NACK", id="x", requeue="no")
+    assert "header 'requeue' is 'no': expected true or false" in raw.error()
+
+
 def test_nack_brings_it_again_and_then_to_the_dead_letters(client, queue):
     raw = client()
     raw.publish("bad", f"poison.{queue}", JMSXGroupID="g")
