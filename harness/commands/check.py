@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from harness.commands import options
+from harness.history.known import KnownFinding
 
 
 @click.command("check", context_settings=options.CONTEXT)
@@ -20,7 +21,7 @@ def check_command(
     paths: tuple[Path, ...],
     guarantee: str | None,
     ordered: bool | None,
-    known_file: Path | None,
+    accepted: tuple[KnownFinding, ...] | None,
     spark_master: str | None,
     as_json: bool,
 ) -> int:
@@ -35,5 +36,5 @@ def check_command(
         changes={"guarantee": guarantee, "ordered": ordered},
         spark_master=spark_master,
         as_json=as_json,
-        known_file=known_file,
+        entries=accepted,
     )

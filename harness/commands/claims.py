@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from harness.commands import options
-from harness.history import known
+from harness.history.known import KnownFinding
 from harness.interface import OWN, UsageError
 
 
@@ -54,7 +54,7 @@ def claims_command(
     recorded: bool,
     system: str,
     settings: tuple[str, ...],
-    known_file: Path | None,
+    accepted: tuple[KnownFinding, ...] | None,
     root: Path,
     as_json: bool,
 ) -> int:
@@ -70,7 +70,6 @@ def claims_command(
     from harness.run.compose import place  # noqa: PLC0415 - as above
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
-    accepted = None if known_file is None else known.load(known_file)
     environment = environment or ("simulation" if system == OWN or refute else "local")
     if refute:
         # What would change the row, or where it runs: a refuter is one of the row as it stands.
@@ -80,7 +79,7 @@ def claims_command(
             (system != OWN, f"--system: refuters are of {OWN}"),
             (bool(settings), "--set: a refuter belongs to the row as it stands"),
             (results is not None, "--results: refuters are tried anew each time"),
-            (known_file is not None, "--known: a refuted row is to be otherwise"),
+            (accepted is not None, "--known: a refuted row is to be otherwise"),
         ):
             if given:
                 raise UsageError(f"--refute and {why}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from harness.commands import options
+from harness.history.known import KnownFinding
 
 
 @click.command("import", context_settings=options.CONTEXT)
@@ -29,7 +30,7 @@ def import_command(
     ordered: bool | None,
     drained: bool,
     root: Path,
-    known_file: Path | None,
+    accepted: tuple[KnownFinding, ...] | None,
     spark_master: str | None,
     as_json: bool,
 ) -> int:
@@ -47,5 +48,5 @@ def import_command(
     if not found.drained:
         print(importing.UNDRAINED, file=talk, flush=True)
     return session.check(
-        [found.store], changes={}, spark_master=spark_master, as_json=as_json, known_file=known_file
+        [found.store], changes={}, spark_master=spark_master, as_json=as_json, entries=accepted
     )

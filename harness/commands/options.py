@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from harness.history import known as findings
 from harness.history import store as stores
 from harness.interface import OWN, UsageError
 from harness.systems.given import HOME
@@ -106,8 +107,27 @@ def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
 def known(
     text: str = "Accepted findings (TOML): a run in which all is known counts as a success.",
 ) -> Callable[[Command], Command]:
-    """``--known``, as ``known_file``."""
-    return click.option("--known", "known_file", type=click.Path(path_type=Path), help=text)
+    """``--known``, as ``accepted``: the entries of the file."""
+    path = click.Path(path_type=Path)
+    return click.option("--known", "accepted", metavar="PATH", type=path, callback=_accepted, help=text)
+
+
+def _accepted(
+    _: click.Context, __: click.Parameter, path: Path | None
+) -> tuple[findings.KnownFinding, ...] | None:
+    """Raises UsageError for a file that is none, and for a claim that is none."""
+    if path is None:
+        return None
+    entries = findings.load(path)
+    for number, entry in enumerate(entries, 1):
+        if entry.claim is not None:
+            from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - imports Arrow
+
+            try:
+                chosen([entry.claim])
+            except UsageError as error:
+                raise UsageError(f"--known {path}: [[finding]] {number}: {error}") from None
+    return entries
 
 
 def as_json(text: str = "One JSON document on standard output.") -> Callable[[Command], Command]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from harness.commands import options
-from harness.history import known
+from harness.history.known import KnownFinding
 
 
 @click.command("sweep", context_settings=options.CONTEXT)
@@ -36,7 +36,9 @@ from harness.history import known
 @options.settings()
 @options.known()
 @options.exploring("sweep", "--runs may ask for more", "simulates and checks", "all cores of this machine")
-def sweep_command(runs: int | None, store: Path | None, known_file: Path | None, **given: Any) -> int:
+def sweep_command(
+    runs: int | None, store: Path | None, accepted: tuple[KnownFinding, ...] | None, **given: Any
+) -> int:
     """Make many runs, and say how often each nemesis breaks each policy.
 
     Simulated ones are judged as one job of Spark.
@@ -44,7 +46,6 @@ def sweep_command(runs: int | None, store: Path | None, known_file: Path | None,
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above
 
-    accepted = None if known_file is None else known.load(known_file)
     request = {name: given.pop(name) for name in options.EXPLORING}
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     if store is not None:

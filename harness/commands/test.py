@@ -10,6 +10,7 @@ import click
 
 from harness.commands import options
 from harness.history import spec as specs
+from harness.history.known import KnownFinding
 from harness.interface import OWN
 from harness.systems import registry as systems
 
@@ -87,7 +88,7 @@ def test_command(
     root: Path,
     spark_master: str | None,
     as_json: bool,
-    known_file: Path | None,
+    accepted: tuple[KnownFinding, ...] | None,
     attach_file: Path | None,
     **given: Any,
 ) -> int:
@@ -108,6 +109,6 @@ def test_command(
         root,
         spark_master=spark_master,
         as_json=as_json,
-        known_file=known_file,
+        entries=accepted,
         nemeses=given["nemeses"] or (),
     )

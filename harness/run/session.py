@@ -83,14 +83,13 @@ def run(
     *,
     spark_master: str | None,
     as_json: bool,
-    known_file: Path | None = None,
+    entries: Sequence[known.KnownFinding] | None = None,
     nemeses: Sequence[str] = (),
 ) -> int:
     """Run one test and print its verdict; the exit status.
 
     ``nemeses`` are those that were asked for beside the schedule: it must be of them.
     """
-    entries = None if known_file is None else known.load(known_file)
     schedule = file = None
     if schedule_file is not None:
         file = str(schedule_file)
@@ -374,10 +373,9 @@ def check(
     changes: Mapping[str, Any],
     spark_master: str | None = None,
     as_json: bool = False,
-    known_file: Path | None = None,
+    entries: Sequence[known.KnownFinding] | None = None,
 ) -> int:
     """Judge stored runs; the gravest exit status of all."""
-    entries = None if known_file is None else known.load(known_file)
     # "store/*" names the latest run twice, of which one is a link.
     runs = list({store.resolve(): store for path in paths for store in stores.find(path)}.values())
     from checkers import api  # noqa: PLC0415 - imports Arrow

@@ -257,6 +257,11 @@ def file(tmp_path):
             FILE.format(until="9999-12-31") + "claim = 'RP'",
             'claim "RP" is none: a row of "jepsen-run claims"',
         ),
+        (
+            FILE.format(until="9999-12-31") + "claim = 'RP14-treu'",
+            '[[finding]] 1: unknown claim "RP14-treu": did you mean "RP14-true"?',
+        ),
+        (FILE.format(until="9999-12-31") + "claim = 'RP99'", '[[finding]] 1: unknown claim "RP99"'),
         ("[[finding]", "is not TOML"),
     ],
 )

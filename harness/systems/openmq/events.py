@@ -17,6 +17,8 @@ _LINES: Final[Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...], str]]] =
                       (("several",),), ""),
     "member/suspected": ("a broker suspects another", r"\[B1182\]", (("members",),), ""),
     "member/takeover-begun": ("a broker begins to take over another", r"\[B1216\]", (("members",),), "taker"),
+    "member/takeover-locked": ("a broker has the lock on what another had, and goes on to take it over",
+                               r"\[B1168\]", (("members",),), "taker"),
     "member/taken-over": ("a broker has taken over another", r"\[B1223\]", (("members",),), ""),
 }  # fmt: skip
 """Name -> (what it means, how a line says so, ``Event.needs``, ``Event.plays``)."""

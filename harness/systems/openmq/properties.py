@@ -53,6 +53,7 @@ KNOWN: Final[Mapping[str, Mapping[str, Kind]]] = {
     HA_DATABASE: {
         **_EVERY,
         "imq.cluster.ha.takeoverWaitTimeout": int,
+        "imq.cluster.takeover.delay.interval": int,
         "imq.cluster.heartbeat.interval": int,
         "imq.cluster.heartbeat.threshold": int,
         "imq.cluster.monitor.interval": int,
