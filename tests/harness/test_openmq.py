@@ -327,6 +327,26 @@ def test_what_a_broker_shows_of_others_is_not_in_its_store(policy, kept, voting)
     assert {one.body.decode(): one.store for one in found} == kept
 
 
+def test_a_broker_that_waits_to_start_has_no_store_and_ends_no_browse(voting):  # noqa: F811
+    """Its agent answers, and there is no bean of the cluster yet."""
+    address, handler = voting
+
+    def respond(asked, host):
+        local = {"LocalBrokerInfo": {"Address": "10.0.0.1:7676"}}
+        there = [{"status": 200, "value": [] if one["type"] == "search" else local} for one in asked]
+        return there if host == "127.0.0.1" or asked[0]["type"] == "search" else [{"status": 404}]
+
+    handler.respond_at = staticmethod(respond)
+    system = registry.of(spec("ha-database"))
+    system.plan(spec("ha-database"))
+    waiting = Address("localhost", address.port)
+    for each in (address, waiting):
+        system._members[each] = management._Members()
+    assert asyncio.run(system.browse(address)) == []
+    with pytest.raises(OSError, match="not in its cluster yet"):
+        asyncio.run(system.browse(waiting))
+
+
 def test_a_connection_that_was_idle_is_not_used_again(voting, monkeypatch):  # noqa: F811
     address, handler = voting
     handler.said = [{"status": 200, "value": 1}]

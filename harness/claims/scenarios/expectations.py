@@ -57,7 +57,8 @@ class Takeovers(msgspec.Struct, frozen=True):
     of: str | None = None
 
     def __str__(self) -> str:
-        told = f"taken over: {', then '.join(map(str, self.exactly))}" if self.exactly else "no takeover"
+        none = f"no takeover of {self.of}" if self.of else "no takeover"
+        told = f"taken over: {', then '.join(map(str, self.exactly))}" if self.exactly else none
         return f"{told}, once" if self.of and len(self.exactly) == 1 else told
 
     def wrong(self, seen: Seen) -> str:

@@ -11,8 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harness.claims.scenarios.cases import fault, faults
-from harness.claims.scenarios.expectations import ExpectedTakeover, GoesOn, Resumed, Says, Takeovers
+from harness.claims.scenarios.cases import at_stake, fault, faults
+from harness.claims.scenarios.expectations import (
+    ExpectedTakeover,
+    GoesOn,
+    Happens,
+    Resumed,
+    SaidBy,
+    Says,
+    Takeovers,
+)
 from harness.claims.systems.row import PATIENT, Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
 
@@ -41,9 +49,11 @@ _ANYWAY: Final = {
 }
 
 
-def _row(identifier: str, seconds: float, *some: Fault, **changes: Any) -> SystemRow:
-    """That row for ``seconds`` of load, with these faults."""
-    fields = {"time_limit_s": seconds, **_FIELDS}
+def _row(
+    identifier: str, seconds: float, *some: Fault, nodes: Mapping[str, Any] | None = None, **changes: Any
+) -> SystemRow:
+    """That row for ``seconds`` of load, with these faults; ``nodes`` are properties by node."""
+    fields = {"time_limit_s": seconds, **_FIELDS, "properties": nodes or {}}
     return varied(identifier, _SYSTEM, spec=fields, schedule=faults(*some), anyway=_ANYWAY, **changes)
 
 
@@ -52,18 +62,67 @@ _BY_B1: Final = Takeovers((ExpectedTakeover("a1", "b1"),))
 _WITH_MESSAGES: Final = Says(None, r"Taking over [1-9]\d* messages from broker a1")
 _BEGAN_ANEW: Final = Says("a1", r"\[B3(?:186|187|203)\]|being taken over")
 
+_HELD: Final = {"imq.cluster.takeover.delay.interval": 4}
+"""Between two looks at a suspect, so that all who suspect it try before any has the lock."""
+_LOOKS: Final = "imq.cluster.monitor.threshold"
+_BEGUN: Final = "member/takeover-begun"
+_LATE: Final = r"\[B(?:1191|1481|3170|3231)\]"
+"""Another has taken responsibility; the lock was not to be had."""
+
 CLAIMS: Final = SystemClaims(
     rows=(
         _row(
             "HA1", 45.0, fault("kill", 6.0), besides=(_BY_ANOTHER, _WITH_MESSAGES, Resumed(of="a1", least=10))
         ),
         _row(
-            "HA4",
+            "HA2",
             60.0,
+            fault("kill", 6.0),
+            # When the first of them is to ask for the lock, so that all ask in one moment.
+            fault("database-stall", 3.5, 1.5, None, after=_BEGUN),
+            nodes={"*": _HELD},
+            besides=(_BY_ANOTHER, _WITH_MESSAGES, Says(None, _LATE), Resumed(of="a1", least=10)),
+            guards=(*at_stake("kill-1", least=10), SaidBy(least=2, pattern=r"\[B1216\].* a1$")),
+        ),
+        _row(
+            "HA4",
+            75.0,  # a1 starts again in 3 to 17 s, the slower the busier the machine is
             fault("pause", 6.0, 30.0),
             besides=(_BY_ANOTHER, _WITH_MESSAGES, GoesOn("a1")),
         ),
-        _row("HA4-patient", 45.0, fault("pause", 6.0, 4.0), besides=(Takeovers(),)),
+        _row(
+            "HA4-patient",
+            45.0,
+            fault("pause", 6.0, 4.0),
+            besides=(Takeovers(of="a1"),),
+            departure=Departure(
+                reason="the one that stood still takes its own silence for that of the others, and may take "
+                "over one that is well",
+                page="findings/openmq-6.md",
+            ),
+        ),
+        # b1 looks first, has the lock, does not hear of it, and dies; then the others ask for it.
+        _row(
+            "HA5",
+            80.0,
+            fault("kill", 6.0),
+            fault("database-disconnect", 0.5, 8.0, "b1", after=_BEGUN, chance=1.0, committed=1.0),
+            fault("kill", 5.5, None, "b1", after=_BEGUN),
+            fault("takeover", 60.0, 10.0, taker="c1"),
+            nodes={"*": {**_HELD, _LOOKS: 8}, "b1": {_LOOKS: 2}},
+            besides=(
+                Takeovers(of="a1"),
+                Happens(_BEGUN),
+                Says(None, r"\[B1191\].* a1 because another"),
+                Says("c1", r"\[B3231\].* a1: Broker is being taken over by b1"),
+            ),
+            guards=(*at_stake("kill-1", least=10), Says("b1", r"\[B1209\]: Resetting Broker a1,")),
+            departure=Departure(
+                reason="who has the lock keeps it until it starts again, dead or not: no other takes over, "
+                "not by force either",
+                page="findings/openmq-7.md",
+            ),
+        ),
         _row(
             "HA6-true",
             45.0,
@@ -101,7 +160,5 @@ CLAIMS: Final = SystemClaims(
     left_out={
         "HA1-large": "how messages are stored is our own broker's affair",
         "HA1-paging": "how messages are stored is our own broker's affair",
-        "HA2": "a taker sees that another has begun, so that two hardly ever try at once",
-        "HA5": "a takeover takes a tenth of a second: no kill comes half-way",
     },
 )

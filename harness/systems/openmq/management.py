@@ -146,7 +146,7 @@ class Management:
         others = [each for each in self._members if each != admin] if self.one_store else []
         holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in shown})}
         for other in others:
-            with contextlib.suppress(OSError):  # one that is gone shows nothing
+            with contextlib.suppress(OSError):  # one that is gone, or waits to start, shows nothing
                 messages = [message["MessageID"] for _, message in await self._shown(other)]
                 holders[other] = await self._host(other), {*messages}
         kept = [(*one, self._keeper(one[1]["MessageID"], holders)) for one in shown]
@@ -168,6 +168,8 @@ class Management:
         (found,) = await self._jolokia.ask(
             admin, {"type": "read", "mbean": _CLUSTER, "attribute": ["LocalBrokerInfo"]}
         )
+        if found is None:
+            raise OSError(f"the broker at {admin} is not in its cluster yet")
         host: str = found["LocalBrokerInfo"]["Address"].partition(":")[0]
         return host
 
