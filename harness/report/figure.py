@@ -1,6 +1,7 @@
 """One picture of a test as SVG.
 
-Faults as bands, operations and latencies as lines, the brokers' roles as lanes.
+Faults as bands, operations and latencies as lines, the brokers' roles as lanes; transactions and
+subscriptions where a test has any.
 
 Why drawn here and not in the browser: the report is one file that must still open in ten years, in
 a mail client, with scripts forbidden. Everything hangs on one time axis so that an eye going
@@ -14,18 +15,25 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from harness.report.timeline import Band, RoleSpan, Series, Timeline
+from harness.report.timeline import Band, RoleSpan, Series, SubscriptionSpan, Timeline
 
 WIDTH: Final = 1120
 LEFT: Final = 84
 RIGHT: Final = 16
 PANEL: Final = 150
+SMALL: Final = 70
+"""Of a panel about transactions."""
 LANE: Final = 22
 GAP: Final = 30
 BAND_ROW: Final = 16
 NAME_MAX: Final = 11
-"""Characters of a broker's name that fit before its lane."""
+"""Characters of a broker's or subscription's name that fit before its lane."""
+SUBSCRIPTIONS_MAX: Final = 12
+BEYOND: Final = 3
+"""So many times above all before, the drain's rate leaves the picture."""
 
+TRANSACTION: Final = "#8250df"
+SUBSCRIPTION: Final = "#0e7490"
 SERIES_COLOURS: Final = {
     "sends acknowledged": "#1f6feb",
     "deliveries": "#2da44e",
@@ -33,6 +41,10 @@ SERIES_COLOURS: Final = {
     "failed": "#bf8700",
     "median": "#1f6feb",
     "99th percentile": "#8250df",
+    "open": TRANSACTION,
+    "committed": "#2da44e",
+    "rolled back": "#57606a",
+    "cut off": "#1f6feb",
 }
 ROLE_COLOURS: Final = {
     "live": "#2da44e",
@@ -65,8 +77,12 @@ def draw(timeline: Timeline) -> str:
     band_height = BAND_ROW * max(1, 1 + max(rows, default=0))
     top_rates = 20 + band_height + GAP
     top_latency = top_rates + PANEL + GAP
-    top_lanes = top_latency + PANEL + GAP
-    bottom = top_lanes + LANE * max(1, len(timeline.lanes))
+    top_open = top_latency + PANEL + GAP
+    top_ended = top_open + (SMALL + GAP if timeline.opened else 0)
+    top_lanes = top_ended + (SMALL + GAP if timeline.ended else 0)
+    top_subscriptions = top_lanes + LANE * max(1, len(timeline.lanes)) + GAP
+    shown = list(timeline.subscriptions.items())[:SUBSCRIPTIONS_MAX]
+    bottom = top_subscriptions - GAP + (GAP + LANE * len(shown) if shown else 0)
     height = bottom + 46
     parts = [
         (
@@ -75,9 +91,12 @@ def draw(timeline: Timeline) -> str:
         ),
         "<title>Throughput, latency and broker roles over time, with the faults in force</title>",
         *_bands(timeline.bands, rows, x, bottom),
-        *_panel("operations a second", timeline.rates, timeline, x, top_rates, logarithmic=False),
+        *_panel("operations a second", timeline.rates, timeline, x, top_rates),
         *_panel("latency of sends, ms", timeline.latencies_ms, timeline, x, top_latency, logarithmic=True),
+        *_small("open transactions", timeline.opened, timeline, x, top_open),
+        *_small("transactions a second", timeline.ended, timeline, x, top_ended),
         *_lanes(timeline.lanes, x, top_lanes),
+        *_subscriptions(shown, len(timeline.subscriptions) - len(shown), x, top_subscriptions),
         *_phases(timeline.phases, x, bottom),
         *_ticks(timeline, x, bottom),
         *_role_legend(timeline.lanes, height - 12),
@@ -121,10 +140,39 @@ def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) ->
         yield f'<text x="{left + 4}" y="{y + 11}" font-size="10" fill="#fff">{escape(shown)}</text></g>'
 
 
+def _small(title: str, series: Sequence[Series], timeline: Timeline, x: _Axis, top: int) -> Iterable[str]:
+    """A panel that is there only if it has something to show."""
+    return _panel(title, series, timeline, x, top, height=SMALL) if series else ()
+
+
+def _drain(series: Sequence[Series], timeline: Timeline) -> tuple[int, str]:
+    """From which bin on a panel is cut, and a note that says so; after all of them without one."""
+    begin = next((at for name, at in timeline.phases if name == "drain"), math.inf)
+    first = int(min(begin, timeline.end_s) / timeline.bin_s)
+    before = max((value for each in series for value in each.values[:first]), default=0.0)
+    most = max((value for each in series for value in each.values[first:]), default=0.0)
+    if not 0 < BEYOND * before < most:
+        return max((len(each.values) for each in series), default=0), ""
+    return first, f"the drain, beyond this picture: up to {most:,.0f} a second"
+
+
 def _panel(
-    title: str, series: Sequence[Series], timeline: Timeline, x: _Axis, top: int, *, logarithmic: bool
+    title: str,
+    series: Sequence[Series],
+    timeline: Timeline,
+    x: _Axis,
+    top: int,
+    *,
+    logarithmic: bool = False,
+    height: int = PANEL,
 ) -> Iterable[str]:
-    values = [value for each in series for value in each.values if not math.isnan(value)]
+    last, note = (-1, "") if logarithmic else _drain(series, timeline)
+    values = [
+        value
+        for each in series
+        for value in (each.values[:last] if note else each.values)
+        if not math.isnan(value)
+    ]
     highest = max(values, default=1.0) or 1.0
     lowest = max(0.1, min((value for value in values if value > 0), default=0.1)) if logarithmic else 0.0
     floor = 10 ** math.floor(math.log10(lowest)) if logarithmic else 0.0
@@ -140,13 +188,15 @@ def _panel(
                 math.log10(ceiling) - math.log10(floor)
             )
         else:
-            share = value / ceiling
-        return round(top + PANEL * (1 - share), 1)
+            share = min(value / ceiling, 1.0)
+        return round(top + height * (1 - share), 1)
 
     marks = (
         [10**power for power in range(round(math.log10(floor)), round(math.log10(ceiling)) + 1)]
         if logarithmic
         else [0, ceiling / 2, ceiling]
+        if height == PANEL
+        else [0, ceiling]
     )
     for mark in marks:
         yield (
@@ -163,9 +213,16 @@ def _panel(
                 f'<path d="{_path(each.values, timeline, x, y)}" fill="none" stroke="{colour}" '
                 'stroke-width="1.5"/>'
             )
+        if len(series) == 1:  # the title says it
+            break
         yield f'<rect x="{legend}" y="{top - 18}" width="10" height="10" fill="{colour}"/>'
         yield f'<text x="{legend + 14}" y="{top - 9}" fill="#24292f">{escape(each.name)}</text>'
         legend += 34 + 7 * len(each.name)
+    if note:
+        yield (
+            f'<text x="{WIDTH - RIGHT}" y="{top - 9}" text-anchor="end" font-size="10" '
+            f'fill="#57606a">{escape(note)}</text>'
+        )
 
 
 def _path(values: Sequence[float], timeline: Timeline, x: _Axis, y: object) -> str:
@@ -214,6 +271,38 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
                 )
 
 
+def _subscriptions(
+    shown: Sequence[tuple[str, Sequence[SubscriptionSpan]]], more: int, x: _Axis, top: int
+) -> Iterable[str]:
+    """When each was there; paler where it only may have been."""
+    if not shown:
+        return
+    others = f" (the first {len(shown)}, there were {more} more)" if more else ""
+    yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">subscriptions{others}</text>'
+    for number, (name, spans) in enumerate(shown):
+        y = top + number * LANE
+        label = name if len(name) <= NAME_MAX else f"{name[: NAME_MAX - 1]}…"
+        yield (
+            f'<g><title>{escape(name)}</title><text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" '
+            f'fill="#24292f">{escape(label)}</text></g>'
+        )
+        for span in spans:
+            left, width = x(span.start_s), max(0.5, x(span.end_s) - x(span.start_s))
+            there = "there" if span.sure else "perhaps there"
+            pale = "" if span.sure else ' opacity="0.35"'
+            hint = f"{name} {there} from {span.start_s:.3f} s to {span.end_s:.3f} s"
+            yield (
+                f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{LANE - 5}" '
+                f'fill="{SUBSCRIPTION}"{pale}>'
+                f"<title>{escape(hint)}</title></rect>"
+            )
+            if width > 7 * len(there):
+                yield (
+                    f'<text x="{left + 4}" y="{y + 14}" font-size="10" '
+                    f'fill="{"#fff" if span.sure else "#24292f"}" pointer-events="none">{there}</text>'
+                )
+
+
 def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Iterable[str]:
     last = -math.inf
     for name, at_s in phases:
@@ -223,7 +312,10 @@ def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Itera
             f'stroke-dasharray="2 3"><title>{escape(name)}, {at_s:.2f} s</title></line>'
         )
         if at - last > 7 * len(name) + 6:
-            yield f'<text x="{at + 2}" y="11" font-size="10" fill="#57606a">{escape(name)}</text>'
+            place = f'x="{at + 2}"'
+            if at + 6 * len(name) > WIDTH:  # it would be cut
+                place = f'x="{at - 2}" text-anchor="end"'
+            yield f'<text {place} y="11" font-size="10" fill="#57606a">{escape(name)}</text>'
             last = at
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from harness.report.figure import ROLE_COLOURS
+from harness.report.figure import ROLE_COLOURS, SUBSCRIPTION, TRANSACTION
 from harness.report.narrative.cluster_state import SILENT
 from harness.report.narrative.story import Mark, Participant, Step, Story
 
@@ -41,8 +41,6 @@ WITNESS: Final = "#cf222e"
 CONTEXT: Final = "#57606a"
 UNKNOWN: Final = "#9a6700"
 FAULT: Final = "#cf222e"
-TRANSACTION: Final = "#8250df"
-SUBSCRIPTION: Final = "#0e7490"
 _DASHED: Final = ' stroke-dasharray="6 3"'
 _CLIENT_LINE: Final = "#d0d7de"
 _NO_ROLE: Final = "#eaeef2"

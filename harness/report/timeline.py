@@ -10,7 +10,7 @@ are seconds since the start of the load.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC
+from harness.history import parquet
+from harness.report.narrative import subscriptions
 from harness.report.narrative.cluster_state import breaks_of
 
 BINS_MAX: Final = 300
@@ -61,12 +63,22 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     values: list[float]
 
 
+class SubscriptionSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in which a subscription was there, or perhaps."""
+
+    sure: bool
+    start_s: float
+    end_s: float
+
+
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the picture of a test needs.
 
     It begins with the load, or with the first row where none began.
 
-    ``set_up_s`` went before; ``zero_s`` is when it begins by the history's clock.
+    ``set_up_s`` went before; ``zero_s`` is when it begins by the history's clock. ``opened`` is how
+    many transactions were open, ``ended`` how many a second came to which end, ``subscriptions``
+    when each was there; empty without any.
     """
 
     set_up_s: float
@@ -78,6 +90,9 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     bands: list[Band]
     lanes: dict[str, list[RoleSpan]]
     phases: list[tuple[str, float]]
+    opened: list[Series]
+    ended: list[Series]
+    subscriptions: dict[str, list[SubscriptionSpan]]
 
 
 def read(history: Path) -> Timeline:
@@ -110,6 +125,7 @@ def read(history: Path) -> Timeline:
     edges = np.arange(0.0, end_s + bin_s, bin_s)
     if len(edges) < 2:
         edges = np.array([0.0, bin_s])
+    opened, ended = _transactions(_within(history), edges, seconds)
     return Timeline(
         set_up_s=-seconds(first_ns),
         zero_s=zero_ns / NS,
@@ -120,13 +136,17 @@ def read(history: Path) -> Timeline:
         bands=_bands(control, seconds, end_s),
         lanes=_lanes(control, seconds, end_s),
         phases=[(value, seconds(at)) for value, at in phases if at >= zero_ns],
+        opened=opened,
+        ended=ended,
+        subscriptions=_subscriptions(_named(history), seconds, end_s),
     )
 
 
 def _of_nothing() -> Timeline:
     return Timeline(
-        set_up_s=0, zero_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[]
-    )
+        set_up_s=0, zero_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[],
+        opened=[], ended=[], subscriptions={},
+    )  # fmt: skip
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -232,3 +252,90 @@ def _lanes(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> 
             if end > 0  # what was over when the load began is not drawn
         ]
     return lanes
+
+
+# ----------------------------------------------------------------- transactions and subscriptions
+
+ENDS: Final = ("committed", "rolled back", "unknown outcome", "failed", "cut off")
+"""How transactions end; cut off are those whose connection was gone before anybody ended them."""
+
+
+def _control(history: Path, columns: Sequence[str], operations: Sequence[str]) -> list[dict[str, Any]]:
+    """Some columns of the rows of some operations that carry no message."""
+    file = history / parquet.CONTROL
+    if not file.is_file():
+        return []
+    known = pq.read_schema(file).names
+    table = pq.read_table(file, columns=[name for name in columns if name in known])
+    chosen = table.filter(pc.is_in(table["f"].cast(pa.string()), pa.array(operations)))
+    return [{**dict.fromkeys(columns), **row} for row in chosen.to_pylist()]
+
+
+def _within(history: Path) -> list[dict[str, Any]]:
+    """Begins and ends of transactions, and of the connections that they are on."""
+    columns = ["index", "time", "type", "f", "transaction", "connection"]
+    return _control(history, columns, ["begin", "commit", "abort", "disconnect"])
+
+
+def _transactions(
+    rows: Sequence[Mapping[str, Any]], edges: Floats, seconds: Callable[[int], float]
+) -> tuple[list[Series], list[Series]]:
+    """How many were open, on average over each bin, and how many a second came to which end."""
+    begun = {
+        row["transaction"]: row for row in reversed(rows) if row["f"] == "begin" and row["type"] == "invoke"
+    }
+    if not begun:
+        return [], []
+    gone = {row["connection"]: row["time"] for row in rows if row["f"] == "disconnect"}
+    ended: dict[int, tuple[str, float]] = {
+        number: ("cut off", seconds(gone[row["connection"]]))
+        for number, row in begun.items()
+        if gone.get(row["connection"], -1) >= row["time"]
+    }
+    for row in rows:
+        if row["f"] in ("commit", "abort") and row["type"] != "invoke" and row["transaction"] in begun:
+            certain = "committed" if row["f"] == "commit" else "rolled back"
+            how = {"ok": certain, "fail": "failed"}.get(row["type"], "unknown outcome")
+            ended[row["transaction"]] = how, seconds(row["time"])
+    width = float(edges[1] - edges[0])
+    starts = np.sort([seconds(row["time"]) for row in begun.values()])
+    ends = np.sort([at for _, at in ended.values()])
+    spent = np.diff(_passed(starts, edges) - _passed(ends, edges))
+    opened = [Series(name="open", values=[float(value) / width for value in spent])]
+    outcomes = []
+    for name in ENDS:
+        counts, _ = np.histogram([at for how, at in ended.values() if how == name], bins=edges)
+        if counts.any():
+            outcomes.append(Series(name=name, values=[float(count) / width for count in counts]))
+    return opened, outcomes
+
+
+def _passed(since: Floats, until: Floats) -> Floats:
+    """For each of the one, how long since all of the other that lie before it, together."""
+    sums = np.concatenate(([0.0], np.cumsum(since)))
+    before = np.searchsorted(since, until)
+    return before * until - sums[before]
+
+
+def _named(history: Path) -> list[dict[str, Any]]:
+    """When subscriptions of topics were made and dropped, in order."""
+    columns = ["index", "time", "process", "type", "f", "queue", "subscription", "value"]
+    rows = _control(history, columns, ["subscribe", "drop"])
+    named = (row for row in rows if row["subscription"] is not None)
+    return [{name: value for name, value in row.items() if value is not None} for row in named]
+
+
+def _subscriptions(
+    rows: Sequence[Mapping[str, Any]], seconds: Callable[[int], float], end_s: float
+) -> dict[str, list[SubscriptionSpan]]:
+    """The times of each, by its name, in the order in which they were made."""
+    found = {}
+    for one in subscriptions.of_rows(rows):
+        ends = [*(seconds(row["time"]) for _, _, row in one.changes[1:]), end_s]
+        spans = [
+            SubscriptionSpan(sure=state == "there", start_s=seconds(row["time"]), end_s=end)
+            for (_, state, row), end in zip(one.changes, ends, strict=True)
+            if state and end > 0
+        ]
+        found[f"{one.called} of {one.topic.removeprefix(TOPIC)}"] = spans
+    return found

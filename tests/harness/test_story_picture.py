@@ -16,7 +16,7 @@ from checkers.arrow_schema import SCHEMA
 from checkers.verdict import Finding, Verdict, Witness
 from harness.history import parquet, store
 from harness.interface import Fault, Schedule, TestSpec
-from harness.report import html, sequence
+from harness.report import figure, html, sequence
 from harness.report.narrative import logbook, story, subscriptions
 from harness.run import reproduction
 from harness.run.simulate import simulate
@@ -174,7 +174,7 @@ WHOLE, FROM, UNTIL = ("0", "100%", False), ("25", "100%", False), ("0", "25", Fa
 
 def test_a_transaction_is_a_bar_from_its_begin_to_the_answer_to_its_commit():
     told = SCENES["torn"]()
-    assert bars(told, sequence.TRANSACTION) == [[], [], [FROM], [WHOLE], [WHOLE], [UNTIL], [], []]
+    assert bars(told, figure.TRANSACTION) == [[], [], [FROM], [WHOLE], [WHOLE], [UNTIL], [], []]
     drawn = "".join(each.svg for each in sequence.slices(told))
     assert drawn.count(">committed<") == 1
 
@@ -189,12 +189,12 @@ def test_a_transaction_whose_commit_nobody_answered_is_dashed_from_then_on():
     scene.add(1.5, 50, "info", "commit", transaction=7)
     told = scene.story("read-uncommitted")
     dashed = [("25", "100%", True)], [("0", "100%", True)], [("0", "25", True)]
-    assert bars(told, sequence.TRANSACTION)[-3:] == [[UNTIL, *dashed[0]], *dashed[1:]]
+    assert bars(told, figure.TRANSACTION)[-3:] == [[UNTIL, *dashed[0]], *dashed[1:]]
     assert told.steps[-1].marks == (story.Mark("transaction 7", "unknown"),)
 
 
 def test_a_subscription_is_a_bar_while_it_is_there():
-    assert bars(SCENES["sent before it"](), sequence.SUBSCRIPTION) == [
+    assert bars(SCENES["sent before it"](), figure.SUBSCRIPTION) == [
         [FROM], [WHOLE], [UNTIL], [FROM], [WHOLE],
     ]  # fmt: skip
 
@@ -208,7 +208,7 @@ def test_what_may_not_be_for_a_subscription_is_drawn_in_dashes_and_what_is_not_f
     told = scene.story("not-subscribed")
     assert [step.marks for step in told.steps if step.label == "send p1#3"] == [()]
     scene.drop(0.7, "alice", outcome="info")
-    life = subscriptions.of_rows(scene.rows)["subscription alice"]
+    (life,) = subscriptions.of_rows(scene.rows)
     asked = {"index": len(scene.rows), "value": '{"properties": {"colour": "red"}}'}
     assert (life.gets({**asked, "index": 6}), life.gets(asked)) == ("there", "perhaps")
     assert life.gets({**asked, "value": None}) == ""

@@ -158,7 +158,7 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     steps = [_step(each, names, standing, witness) for each in kept]
     steps = sorted(steps, key=lambda step: (step.at, step.index))
     within = transactions.of_rows(own)
-    subscribed = subscriptions.of_rows(own)
+    subscribed = {one.name: one for one in subscriptions.of_rows(own)}
     lives: list[Transaction | Subscription] = [
         *_few(within.values(), finding, steps),
         *_wanted(subscribed, finding),

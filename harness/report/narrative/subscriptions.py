@@ -53,14 +53,13 @@ def wanted(selector: Selector | None) -> str:
     return " and ".join(f"{name} = {' or '.join(some)}" for name, some in (selector or {}).items())
 
 
-def of_rows(rows: Sequence[Row]) -> dict[str, Subscription]:
-    """The subscriptions that rows in order name, by lane."""
+def of_rows(rows: Sequence[Row]) -> list[Subscription]:
+    """The subscriptions that rows in order name."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if "subscription" in row and str(row.get("queue", "")).startswith(TOPIC):
             found.setdefault((row["queue"], row["subscription"]), []).append(row)
-    lives = (_life(topic, called, its) for (topic, called), its in found.items())
-    return {one.name: one for one in lives}
+    return [_life(topic, called, its) for (topic, called), its in found.items()]
 
 
 def _life(topic: str, called: str, its: Sequence[Row]) -> Subscription:
