@@ -28,6 +28,8 @@ from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
+from broker.core.filtering import headers_of
+from broker.core.subscription import TOPIC_PREFIX
 from broker.policies.policy import BrokerPolicy, Command, RequestRefusedError
 from broker.sections import AdminSection
 from broker.start_error import StartError
@@ -298,7 +300,16 @@ def _told(stored: BrowsedMessage) -> dict[str, Any]:
         "body": base64.b64encode(message.body).decode(),
         **_of_file(message.large),
         **({} if stored.topic is None else {"topic": stored.topic}),
+        **_origin(stored),
     }
+
+
+def _origin(stored: BrowsedMessage) -> dict[str, str]:
+    """Which subscription gave up a dead letter that was sent to a topic."""
+    if stored.store != "dead-letter":
+        return {}
+    origin = headers_of(stored.message).get("_AMQ_ORIG_QUEUE", "")
+    return {"origin": origin} if origin.startswith(TOPIC_PREFIX) else {}
 
 
 def _of_file(large: Blob | None) -> dict[str, int]:

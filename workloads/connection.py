@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         else:
             self.ended.set_result(reason)
 
-    async def log_in(self, store_session: str | None = None) -> None:
+    async def log_in(self, store_session: str | None = None, client_id: str | None = None) -> None:
         """CONNECT and wait for CONNECTED. Raises ConnectError."""
         dialect = self._dialect
         headers = {
@@ -355,6 +355,8 @@ class Connection(asyncio.Protocol):
         }
         if store_session is not None and dialect.store_header is not None:
             headers[dialect.store_header] = store_session
+        if client_id is not None and dialect.topics is not None:
+            headers[dialect.topics.client] = client_id
         beat_ms = round(dialect.heart_beat_s * 1000)
         self._write(encode("CONNECT", {**headers, "heart-beat": f"{beat_ms},{beat_ms}"}))
         await self._welcome
@@ -378,19 +380,21 @@ async def connect(
     *,
     operation_timeout_s: float,
     store_session: str | None = None,
+    client_id: str | None = None,
 ) -> Connection:
     """A logged-in connection.
 
     Raises ConnectError within the dialect's time, saying why; nothing stays open then.
 
-    ``store_session`` is that of the connection before, if the broker gave it one.
+    ``store_session`` is that of the connection before, if the broker gave it one; ``client_id`` is
+    what the client calls itself.
     """
     loop = asyncio.get_running_loop()
     connection = Connection(node, dialect, operation_timeout_s)
     try:
         async with asyncio.timeout(dialect.connect_s):
             await loop.create_connection(lambda: connection, address.host, address.port)
-            await connection.log_in(store_session)
+            await connection.log_in(store_session, client_id)
     except BaseException as error:
         connection.close("not connected")
         if isinstance(error, TimeoutError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from harness.interface import WorkloadContext
@@ -28,7 +28,8 @@ from workloads.processes import Processes
 from workloads.sessions import Session, Sessions
 
 LEAVE_PATIENCE_S: Final = 1.0
-Style = Literal["unsubscribe", "disconnect"]
+Style = Literal["unsubscribe", "disconnect", "drop"]
+"""How to leave; "drop" is for who consumes from a subscription, and ends that, too."""
 _UNREADABLE: Final = (None, None, None, None, None)
 """A payload of which nothing is known."""
 
@@ -99,6 +100,11 @@ class Consumer:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
+    def client_id(self) -> str | None:
+        """What it calls itself at every connection, if anything."""
+        return None
+
+    @property
     def unclean_at(self) -> float | None:
         """Loop time of the latest end of a connection that the broker may not have noticed."""
         client = self._client
@@ -120,6 +126,7 @@ class Consumer:
             self._up,
             self._down,
             self._store_session,
+            self.client_id,
         )
         self._client = client
         try:
@@ -142,10 +149,14 @@ class Consumer:
         self.attached.clear()
         self._leaving = True
         if connection is not None and not connection.leaving:
-            await (self._unsubscribe if style == "unsubscribe" else self._settle)(connection)
+            await self._part(style, connection)
         # The sessions that are still open end with the answer to DISCONNECT: what comes before it
         # was sent to them.
         await client.finish()
+
+    async def _part(self, style: Style, connection: Connection) -> None:
+        """What comes before the end of the connection."""
+        await (self._unsubscribe if style == "unsubscribe" else self._settle)(connection)
 
     async def _unsubscribe(self, connection: Connection) -> None:
         for session in tuple(self._open.values()):
@@ -171,9 +182,13 @@ class Consumer:
         self._left.clear()
         connection.on_message = self._message
         for queue in self._queues:
-            session = self._sessions.begin(queue, connection.broker, connection.number)
+            session = self._session(queue, connection)
             self._open[session.subscription] = session
             Subscribe(self, session, connection).begin()
+
+    def _session(self, queue: str, connection: Connection) -> Session:
+        """A new one."""
+        return self._sessions.begin(queue, connection.broker, connection.number)
 
     def _down(self, reason: str) -> None:
         self._connection = None
@@ -190,6 +205,7 @@ class Consumer:
                 queue=session.queue,
                 session=session.number,
                 connection=session.connection,
+                subscription=session.subscription_name,
                 broker=session.broker,
                 error=reason,
             )
@@ -237,6 +253,7 @@ class Consumer:
             sequence=sequence,
             session=session.number,
             connection=session.connection,
+            subscription=session.subscription_name,
             broker=session.broker,
             redelivered=redelivered,
             delivery_count=count,
@@ -291,14 +308,21 @@ class Consumer:
             sequence=sequence,
             session=session.number,
             connection=session.connection,
+            subscription=session.subscription_name,
             broker=None if type == "invoke" else session.broker,
             error=error,
+            value=operation.value,
         )
 
     def acknowledged(self, type: str) -> None:  # noqa: A002 - as above
         """The broker has answered an acknowledgement, or never will."""
         self.acks_open -= 1
         self._counters[type] = self._counters.get(type, 0) + 1
+
+    def asks(self, session: Session) -> Mapping[str, str]:
+        """Further headers of the SUBSCRIBE frame of a session."""
+        del session
+        return {}
 
     def subscribe_head(self, session: Session) -> bytes:
         """The SUBSCRIBE frame of a session."""
@@ -309,7 +333,8 @@ class Consumer:
                 "id": session.subscription,
                 "destination": dialect.destination(session.queue),
                 "ack": dialect.ack_mode,
-                **dialect.subscribe_headers(self._prefetch),
+                **dialect.subscribe_headers(self._prefetch, session.queue),
+                **self.asks(session),
             },
         )
 

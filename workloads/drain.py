@@ -25,32 +25,41 @@ PREFETCH: Final = 1000
 _POLL_S: Final = 0.02
 
 
+def everywhere(
+    context: WorkloadContext, pairs: Mapping[str, Sequence[str]], queues: Sequence[str], sessions: Sessions
+) -> list[tuple[str, Consumer]]:
+    """A consumer of all queues on each broker, with the name of its pair."""
+    nodes = [(pair, node) for pair, members in pairs.items() for node in members]
+    return [
+        (
+            pair,
+            Consumer(
+                context,
+                context.zones[place % len(context.zones)],
+                (node,),
+                queues,
+                sessions,
+                prefetch=PREFETCH,
+                hold_s=0.0,
+                seed=context.random.getrandbits(64),
+            ),
+        )
+        for place, (pair, node) in enumerate(nodes)
+    ]
+
+
 async def drain(
-    context: WorkloadContext,
-    pairs: Mapping[str, Sequence[str]],
-    queues: Sequence[str],
-    sessions: Sessions,
-    unclean_at: float | None,
+    context: WorkloadContext, stations: Sequence[tuple[str, Consumer]], unclean_at: float | None
 ) -> None:
     """Consume on every live broker until it is quiet.
 
-    ``unclean_at`` is the loop time of the latest loss a broker may not have noticed.
+    ``stations`` are the consumers, each with the name of what is drained by it: a pair, say, of
+    which one broker is live. ``unclean_at`` is the loop time of the latest loss a broker may not
+    have noticed.
     """
     loop = asyncio.get_running_loop()
-    nodes = [(pair, node) for pair, members in pairs.items() for node in members]
-    consumers = [
-        Consumer(
-            context,
-            context.zones[place % len(context.zones)],
-            (node,),
-            queues,
-            sessions,
-            prefetch=PREFETCH,
-            hold_s=0.0,
-            seed=context.random.getrandbits(64),
-        )
-        for place, (_, node) in enumerate(nodes)
-    ]
+    consumers = [consumer for _, consumer in stations]
+    names = {name for name, _ in stations}
     async with asyncio.TaskGroup() as group:
         stays = [group.create_task(consumer.run()) for consumer in consumers]
         patience_end = loop.time() + context.spec.recovery_bound_s
@@ -59,12 +68,7 @@ async def drain(
         while loop.time() - quiet_since < quiet_s:
             await asyncio.sleep(_POLL_S)
             now = loop.time()
-            attached = {
-                pair
-                for (pair, _), consumer in zip(nodes, consumers, strict=True)
-                if consumer.attached.is_set()
-            }
-            missing = len(attached) < len(pairs)
+            missing = names - {name for name, consumer in stations if consumer.attached.is_set()}
             if any(consumer.acks_open for consumer in consumers) or (missing and now < patience_end):
                 quiet_since = now
             latest = [consumer.delivered_at for consumer in consumers]

@@ -40,11 +40,12 @@ class FailoverClient:
         on_up: told of a new connection.
         on_down: told why it ended.
         store_session: where it was served before, if that is known.
+        client_id: what it calls itself, if anything.
     """
 
     __slots__ = (
-        "_candidates", "_context", "_finishing", "_known", "_on_down", "_on_up", "_processes", "_random",
-        "_zone", "connection", "store_session", "topology", "unclean_at",
+        "_candidates", "_client_id", "_context", "_finishing", "_known", "_on_down", "_on_up", "_processes",
+        "_random", "_zone", "connection", "store_session", "topology", "unclean_at",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +57,7 @@ class FailoverClient:
         on_up: Callable[[Connection], None] = ignore,
         on_down: Callable[[str], None] = ignore,
         store_session: str | None = None,
+        client_id: str | None = None,
     ) -> None:
         self.connection: Connection | None = None
         self.unclean_at: float | None = None
@@ -64,6 +66,7 @@ class FailoverClient:
         """Of the latest connection: what the next one asks for."""
         self.topology: Feed | None = context.dialect.feed
         """Where the broker tells who is live; None once it has refused to."""
+        self._client_id = client_id
         self._context = context
         self._zone = zone
         self._candidates = list(nodes)
@@ -117,6 +120,7 @@ class FailoverClient:
                 context.dialect,
                 operation_timeout_s=context.spec.operation_timeout_s,
                 store_session=self.store_session,
+                client_id=self._client_id,
             )
             self.store_session = connection.store_session
         except ConnectError as failure:

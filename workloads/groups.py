@@ -23,7 +23,6 @@ class GroupsLoad(Load):
     """
 
     name = "groups"
-    grouped = True
     description = "several producers per message group, consumers that come and go"
 
     @classmethod

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 from harness.interface import Dialect, InfrastructureError, TestSpec, WorkloadContext
 from workloads import names
 from workloads.consumer import Consumer, Style
-from workloads.drain import drain
+from workloads.drain import drain, everywhere
 from workloads.failover import FailoverClient
 from workloads.layout import pairs_of, staffed
 from workloads.names import Numbers
@@ -138,7 +138,8 @@ class Load(abc.ABC):
 
     async def drain(self, context: WorkloadContext) -> None:
         """Consume what is left on every pair."""
-        await drain(context, pairs_of(context.nodes), self.queues(context), self._sessions, self._unclean_at)
+        stations = everywhere(context, pairs_of(context.nodes), self.queues(context), self._sessions)
+        await drain(context, stations, self._unclean_at)
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
         spec = context.spec

@@ -17,6 +17,7 @@ from workloads.sessions import Session
 
 if TYPE_CHECKING:
     from workloads.consumer import Consumer
+    from workloads.subscriber import Subscriber
 
 
 class ConsumerOperation(abc.ABC):
@@ -24,6 +25,11 @@ class ConsumerOperation(abc.ABC):
 
     __slots__ = ("_consumer", "payload", "process", "session")
     f = ""
+
+    @property
+    def value(self) -> str | None:
+        """What its rows say in ``value``."""
+        return None
 
     def __init__(self, consumer: Consumer, session: Session, payload: Payload | None = None) -> None:
         self._consumer = consumer
@@ -78,6 +84,11 @@ class Subscribe(SessionOperation):
     __slots__ = ()
     f = "subscribe"
 
+    @property
+    def value(self) -> str | None:
+        """What is asked for beside the destination."""
+        return self.session.asked
+
     def _head(self) -> bytes:
         return self._consumer.subscribe_head(self.session)
 
@@ -103,3 +114,40 @@ class Unsubscribe(SessionOperation):
     def _completed(self, type: str) -> None:  # noqa: A002 - as above
         if type == "ok":
             self._consumer.ended(self.session)
+
+
+class Drop:
+    """A subscription is to end; with its consumer, if that is ``ending``."""
+
+    __slots__ = ("_connection", "_consumer", "_ending", "_process", "_session", "outcome")
+
+    def __init__(
+        self,
+        consumer: Subscriber,
+        session: Session,
+        connection: Connection,
+        ending: Unsubscribe | None = None,
+    ) -> None:
+        self.outcome: str | None = None
+        self._consumer = consumer
+        self._session = session
+        self._connection = connection
+        self._ending = ending
+        self._process = consumer.processes.take()
+
+    def begin(self) -> None:
+        """Record the invocation and send the frame."""
+        if self._ending is not None:
+            self._consumer.row(self._ending, "invoke", None)
+        self._consumer.drop_row(self._process, self._session, "invoke", None)
+        self._connection.request(self._consumer.drop_head(self._session), self)
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
+        """See ``workloads.connection.ReceiptWaiter``."""
+        consumer = self._consumer
+        if self._ending is not None:
+            self._ending.complete(type, error)
+        consumer.drop_row(self._process, self._session, type, error)
+        consumer.processes.give(self._process, type)
+        self.outcome = type
+        consumer.dropped(self._session, type)

@@ -47,7 +47,9 @@ class Stream:
         self.queue = queue
         self.group = group
         self.sequence = 0
-        self.head = head("SEND", {"destination": dialect.destination(queue), **dialect.send_headers(group)})
+        self.head = head(
+            "SEND", {"destination": dialect.destination(queue), **dialect.send_headers(group, queue)}
+        )
         spec = context.spec
         self.writer = Writer(
             producer.number,
@@ -57,6 +59,11 @@ class Stream:
             large_share=spec.large_message_share,
             large_bytes=spec.large_message_bytes,
         )
+
+    def asked(self, sequence: int) -> tuple[bytes, str | None]:
+        """The head of that message's frame, and what its rows say in ``value``."""
+        del sequence
+        return self.head, None
 
 
 class ProducerStream(Stream):
@@ -87,7 +94,7 @@ class Slot:
 
     __slots__ = (
         "_connection", "_context", "_counters", "_digest", "_message", "_on_idle", "_process",
-        "_record", "_sequence", "_stream", "busy",
+        "_record", "_sequence", "_stream", "_value", "busy",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +108,7 @@ class Slot:
         self._process = context.recorder.next_process()
         self._message = self._sequence = self._digest = 0
         self._connection: int | None = None
+        self._value: str | None = None
         self.busy = False
 
     @property
@@ -120,6 +128,7 @@ class Slot:
         self._message = stream.producer.next_message()
         body = stream.writer.encode(self._message, sequence)
         self._digest = digest(body)
+        frame, self._value = stream.asked(sequence)
         connection = stream.client.connection
         if connection is not None and connection.closed:
             connection = None
@@ -130,7 +139,7 @@ class Slot:
             self._finish("fail", "not connected", None)
             self._on_idle(self, False)
         else:
-            connection.request(stream.head, self, body)
+            connection.request(frame, self, body)
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
         """The broker has answered, or never will."""
@@ -161,4 +170,5 @@ class Slot:
             broker=broker,
             connection=self._connection,
             error=error,
+            value=self._value,
         )

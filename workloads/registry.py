@@ -11,10 +11,11 @@ from workloads.bank import BankLoad
 from workloads.groups import GroupsLoad
 from workloads.load import Load
 from workloads.queue import QueueLoad
+from workloads.subscriptions import SubscriptionsLoad
 from workloads.transactions import TransactionsLoad
 
 WORKLOADS: Final[Mapping[str, type[Load]]] = {
-    kind.name: kind for kind in (BankLoad, GroupsLoad, QueueLoad, TransactionsLoad)
+    kind.name: kind for kind in (BankLoad, GroupsLoad, QueueLoad, SubscriptionsLoad, TransactionsLoad)
 }
 
 

@@ -11,20 +11,25 @@ class Session:
     """One subscription of a client.
 
     ``number`` is unique in a test, so that "held by two sessions" means what it says; ``broker``
-    is who serves it over which ``connection``.
+    is who serves it over which ``connection``. ``subscription_name`` is the name, in the history,
+    of the subscription to a topic that it consumes from, and ``asked`` the ``value`` of its
+    subscribe; None for a queue.
     """
 
     number: int
     queue: str
     broker: str
     connection: int | None
+    subscription_name: str | None = None
+    asked: str | None = None
+    frame_id: str | None = None
     confirmed: bool = False
     ending: bool = False
 
     @property
     def subscription(self) -> str:
-        """Its id in frames."""
-        return str(self.number)
+        """Its id in frames: its number, where the broker's dialect wants no other."""
+        return str(self.number) if self.frame_id is None else self.frame_id
 
 
 class Sessions:

@@ -227,7 +227,9 @@ class Transaction:
 
     def ack(self, session: Session, ack_id: str, payload: Payload | None) -> None:
         """A delivery is acknowledged."""
-        columns: dict[str, object] = {"queue": session.queue, "session": session.number}
+        columns: dict[str, object] = {
+            "queue": session.queue, "session": session.number, "subscription": session.subscription_name,
+        }  # fmt: skip
         if payload is not None:
             columns |= {
                 "group": payload.group, "message": payload.message, "producer": payload.producer,

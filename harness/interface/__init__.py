@@ -9,7 +9,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 ``_ms`` milliseconds.
 """
 
-from harness.interface.dialect import Dialect, Feed
+from harness.interface.dialect import Dialect, Feed, Topics
 from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
 from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources

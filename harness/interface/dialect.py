@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+
+from checkers.schema import TOPIC
 
 _COUNT_MAX: Final = 2**31 - 1
 """What the history's column of delivery counts has room for."""
@@ -17,6 +19,11 @@ def _never(headers: Mapping[str, str]) -> bool:
     return False
 
 
+def _literal(text: str) -> str:
+    """A text in SQL."""
+    return f"""'{text.replace("'", "''")}'"""
+
+
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """Where brokers tell their clients who is live.
 
@@ -26,6 +33,34 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
     destination: str
     nodes: Callable[[bytes], Sequence[str]]
+
+
+class Topics(msgspec.Struct, frozen=True, kw_only=True):
+    """How topics and subscriptions to them are spoken of.
+
+    ``send`` and ``subscribe`` are headers that make the destination of a SEND, or SUBSCRIBE, a
+    topic, and what is sent durable. ``durable`` and ``shared`` are those of a SUBSCRIBE, and of the
+    UNSUBSCRIBE that drops it, to a subscription that outlives its connections: one of the client's
+    own (``client`` of CONNECT names it), which has one consumer, and one that several may consume
+    from. None: there are none. "{}" stands for the name of the subscription.
+    """
+
+    destination: str = "/topic/{}"
+    send: Mapping[str, str] = {}
+    subscribe: Mapping[str, str] = {}
+    client: str = "client-id"
+    durable: Mapping[str, str] | None = None
+    shared: Mapping[str, str] | None = None
+    drops: Literal["alone", "with-consumer", "either"] = "alone"
+    """Whether the UNSUBSCRIBE that drops comes behind that of the consumer, or is that of it."""
+    selector: str | None = "selector"  # header of SUBSCRIBE: in SQL, what is wanted; None: none
+
+    def wanting(self, selector: Mapping[str, Sequence[str]] | None) -> dict[str, str]:
+        """The header that asks for messages with one of these texts in each of these properties."""
+        if self.selector is None or not selector:
+            return {}
+        some = [f"{name} IN ({', '.join(map(_literal, texts))})" for name, texts in selector.items()]
+        return {self.selector: " AND ".join(some)}
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +93,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """
     redirect_header: str | None = None  # of ERROR: "name:port" of the broker to connect to instead
     feed: Feed | None = None
+    topics: Topics | None = None
     transactional_acks: bool = True
     """Whether an ACK can be part of a transaction, which STOMP leaves open."""
     redelivers_aborted: bool = False
@@ -84,20 +120,36 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return max(asked_s, self.on_the_way_s)
 
     def destination(self, queue: str) -> str:
-        """The destination header for a queue."""
-        return self.queue.format(queue)
+        """The destination header for a queue, or for a topic, as a history calls them."""
+        topics = self._topics_of(queue)
+        if topics is None:
+            return self.queue.format(queue)
+        return topics.destination.format(queue.removeprefix(TOPIC))
 
-    def send_headers(self, group: str | None) -> dict[str, str]:
-        """Headers that make a send durable and put it into a group."""
+    def send_headers(self, group: str | None, queue: str = "") -> dict[str, str]:
+        """Headers that make a send durable and put it into a group.
+
+        To a queue, unless ``queue`` is a topic's name.
+        """
+        topics = self._topics_of(queue)
+        durable = self.durable if topics is None else topics.send
         if group is None or self.group_header is None:
-            return dict(self.durable)
-        return {**self.durable, self.group_header: group}
+            return dict(durable)
+        return {**durable, self.group_header: group}
 
-    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
-        """Headers that make it a queue's consumer and limit its unacknowledged deliveries."""
+    def subscribe_headers(self, prefetch: int, queue: str = "") -> dict[str, str]:
+        """Headers that make it a queue's consumer and limit its unacknowledged deliveries.
+
+        A topic's, if ``queue`` is the name of one.
+        """
+        topics = self._topics_of(queue)
+        subscribe = self.subscribe if topics is None else topics.subscribe
         if self.window_header is None:
-            return dict(self.subscribe)
-        return {**self.subscribe, self.window_header: str(prefetch * self.window_unit)}
+            return dict(subscribe)
+        return {**subscribe, self.window_header: str(prefetch * self.window_unit)}
+
+    def _topics_of(self, queue: str) -> Topics | None:
+        return self.topics if queue.startswith(TOPIC) else None
 
     def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
         """(redelivered, which delivery it is if the broker tells) of a MESSAGE frame's headers.

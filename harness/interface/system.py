@@ -71,7 +71,8 @@ class Provision(msgspec.Struct, frozen=True, kw_only=True):
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message found in a broker's store when the test looks into it at the end.
 
-    ``store`` is "main", "dead-letter" or "store-and-forward"; ``queue`` is where it is meant to go,
+    ``store`` is "main", "dead-letter" or "store-and-forward"; ``queue`` is where it is meant to go
+    (a topic by its name in the history, and then ``subscription`` for whom it was kept),
     ``group`` what its header says; ``body`` is what was stored; of a large message only the
     beginning, and then ``digest`` is the CRC-32C of all of it, or ``cut`` says that nobody knows
     it.
@@ -83,6 +84,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     digest: int | None = None
     cut: bool = False
+    subscription: str | None = None
 
 
 class Event(NamedTuple):

@@ -153,6 +153,7 @@ def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
         message=None if told is None else told.message,
         producer=None if told is None else told.producer,
         sequence=None if told is None else told.sequence,
+        subscription=stored.subscription,
         broker=node,
         digest=digest,
         error=payload.unreadable(stored.body) if told is None else None,

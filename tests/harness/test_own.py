@@ -11,6 +11,7 @@ from checkers.verdict import Promises
 from harness.history import spec as specs
 from harness.interface import Address, Dialect, Layout, TestSpec, UsageError
 from harness.systems import registry
+from harness.systems.own import admin
 from harness.systems.own.system import OwnSystem
 
 LISTEN = {
@@ -227,3 +228,16 @@ def test_a_dialect_is_data():
         other.delivery({"x-delivery-count": str(2**32)})
     assert Dialect(window_header=None).subscribe_headers(10) == {}
     assert not other.refused({"message": "no"})
+
+
+def test_what_is_kept_for_a_subscription_is_told_by_the_names_of_the_history():
+    def stored(queue, **more):
+        told = {"store": "main", "queue": queue, "group": None, "body": "", **more}
+        found = admin.stored(told)
+        return found.queue, found.subscription
+
+    assert stored("q0") == ("q0", None)
+    assert stored("/topic/t0::me.audit") == ("/topic/t0", "audit")
+    assert stored(r"/topic/t0::m\.e.au\.dit") == ("/topic/t0", r"au\.dit")
+    assert stored("/topic/t0::shared") == ("/topic/t0", "shared")
+    assert stored("DLQ", store="dead-letter", origin="/topic/t0::me.audit") == ("/topic/t0", "audit")

@@ -8,12 +8,17 @@ that its late answer can never be taken for the answer to the next question.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from broker.admin_client import AdminClient, BrokerRefusedError, Target
+from checkers.schema import TOPIC
 from harness.interface import Address, Status, StoredMessage, Takeover
 from harness.systems.own.credentials import Credentials
+
+_SUBSCRIPTION: Final = re.compile(rf"({TOPIC}.+?)::(?:.*(?<!\\)\.)?(.+)")
+"""A subscription's queue: the topic, the client, if it is a client's own, and its name."""
 
 
 class AdminClients:
@@ -46,16 +51,7 @@ class AdminClients:
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """Every message in every store; over a connection of its own, since it may take long."""
         answer = await self.administer(admin, "browse", {})
-        return [
-            StoredMessage(
-                store=message["store"],
-                queue=message["queue"],
-                group=message.get("group"),
-                body=base64.b64decode(message["body"]),
-                digest=message.get("crc32c"),
-            )
-            for message in answer["messages"]
-        ]
+        return [stored(message) for message in answer["messages"]]
 
     async def views(self, admin: Address) -> dict[str, dict[str, str]]:
         """The live brokers that it is linked with, and those that it sends clients to."""
@@ -93,3 +89,17 @@ class AdminClients:
             return await connection.request(command, arguments)
         except BrokerRefusedError as error:
             raise BrokerRefusedError(f"{admin} refused {command}: {error}") from error
+
+
+def stored(message: Mapping[str, Any]) -> StoredMessage:
+    """What a broker tells of a message."""
+    queue = message["queue"]
+    kept = _SUBSCRIPTION.fullmatch(message.get("origin", queue))
+    return StoredMessage(
+        store=message["store"],
+        queue=queue if kept is None else kept[1],
+        group=message.get("group"),
+        body=base64.b64decode(message["body"]),
+        digest=message.get("crc32c"),
+        subscription=None if kept is None else kept[2],
+    )

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from harness.interface import Dialect, Feed
+from harness.interface import Dialect, Feed, Topics
 from harness.systems.own.configuration import LOGIN, PASSCODE
 
 
@@ -47,6 +47,11 @@ DIALECT: Final = Dialect(
     store_header="store-session",
     redirect_header="redirect",
     redelivers_aborted=True,
+    topics=Topics(
+        durable={"durable-subscription-name": "{}"},
+        shared={"durable-subscription-name": "{}", "shared": "true"},
+        drops="either",
+    ),
     feed=Feed(destination="$SYS.cluster.topology", nodes=live_first),  # ``broker.cluster.topology``
 )
 """Every message is durable, and no header says so; a window is a number of messages."""

@@ -1,0 +1,229 @@
+"""Workload ``subscriptions``: topics, and subscriptions to them that come, go, and are made again.
+
+Each topic is at home with a pair, as groups are, because in a cluster a topic is each broker's own.
+Of each topic there are durable subscriptions, one of them with a selector, a shared one, and one
+that ends with its session (``SHARES``), as far as the brokers have such. Consumers leave for a
+while and come back, and what is sent meanwhile waits for them; or they drop their subscription and,
+after a while, make it again under the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from checkers.schema import TOPIC
+from harness.interface import Dialect, TestSpec, WorkloadContext
+from workloads import names
+from workloads.consumer import Style
+from workloads.drain import PREFETCH, drain
+from workloads.failover import FailoverClient
+from workloads.layout import group_homes, pairs_of
+from workloads.load import Churn, Load, Pair
+from workloads.producer import Producer, ProducerStream
+from workloads.subscriber import Kind, Subscriber, Subscription
+
+COLOURS: Final = ("red", "green", "blue")
+"""Texts of the property that selectors ask for."""
+PROPERTY: Final = "colour"
+
+
+class Share(NamedTuple):
+    """A subscription of each topic.
+
+    ``drops``: how often it is dropped when a consumer leaves. What was sent before the last drop is
+    owed to nobody, so one keeps nearly everything, and one is made again and again.
+    """
+
+    kind: Kind
+    consumers: int
+    drops: float
+    selector: Mapping[str, Sequence[str]] | None = None
+
+
+SHARES: Final = (
+    Share("durable", 1, 0.04),
+    Share("shared", 2, 0.2),
+    Share("durable", 1, 0.5, {PROPERTY: COLOURS[:2]}),
+    Share("plain", 1, 0.0),
+)
+
+PRESENT_S: Final = (0.5, 3.0)
+AWAY_S: Final = (0.2, 2.0)
+GONE_S: Final = (0.1, 2.0)
+"""How long a subscription that was dropped is not made again."""
+
+
+class SubscriptionsLoad(Load):
+    """Every producer of a pair sends to every topic and group at home there."""
+
+    name = "subscriptions"
+    grouped = True
+    description = "topics with durable, shared and plain subscriptions that come, go and are made again"
+
+    _followed: Sequence[tuple[Subscription, Share]] = ()
+    _followings: Sequence[Following] = ()
+
+    @classmethod
+    def lacks(cls, dialect: Dialect) -> str:
+        """As ``Load``'s."""
+        has = dialect.topics is not None and (dialect.topics.durable or dialect.topics.shared)
+        return "" if has else "subscriptions that outlive their connections"
+
+    @classmethod
+    def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
+        """None: it has topics alone."""
+        del spec, prefix
+        return ()
+
+    def topics(self, context: WorkloadContext) -> tuple[str, ...]:
+        """Each pair has as many as a test has queues."""
+        pairs = len(pairs_of(context.nodes))
+        return names.topics(self._prefix, pairs * max(context.spec.queues, self.topics_least))
+
+    def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
+        """One stream for each producer, and each topic and group of its pair."""
+        topics = self.topics(context)
+        groups: list[list[str | None]] = [[] for _ in pairs]
+        for group, home, _ in group_homes(max(context.spec.groups, len(pairs)), len(pairs)):
+            groups[home].append(group if context.dialect.group_header is not None else None)
+        speech = context.dialect.topics
+        kind = ColouredStream if speech is not None and speech.selector is not None else ProducerStream
+        return [
+            kind(context, client, producer, topics[place], group)
+            for place in range(len(topics))
+            for group in dict.fromkeys(groups[place % len(pairs)])
+            for producer, client in pairs[place % len(pairs)].producers
+        ]
+
+    def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
+        """Each subscription with its consumers; more than these need share what can be shared."""
+        pairs = self._with_producers(context)
+        hold_s, prefetch = self._consuming(context.spec, full_speed=full_speed)
+        self._followed = self._subscriptions(context)
+        spare = context.spec.consumers - sum(share.consumers for _, share in self._followed)
+        shared = sum(share.kind == "shared" for _, share in self._followed)
+        more = -(-spare // shared) if shared and spare > 0 else 0
+        followings = []
+        for subscription, share in self._followed:
+            pair = pairs[subscription.home]
+            some = [
+                Subscriber(
+                    context,
+                    context.zones[(len(pair.consumers) + member) % len(context.zones)],
+                    pair.nodes,
+                    self._sessions,
+                    prefetch=prefetch,
+                    hold_s=hold_s,
+                    seed=context.random.getrandbits(64),
+                    subscription=subscription,
+                )
+                for member in range(share.consumers + (more if share.kind == "shared" else 0))
+            ]
+            pair.consumers.extend(some)
+            followings.append(Following(some, share.drops, context.random.getrandbits(64)))
+        self._followings = followings
+        return pairs
+
+    def _subscriptions(self, context: WorkloadContext) -> list[tuple[Subscription, Share]]:
+        """Of each topic those that brokers have, at home with its pair."""
+        speech, pairs = context.dialect.topics, len(pairs_of(context.nodes))
+        assert speech is not None, "a dialect without topics"
+        there = {"durable": speech.durable is not None, "shared": speech.shared is not None, "plain": True}
+        found = []
+        for place, topic in enumerate(self.topics(context)):
+            for n, share in enumerate(SHARES):
+                if there[share.kind] and (share.selector is None or speech.selector is not None):
+                    base = f"{share.kind}{n}-{topic.removeprefix(TOPIC)}"
+                    one = Subscription(topic, base, share.kind, share.selector, place % pairs)
+                    found.append((one, share))
+        return found
+
+    def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
+        del context, pairs
+        return [*self._followings]
+
+    async def drain(self, context: WorkloadContext) -> None:
+        """Consume what waits for each subscription, on every broker of its pair."""
+        pairs = pairs_of(context.nodes)
+        kept = [one for one, _ in self._followed if not one.dropped and one.kind != "plain"]
+        await drain(
+            context,
+            [
+                (
+                    one.base,
+                    Subscriber(
+                        context,
+                        context.zones[place % len(context.zones)],
+                        (node,),
+                        self._sessions,
+                        prefetch=PREFETCH,
+                        hold_s=0.0,
+                        seed=context.random.getrandbits(64),
+                        subscription=one,
+                    ),
+                )
+                for one in kept
+                for place, node in enumerate(list(pairs.values())[one.home])
+            ],
+            self._unclean_at,
+        )
+
+
+class ColouredStream(ProducerStream):
+    """Messages to one topic and group, each of a colour that selectors ask for."""
+
+    __slots__ = ("_asked", "_chance")
+
+    def __init__(
+        self,
+        context: WorkloadContext,
+        client: FailoverClient,
+        producer: Producer,
+        queue: str,
+        group: str | None,
+    ) -> None:
+        super().__init__(context, client, producer, queue, group)
+        self._chance = random.Random(f"{producer.number} {queue} {group}")
+        self._asked = [
+            (self.head + f"{PROPERTY}:{colour}\n".encode(), json.dumps({"properties": {PROPERTY: colour}}))
+            for colour in COLOURS
+        ]
+
+    def asked(self, sequence: int) -> tuple[bytes, str | None]:
+        """As a stream's, with its colour."""
+        del sequence
+        return self._chance.choice(self._asked)
+
+
+class Following(Churn):
+    """The consumers of one subscription, who leave it for a while, or drop it and make it again."""
+
+    def __init__(self, consumers: Sequence[Subscriber], drops: float, seed: int) -> None:
+        super().__init__(consumers, seed)
+        self._drops = drops
+
+    async def run(self) -> None:
+        """Let one leave, or all and the subscription end, again and again, until cancelled."""
+        chance = self._random
+        while True:
+            await asyncio.sleep(chance.uniform(*PRESENT_S))
+            there = [one for one in self._consumers if one in self._stays and one.attached.is_set()]
+            if not there:
+                continue
+            one = chance.choice(there)
+            style: Style = "disconnect" if chance.random() < 0.5 else "unsubscribe"
+            if chance.random() < self._drops:
+                for other in [other for other in self._stays if other is not one]:
+                    await self._leave(other, style)
+                await self._leave(one, "drop")
+                await asyncio.sleep(chance.uniform(*GONE_S))
+            else:
+                await self._leave(one, style)
+                await asyncio.sleep(chance.uniform(*AWAY_S))
+            for missing in self._consumers:
+                if missing not in self._stays:
+                    self._stays[missing] = self._group.create_task(missing.run())
