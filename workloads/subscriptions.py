@@ -15,8 +15,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from checkers.schema import TOPIC
-from harness.interface import Dialect, TestSpec, WorkloadContext
+from harness.interface import TOPIC, Dialect, TestSpec, WorkloadContext
 from workloads import names
 from workloads.consumer import Style
 from workloads.drain import PREFETCH, drain
