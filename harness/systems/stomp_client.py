@@ -62,12 +62,19 @@ class StompClient:
         return client
 
     @classmethod
-    async def connect(cls, port: int, store_session: str | None = None, client_id: str | None = None) -> Self:
-        """Log in at a broker of this machine.
+    async def connect(
+        cls,
+        port: int,
+        store_session: str | None = None,
+        client_id: str | None = None,
+        *,
+        host: str = "127.0.0.1",
+    ) -> Self:
+        """Log in at a broker, by default of this machine.
 
         Raises OSError, TimeoutError; a refusal is for the caller to see.
         """
-        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        client = cls(*await asyncio.open_connection(host, port))
         more = {} if store_session is None else {"store-session": store_session}
         if client_id is not None:
             more["client-id"] = client_id

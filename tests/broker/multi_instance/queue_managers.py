@@ -1,18 +1,26 @@
-"""Hosts with one network file system in a world, and instances of QM1 on them.
+"""Hosts with one network file system in a world, and instances of QM1 on them; brokers of one.
 
-For tests of what an instance becomes.
+For tests of what an instance becomes, and of what its successor has.
 """
 
 import asyncio
+from pathlib import Path
+
+import msgspec
 
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.candidate import InstanceCandidate, StartRefusedError
 from broker.policies.multi_instance.places import InstanceLocks, InstanceRecord, write_record
 from environments.simulation import World
+from environments.simulation.environment import SimulationEnvironment
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import SimulatedMount
 from filesystems.nfs.options import parse
+from harness.claims.scenarios import named
+from harness.systems.own.system import OwnSystem
+from harness.systems.stomp_client import StompClient
 
+SPEC = named("MI2").spec
 LEASE_S = 4.0
 HOSTS = ("one", "two", "three")
 
@@ -84,3 +92,51 @@ async def outcome(host, starting, within_s=2.0):
             return "standby"
         await asyncio.sleep(0.01)
     return "waits"
+
+
+class Brokers:
+    """a1 and a2 in the simulation, without a harness around them."""
+
+    def __init__(self, **properties):
+        self.spec = SPEC if not properties else msgspec.structs.replace(SPEC, properties={"*": properties})
+        self.environment = SimulationEnvironment()
+        self.system = OwnSystem()
+
+    def run(self, main):
+        async def deployed():
+            nodes = self.system.plan(self.spec)
+            await self.environment.deploy(self.system, self.spec, nodes, Path())
+            async with asyncio.timeout(120):  # of virtual time
+                await main(self)
+
+        self.environment.conduct(deployed, seed=1)
+
+    async def start(self, node, role):
+        await self.environment.start(node)
+        while await self.role(node) != role:
+            await asyncio.sleep(0.02)
+
+    async def role(self, node):
+        try:
+            return self.environment.look(node).role
+        except ConnectionRefusedError:
+            return None
+
+    async def ask(self, node, command, **arguments):
+        admin = self.environment.resolve("admin", node, "admin")
+        return await self.system.administer(admin, command, arguments)
+
+    async def client(self, node, client_id=None):
+        address = self.environment.resolve("zone1", node, "stomp")
+        return await StompClient.connect(address.port, client_id=client_id, host=address.host)
+
+    async def connect(self, node):
+        """A client that has logged in; whoever is refused gets OSError or no answer."""
+        address = self.environment.resolve("zone1", node, "stomp")
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(
+            b"CONNECT\naccept-version:1.2\nhost:x\nlogin:tester\npasscode:tester-secret\nheart-beat:0,0\n\n\0"
+        )
+        frame = await reader.readuntil(b"\0")
+        assert frame.lstrip().startswith(b"CONNECTED"), frame
+        return writer

@@ -4,21 +4,16 @@ It fences itself, it is ended and switched over under load, and what it cannot d
 """
 
 import asyncio
-from pathlib import Path
 
 import msgspec
 import pytest
+from queue_managers import SPEC, Brokers
 
 from broker.policies.ownership.lease import Lease
 from broker.policies.shared_store import EXIT_FENCED
-from environments.simulation.environment import SimulationEnvironment
 from environments.simulation.kernel import Kernel
-from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule
 from harness.run.simulate import simulate
-from harness.systems.own.system import OwnSystem
-
-SPEC = named("MI2").spec
 
 
 def run(kind, target, seconds, seed=1, **options):
@@ -110,49 +105,6 @@ def test_two_queue_managers_share_nothing():
     assert ("a2", "live") in lives(result)
     assert ("b2", "live") not in lives(result)
     assert {lives(result)[0], lives(result)[1]} == {("a1", "live"), ("b1", "live")}  # the first to be started
-
-
-class Brokers:
-    """a1 and a2 without a harness around them."""
-
-    def __init__(self):
-        self.environment = SimulationEnvironment()
-        self.system = OwnSystem()
-
-    def run(self, main):
-        async def deployed():
-            nodes = self.system.plan(SPEC)
-            await self.environment.deploy(self.system, SPEC, nodes, Path())
-            async with asyncio.timeout(120):  # of virtual time
-                await main(self)
-
-        self.environment.conduct(deployed, seed=1)
-
-    async def start(self, node, role):
-        await self.environment.start(node)
-        while await self.role(node) != role:
-            await asyncio.sleep(0.02)
-
-    async def role(self, node):
-        try:
-            return self.environment.look(node).role
-        except ConnectionRefusedError:
-            return None
-
-    async def ask(self, node, command, **arguments):
-        admin = self.environment.resolve("admin", node, "admin")
-        return await self.system.administer(admin, command, arguments)
-
-    async def connect(self, node):
-        """A client that has logged in; whoever is refused gets OSError or no answer."""
-        address = self.environment.resolve("zone1", node, "stomp")
-        reader, writer = await asyncio.open_connection(address.host, address.port)
-        writer.write(
-            b"CONNECT\naccept-version:1.2\nhost:x\nlogin:tester\npasscode:tester-secret\nheart-beat:0,0\n\n\0"
-        )
-        frame = await reader.readuntil(b"\0")
-        assert frame.lstrip().startswith(b"CONNECTED"), frame
-        return writer
 
 
 def test_a_quiesced_queue_manager_serves_who_is_there_takes_in_nobody_and_ends_with_the_last():
