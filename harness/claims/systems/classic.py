@@ -19,6 +19,8 @@ _BEGINS_ANEW: Final = Departure(
     reason="a broker that stood still takes itself for the master until it looks at its lock again "
     "(lockKeepAlivePeriod), and then begins anew within its process, as one that waits (restartAllowed)"
 )
+_DAMAGED: Final = ("lost", "duplicate", "zombie", "not-linearizable", "reordered-realtime")
+"""What was found of a store that two brokers have written."""
 _LOST: Final = Says("a1", "no longer able to keep the exclusive lock")
 
 
@@ -62,9 +64,13 @@ CLAIMS: Final = SystemClaims(
             fault("pause", 6.0, 20.0),
             spec={"properties": _on_nfs(8.0), "operation_timeout_s": 40.0},
             roles=Roles(live=("a2",)),
-            besides=(Moved(least=20, of="a1", by="a2"), _LOST),
-            allowed=("split-brain",),
-            departure=_BEGINS_ANEW,
+            besides=(Moved(least=1, of="a1", by="a2"), _LOST),
+            allowed=("split-brain", *_DAMAGED),
+            departure=Departure(
+                reason="a broker that stood still takes itself for the master until it looks at its lock "
+                "again (lockKeepAlivePeriod), and writes into the store of the new one, which is lost",
+                page="findings/classic-3.md",
+            ),
         ),
         _row("SS3-kill", 40.0, fault("kill", 6.0), spec=_JDBC, besides=TAKEN),
         _row("SS3-large", 40.0, fault("kill", 6.0), spec=_JDBC, besides=TAKEN),

@@ -55,6 +55,8 @@ class OpenmqSystem(Management):
         ack_mode="client",
         count_header="JMSXDeliveryCount",
         heart_beat_s=0.0,
+        # Only of a subscription that was made in the same transaction (BSS4031).
+        transactional_acks=False,
         connect_s=5.0,  # the bridge makes a connection of its own for each
         on_the_way_s=6.0,
     )
