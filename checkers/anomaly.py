@@ -183,6 +183,15 @@ ANOMALIES: Final = (
         evidence=Evidence(control=("phase",)),
     ),
     Anomaly(
+        name="died-early",
+        columns=("broker", "value"),
+        rule="A message may become a dead letter only when it has been refused as often as is configured, or "
+             "has expired.",
+        words="{message} ({place}) {seen}, though it had been refused {refusals} and had not expired",
+        breaks=LOSSLESS,
+        follows_two_lives=True,
+    ),
+    Anomaly(
         name="resurrected",
         columns=("broker", "node_id", "role", "value", "session"),
         rule="A message whose acknowledgement was confirmed must be in no store any more, and no "
@@ -194,8 +203,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="duplicate",
         columns=("session",),
-        rule="A message whose acknowledgement was confirmed must never be delivered again, nor may one "
-             "session get it twice for nothing.",
+        rule="A message whose acknowledgement was confirmed, or that was refused so often that it is dead, "
+             "must never be delivered again, nor may one session get it twice for nothing.",
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, "
               "after {previous}{alone}",
         follows_two_lives=True,
@@ -226,6 +235,20 @@ ANOMALIES: Final = (
               "delivery count {count}, after {previous} with the count {earlier_count}",
         breaks=frozenset(),
         evidence=Evidence(linked=True),
+    ),
+    Anomaly(
+        name="expired-delivery",
+        columns=("session", "value"),
+        rule="What has expired must not be delivered any more.",
+        words="{message} ({place}) {seen}, and was sent there when it had certainly expired, at "
+              "{expired_at}",
+        evidence=Evidence(linked=True),
+    ),
+    Anomaly(
+        name="early-delivery",
+        columns=("session", "value"),
+        rule="What is to be delivered later must not be delivered before.",
+        words="{message} ({place}) {seen}, though it was not to be delivered before {due_at}",
     ),
     Anomaly(
         name="late-delivery",

@@ -1,6 +1,7 @@
 """What became of each message.
 
-Lost, stuck, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted, not-subscribed.
+Lost, stuck, died-early, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted,
+not-subscribed.
 
 Whole messages are looked at, one slice of a part after the other; what is found of them is little
 (``Marks``), and told when all slices have been read. Two of the rules ask for what lies elsewhere:
@@ -14,12 +15,14 @@ unknown outcome that were delivered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from checkers.clocks import Clocks
 from checkers.ends import Ends, Keyed
 from checkers.lifecycle import Lives, as_sent
 from checkers.owed import owed
@@ -28,6 +31,7 @@ from checkers.rows import (
     ACK_OK,
     BROWSE,
     DELIVER,
+    FOREVER,
     NONE,
     SEND_INVOKE,
     Column,
@@ -52,14 +56,16 @@ REDELIVERED: Final = "~redelivered"
 
 NEVER: Final = "never delivered"
 AFTER: Final = "after delivery"
+DEAD: Final = "refused too often"
 EARLIER: Final = "sent before it"
 UNWANTED: Final = "not selected"
 _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
-    ("lost", NEVER), ("lost", AFTER), ("stuck", NEVER), ("stuck", AFTER), ("resurrected", None),
-    ("phantom", None), ("corrupted", None), ("aborted-delivery", None), ("read-uncommitted", None),
-    ("not-subscribed", EARLIER), ("not-subscribed", UNWANTED),
+    ("lost", NEVER), ("lost", AFTER), ("lost", DEAD), ("died-early", None), ("stuck", NEVER),
+    ("stuck", AFTER), ("resurrected", None), ("phantom", None), ("corrupted", None),
+    ("aborted-delivery", None), ("read-uncommitted", None), ("not-subscribed", EARLIER),
+    ("not-subscribed", UNWANTED),
 )  # fmt: skip
-_LOST: Final = (0, 1)
+_LOST: Final = (0, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +108,18 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleContext:
-    """What the rules must know beside the rows."""
+    """What the rules must know beside the rows.
+
+    ``last_ns`` is the moment of each run's last row, ``drained_ns`` that at which its drain began.
+    """
 
     ends: Ends
     owners: Owners
     promises: Promises
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    clocks: Clocks = field(default_factory=Clocks)
+    last_ns: Mapping[int, int] = field(default_factory=dict)
+    drained_ns: Mapping[int, int] = field(default_factory=dict)
     elsewhere: Elsewhere | None = None
 
 
@@ -128,15 +140,17 @@ def marks(
     if asked.elsewhere is not None and missing.any():
         astray = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) != NONE
         missing = missing & ~astray
-    alive = np.zeros(size, dtype=bool)
-    alive[rows.id[stored[rows.value.codes[stored] != rows.value.code("dead-letter")]]] = True
-    in_some = lives.stored
-    lost = missing & ~in_some & ~(left.dead & (not asked.promises.keeps_dead_letters))
-    stuck = missing & in_some & ~(left.dead & ~alive)
+    gone, early = _untimely(rows, lives, asked)
+    dead_letters, expired, main = _stores(rows, stored)
+    lost = missing & ~lives.stored & ~(left.dead & (not asked.promises.keeps_dead_letters)) & ~gone
+    stuck = missing & ((main & ~early) | expired) & ~gone
+    died_early = missing & (dead_letters != NONE) & ~stuck & ~left.dead & ~gone
     never = lives.delivered == NONE
     tables = [
-        (lost & never, lives.sent),
-        (lost & ~never, lives.sent),
+        (lost & never & ~left.dead, lives.sent),
+        (lost & ~never & ~left.dead, lives.sent),
+        (lost & left.dead, lives.sent),
+        (died_early, dead_letters),
         (stuck & never, lives.sent),
         (stuck & ~never, lives.sent),
         (
@@ -159,6 +173,39 @@ def marks(
             whats = np.full(len(life), what, dtype=np.int64)
             pieces.append(Marks(lives.place[life], lives.message[life], life + offset, whats, index[life]))
     return joined(pieces), stray
+
+
+def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags]:
+    """Of each message the first row of the dead letters.
+
+    And whether it is with what has expired, or in any other store.
+    """
+    dead, expired = (rows.value.are(store)[stored] for store in ("dead-letter", "expired"))
+    at = stored[dead]
+    return (
+        lowest(rows.id[at], rows.index[at], rows.messages),
+        marked(rows.id[stored[expired]], rows.messages),
+        marked(rows.id[stored[~dead & ~expired]], rows.messages),
+    )
+
+
+def _untimely(rows: Rows, lives: Lives, asked: RuleContext) -> tuple[Flags, Flags]:
+    """Which messages may have expired by the end, and which may not have been due by the drain."""
+    none = np.zeros(rows.messages, dtype=bool)
+    some = np.flatnonzero((lives.expires != NONE) | lives.delayed)
+    if not len(some):
+        return none, none
+    run = rows.run[rows.first_row[some]]
+    unclear = asked.clocks.wrong(run, lives.sent[some], np.full(len(some), FOREVER))
+    last, drained = (
+        np.array([known.get(one, NONE) for one in run.tolist()], dtype=np.int64)
+        for known in (asked.last_ns, asked.drained_ns)
+    )
+    gone, early = none.copy(), none.copy()
+    gone[some] = (lives.expires[some] != NONE) & (unclear | (lives.expires[some] <= last))
+    due = lives.due[some]
+    early[some] = lives.delayed[some] & (unclear | (due == NONE) | (due >= drained))
+    return gone, early
 
 
 def _strange(

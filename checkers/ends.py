@@ -64,12 +64,12 @@ class Keyed:
 class Ends:
     """By (run, session) and by (run, transaction), indexes of rows.
 
-    ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation
-    or disconnect row), ``left`` (an unsubscribe that was answered), ``answered`` (the answer) and
-    ``over`` (that, or the disconnect row: nothing may be delivered later). ``reign`` is the row
-    that says that its broker had begun to be live, and ``until`` up to which moment (ns) it
-    certainly was so without a break: within that span one process served all sessions of the
-    broker.
+    ``sessions`` has ``begun`` (first subscribe invocation; ``begun_ns`` is its moment), ``ended``
+    (first unsubscribe invocation or disconnect row), ``left`` (an unsubscribe that was answered),
+    ``answered`` (the answer) and ``over`` (that, or the disconnect row: nothing may be delivered
+    later). ``reign`` is the row that says that its broker had begun to be live, and ``until`` up to
+    which moment (ns) it certainly was so without a break: within that span one process served all
+    sessions of the broker.
 
     ``holders`` has by (run, queue) in order of each session that has ended up to which row it may
     have been given something: the answer to its unsubscribe, else any.
@@ -115,6 +115,7 @@ def read(control: pa.Table) -> Ends:
         run[rows], session[rows],
         {
             "begun": (joining & asked, at),
+            "begun_ns": (joining & asked, numbers_of(control, "time")[rows]),
             "ended": (~joining & (~leaving | asked), at),
             "asked": (leaving & asked, at),
             "answered": (leaving & ok, -at),  # the latest
@@ -127,6 +128,7 @@ def read(control: pa.Table) -> Ends:
     in_order = (asked_at != NONE) & (answered != NONE) & (-answered > asked_at)
     known = {
         "begun": sessions.values["begun"],
+        "begun_ns": sessions.values["begun_ns"],
         "ended": sessions.values["ended"],
         "left": np.where(in_order, asked_at, NONE),
         "answered": np.where(in_order, -answered, NONE),

@@ -64,6 +64,11 @@ class Facts:
     census: dict[str, dict[str, int]] = field(default_factory=dict)
     last_ns: int = 0
 
+    @property
+    def drained_ns(self) -> int:
+        """When the drain began; before everything if it never did."""
+        return next((row["time"] for row in self.phases if row["value"] == "drain"), -1)
+
     def undecided(self, *, missing: bool = True) -> str | None:
         """Why ``lost`` and ``stuck`` cannot be decided; None if they can.
 

@@ -23,6 +23,7 @@ import msgspec
 
 from checkers import (
     availability,
+    clocks,
     deaths,
     delivery,
     ends,
@@ -267,6 +268,9 @@ def examine(check_run: CheckRun) -> Examination | None:
         since_ns=check_run.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
         deaths=deaths.read(case.known),
+        clocks=clocks.read(case.known),
+        last_ns=last_ns,
+        drained_ns={run: known.drained_ns for run, known in case.known.items()},
         complete=frozenset(run for run, known in case.known.items() if known.undecided() is None),
         promises=options.broker,
         subscriptions=subscribed,

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from checkers.asked import Asked, asked_by
+from checkers.clocks import Clocks
 from checkers.deaths import Deaths, sealed
 from checkers.ends import Ends
 from checkers.links import SessionFacts, UnderWay
@@ -25,6 +27,7 @@ from checkers.rows import (
     DELIVER,
     FOREVER,
     NACK_INVOKE,
+    NACK_OK,
     NONE,
     SEND_FAIL,
     SEND_INVOKE,
@@ -34,6 +37,7 @@ from checkers.rows import (
     Numbers,
     Rows,
     counted,
+    earliest,
     first,
     highest,
     joined,
@@ -67,7 +71,10 @@ class Lives:
     ``recovered``    delivered though its send ended unknown
     ``sealed``       of those, since when it must have been stored: the process that took it was
                      seen to be gone
-    ``untaken``      its send was certain, and nobody got it or settled it
+    ``untaken``      its send was certain, nobody got it or settled it, and it cannot have expired
+    ``in_turn``      it asked neither for a delay nor for a priority: it comes when it was sent
+    ``expires``      from when on (ns) it may have expired; ``due``: until when it may be delayed
+    ``delayed``      it asked for a delay
     """
 
     place: npt.NDArray[np.int32]
@@ -84,6 +91,10 @@ class Lives:
     recovered: Flags
     sealed: Numbers
     untaken: Flags
+    in_turn: Flags
+    expires: Numbers
+    due: Numbers
+    delayed: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +110,12 @@ class Deliveries:
     ``certain``      its send is
     ``duplicate``, ``unflagged``   by the rules of ``checkers.sessions``
     ``late``         its session was over before
+    ``expired``      its message had certainly expired before it was sent
+    ``early``        it was read before its message was to be delivered
     ``fell``         its delivery count is lower than that of one that was certainly sent before
     ``settled``      two sessions settled its message, and the second of them had it before the
                      first had done so
-    ``sent``         the first send of its message
+    ``in_turn``      its message was to come when it was sent; ``sent``: the first send of it
     ``open``         it was excused (it may have been under way), which what other parts know may
                      refute; ``connection`` and ``since`` (the first row of its message) say what to
                      ask for
@@ -122,8 +135,11 @@ class Deliveries:
     duplicate: Flags
     unflagged: Flags
     late: Flags
+    expired: Flags
+    early: Flags
     fell: Flags
     settled: Flags
+    in_turn: Flags
     sent: Numbers
     open: Flags
     connection: Numbers
@@ -144,6 +160,7 @@ def lives_and_deliveries(
     promises: Promises | None = None,
     known: SessionFacts | None = None,
     deaths: Deaths | None = None,
+    clocks: Clocks | None = None,
 ) -> tuple[Lives, Deliveries]:
     """Both tables of whole messages.
 
@@ -176,13 +193,17 @@ def lives_and_deliveries(
     recovered = (sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed
     untaken = (sent != NONE) & (ok != NONE) & (delivered == NONE) & (message != NONE)
     untaken[rows.id[rows.of(ACK_INVOKE, NACK_INVOKE)]] = False
+    wish = asked_by(rows)
+    untaken &= wish.expires == NONE
     lives = Lives(
         place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, begun=begun, aborted=aborted,
         delivered=delivered, deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
         sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
         recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()), untaken=untaken,
+        in_turn=wish.in_turn, expires=wish.expires, due=wish.due, delayed=wish.early != NONE,
     )  # fmt: skip
-    return lives, _deliveries(rows, lives, _Context(ends, promises or Promises(), known, offset), delivers)
+    asking = _Context(ends, promises or Promises(), known, offset, wish, clocks or Clocks())
+    return lives, _deliveries(rows, lives, asking, delivers)
 
 
 def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
@@ -200,6 +221,8 @@ class _Context:
     promises: Promises
     known: SessionFacts | None
     offset: int
+    wish: Asked
+    clocks: Clocks
 
 
 def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -> Deliveries:
@@ -248,12 +271,59 @@ def _table(
     after = at[late]
     over = sessions.find("over", rows.run[after], rows.session[after])
     late[late] = (over != NONE) & (over < rows.index[after])
+    expired, perhaps, when = _expired(rows, lives, asking, at)
+    columns["open"] = columns["open"] | perhaps
+    since = np.where(perhaps, earliest(since, np.maximum(when, 0)), since)
     return Deliveries(
         place=rows.place[at], life=ids + asking.offset, message=rows.message[at], index=rows.index[at],
         session=rows.session[at], release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
         producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late,
-        sent=lives.sent[ids], connection=rows.connection[at], since=since, **columns,
+        sent=lives.sent[ids], connection=rows.connection[at], since=since, expired=expired,
+        early=_early(rows, lives, asking, at), in_turn=lives.in_turn[ids], **columns,
     )  # fmt: skip
+
+
+def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[Flags, Flags, Numbers]:
+    """Deliveries that were certainly sent after their message had expired.
+
+    Also those of which other parts may say so, and from which row on an answer would. It was
+    certainly sent after its session had been asked for, and after the latest question that had been
+    answered on its connection before it was read.
+    """
+    expired = asking.wish.expired[rows.id[at]]
+    result, perhaps = np.zeros(len(at), dtype=bool), np.zeros(len(at), dtype=bool)
+    since = rows.index[at]
+    late = np.flatnonzero((expired != NONE) & (rows.time[at] > expired))
+    late = late[~_unclear(rows, lives, asking, at[late])]
+    if not len(late):
+        return result, perhaps, since
+    here, expired = at[late], expired[late]
+    run, session = rows.run[here], rows.session[here]
+    sent_ns = asking.ends.sessions.find("begun_ns", run, session)
+    if asking.known is None:
+        perhaps[late] = (sent_ns <= expired) & asking.promises.answers_in_order
+        sends = rows.of(SEND_INVOKE)
+        sent_at = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[here]]
+        since[late] = np.where(sent_at <= expired, lives.sent[rows.id[here]], 0)
+    elif asking.promises.answers_in_order:
+        links = asking.known.links
+        asked = links.before(run, session, rows.connection[here], rows.index[here])
+        sent_ns = np.maximum(sent_ns, links.moments(run, asked))
+    result[late] = sent_ns > expired
+    return result, perhaps, since
+
+
+def _early(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> Flags:
+    """Deliveries that were read before their message was to be delivered."""
+    due = asking.wish.early[rows.id[at]]
+    result: Flags = (due != NONE) & (rows.time[at] < due)
+    result[result] = ~_unclear(rows, lives, asking, at[result])
+    return result
+
+
+def _unclear(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> Flags:
+    """Deliveries before which clocks were wrong since their message was sent."""
+    return asking.clocks.wrong(rows.run[at], lives.sent[rows.id[at]], rows.index[at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,13 +345,14 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     """The deliveries of the involved messages, with what was known of each message before.
 
     ``previous``: its last delivery in this session. ``excuse``: the last nack, rollback or refused
-    commit in this session. ``settled``: since when an ack of it was certain, for ever where acks
-    last. ``taken``: an ack of it in this session was answered ``ok`` later, which a broker that
-    refuses stale ones would not have done. ``underway``: it may have been sent before it was
-    settled, to a session that the client found dead later or had asked to leave.
+    commit in this session. ``settled``: since when it was certainly acknowledged, or refused so
+    often that it is dead, for ever where acks last. ``taken``: an ack of it in this session was
+    answered ``ok`` later, which a broker that refuses stale ones would not have done.
+    ``underway``: it may have been sent before it was settled, to a session that the client found
+    dead later or had asked to leave.
     """
     ends = asking.ends
-    at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE)
+    at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
     at = at[involved[rows.id[at]] & (rows.session[at] != NONE) & (rows.message[at] != NONE)]
     order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
     ids, kind, index, session = rows.id[order], rows.kind[order], rows.index[order], rows.session[order]
@@ -307,7 +378,13 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     whole = segments(ids[by_message])
     earlier, settled, since = (np.empty(len(order), dtype=np.int64) for _ in range(3))
     earlier[by_message] = count_before(whole, delivering[by_message])
-    certain = settling if asking.promises.durable_acks else np.full(len(order), NONE, dtype=np.int64)
+    certain = np.full(len(order), NONE, dtype=np.int64)
+    if asking.promises.durable_acks:
+        refused = np.empty(len(order), dtype=np.int64)
+        refusing = (kind == NACK_OK) & alone
+        refused[by_message] = count_before(whole, refusing[by_message])
+        dying = refusing & (asking.promises.dies_after >= 0) & (refused + 1 >= asking.promises.dies_after)
+        certain = np.where(dying, index, settling)
     settled[by_message] = lowest_before(whole, certain[by_message])
     since[by_message] = lowest_before(whole, index[by_message])
 

@@ -36,13 +36,17 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Operations answered ``ok``: question and answer (indexes), session and connection."""
+    """Operations answered ``ok``: question and answer (indexes), session and connection.
+
+    ``asked_ns`` is the moment of the question.
+    """
 
     run: Numbers
     session: Numbers
     connection: Numbers
     asked: Numbers
     answered: Numbers
+    asked_ns: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def questions(rows: Rows, spans: Spans) -> Questions:
     known = asked >= 0
     return Questions(
         run[here][known], session[here][known], connection[here][known], rows.index[asked[known]],
-        rows.index[at[known]],
+        rows.index[at[known]], rows.time[asked[known]],
     )  # fmt: skip
 
 
@@ -148,12 +152,18 @@ class LinkAnswers:
     def __init__(self, some: Questions) -> None:
         self._sessions = _Latest.of(some, some.session)
         self._connections = _Latest.of(some, some.connection)
+        every = np.ones(len(some.run), dtype=bool)
+        self._moments = Keyed.of(some.run, some.asked, {"ns": (every, some.asked_ns)})
 
     def before(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Numbers:
         """The latest question answered before ``index`` on that connection or in that session."""
         return np.maximum(
             self._sessions.before(run, session, index), self._connections.before(run, connection, index)
         )
+
+    def moments(self, run: Numbers, asked: Numbers) -> Numbers:
+        """When these questions were asked (ns)."""
+        return self._moments.find("ns", run, asked)
 
 
 @dataclass(frozen=True, slots=True)

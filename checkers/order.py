@@ -7,6 +7,8 @@ the buffers of a connection that its client has given up, when the producer's ne
 another: no broker can know their order. But it was stored by the time at which the process that
 took it was seen to be gone (``checkers.deaths``), and what was sent after that comes after it.
 
+What asked for a delay or a priority has no turn to keep, and is left out.
+
 A message is late if some message before it (by first delivery, in its group) should have come after
 it: for ``reordered`` one of its producer with a higher sequence, for ``reordered-realtime`` any
 whose send was invoked after its own was ok. Both are running maxima over one order, so O(n log n).
@@ -25,7 +27,11 @@ from checkers.tally import InstanceTally
 def find(lives: Lives, grouped: Flags, tally: InstanceTally) -> None:
     """``grouped`` says of each place whether it is a group: ungrouped messages promise no order."""
     at = np.flatnonzero(
-        (lives.sent != NONE) & (lives.delivered != NONE) & (lives.message != NONE) & grouped[lives.place]
+        (lives.sent != NONE)
+        & (lives.delivered != NONE)
+        & (lives.message != NONE)
+        & grouped[lives.place]
+        & lives.in_turn
     )
     if not len(at):
         return

@@ -34,6 +34,7 @@ from checkers import (
     transactions,
 )
 from checkers.cause import in_a_line
+from checkers.clocks import Clocks
 from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found
@@ -78,6 +79,10 @@ class Question:
     taken: frozenset[tuple[int, str]] = frozenset()
     """(run, queue) of which all that is missing may have been received unheard."""
     deaths: Deaths = field(default_factory=Deaths)
+    clocks: Clocks = field(default_factory=Clocks)
+    last_ns: Mapping[int, int] = field(default_factory=dict)
+    """The moment of each run's last row; ``drained_ns``: that at which its drain began."""
+    drained_ns: Mapping[int, int] = field(default_factory=dict)
     complete: frozenset[int] = frozenset()
     """The runs in which everything was drained and every store read."""
     look_step: int = 0
@@ -97,6 +102,9 @@ class Question:
             owners=self.owners,
             promises=self.promises,
             subscriptions=self.subscriptions,
+            clocks=self.clocks,
+            last_ns=self.last_ns,
+            drained_ns=self.drained_ns,
             elsewhere=self.elsewhere,
         )
 
@@ -325,7 +333,12 @@ def answer(
                 columns = question.rows(table, places)
             before = sum(len(some.place) for some in lives)
             some, others = lives_and_deliveries(
-                columns, question.ends, before, question.promises, deaths=question.deaths
+                columns,
+                question.ends,
+                before,
+                question.promises,
+                deaths=question.deaths,
+                clocks=question.clocks,
             )
             lives.append(some)
             deliveries.append(others)
@@ -413,7 +426,9 @@ def conflicts(
     before = 0
     for table in part.slices(FOR_MESSAGES):
         columns = question.rows(table, places)
-        some, others = lives_and_deliveries(columns, question.ends, before, question.promises, known)
+        some, others = lives_and_deliveries(
+            columns, question.ends, before, question.promises, known, clocks=question.clocks
+        )
         before += len(some.place)
         lives.append(some)
         deliveries.append(others)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.asked import Selector, properties_of
 from checkers.ends import Ends
 from checkers.lifecycle import Lives
 from checkers.rows import (
@@ -25,7 +26,7 @@ from checkers.rows import (
     first,
     lowest,
 )
-from checkers.subscriptions import Selector, Subscriptions, matches, properties_of
+from checkers.subscriptions import Subscriptions, matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from checkers.anomaly import LOSSLESS, looked_for
 from checkers.instance import Instance
+from checkers.reference_asked import expires, in_turn
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
@@ -63,6 +64,7 @@ class History:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows = by_place(rows)
         self.control = [r for r in rows if r["process"] < 0]
+        self._times = {r["index"]: int(r["time"]) for r in rows}
         self.data = [r for r in spread(rows) if r["f"] in _DATA and r.get("queue") is not None]
         self.subscribing = [r for r in rows if r["f"] in ("subscribe", "drop")]
         self.messages: dict[Key, list[Row]] = defaultdict(list)
@@ -96,6 +98,10 @@ class History:
             for r in self.rows
         )
         return {"browse", "end"} <= phases and not closed
+
+    def time(self, index: int) -> int:
+        """When the row of that index was written (ns)."""
+        return self._times[index]
 
     def of_session(self, session: int) -> Sequence[Row]:
         """All rows that name it."""
@@ -302,7 +308,7 @@ def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
 def _order(history: History) -> Iterator[Instance]:
     groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
-        if m.group is not None and m.sends and m.deliveries:
+        if m.group is not None and m.sends and m.deliveries and in_turn(m):
             groups[m.queue, m.group].append(m)
     for messages in groups.values():
         # In order of first deliveries: what was delivered before is known by the latest of its
@@ -331,7 +337,7 @@ def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
-        if m.group is not None and m.sends and not m.aborted:
+        if m.group is not None and m.sends and not m.aborted and in_turn(m):
             groups[m.queue, m.group].append(m)
     for (queue, group), messages in groups.items():
         in_order = sorted((m for m in messages if m.deliveries), key=lambda m: int(m.deliveries[0]["index"]))
@@ -345,6 +351,7 @@ def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
                 if m.ok is not None
                 and not m.deliveries
                 and not any(r["f"] in ("ack", "nack") for r in m.rows)
+                and expires(m) is None
             ]
         found = None
         for m in reversed(in_order):
@@ -430,9 +437,12 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         for name, index in found.items():
             yield Instance(name, queue, group, message, index)
     sent: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
+    out_of_turn: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
     for m in history.all_messages:
         if m.ok is not None:
             sent[m.queue, m.group].add(m.id)
+        if not in_turn(m):
+            out_of_turn[m.queue, m.group].add(m.id)
     for (queue, group), all_holds in holds.items():
         if group is None:
             continue
@@ -444,7 +454,9 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
                 yield Instance("group-split", queue, group, None, hold.begin)
                 break
             still.append(hold)
-        backwards = _backwards(queue, group, [hold.delivery for hold in in_order])
+        given = [hold.delivery for hold in in_order]
+        turns = [d for d in given if d["message"] not in out_of_turn[queue, group]]
+        backwards = _backwards(queue, group, turns)
         yield from (i for i in backwards if i.message in sent[queue, group])
 
 
@@ -480,16 +492,25 @@ def _may_have_been_under_way(
 def _is_duplicate(
     history: History, rows: list[Row], earlier: list[Row], d: Row, options: CheckOptions
 ) -> bool:
-    for r in rows if options.broker.durable_acks else ():
+    certain = []
+    for r in rows:
         if _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]:
             transaction = r.get("transaction")
-            settled = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
-            if (
-                settled is not None
-                and settled < d["index"]
-                and not _may_have_been_under_way(history, rows, d, settled, options)
-            ):
-                return True
+            certain.append(r["index"] if transaction is None else history.ended(transaction, "commit", "ok"))
+    refusals = [
+        r["index"]
+        for r in rows
+        if _is(r, "nack", "ok") and r.get("session") is not None and r.get("transaction") is None
+    ]
+    dies_after = options.broker.dies_after
+    certain += refusals[max(dies_after, 1) - 1 :] if dies_after >= 0 else []
+    if options.broker.durable_acks and any(
+        settled is not None
+        and settled < d["index"]
+        and not _may_have_been_under_way(history, rows, d, settled, options)
+        for settled in certain
+    ):
+        return True
     in_session = [e["index"] for e in earlier if e["session"] == d["session"]]
     if not in_session:
         return False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.reference_asked import expires, is_delayed
 from checkers.reference_messages import of_one_node
 from checkers.verdict import CheckOptions
 
@@ -167,6 +168,8 @@ def _waits(history: History, m: PlainMessage, joined: Row, before: Row) -> Row |
     kept = [r for r in m.stored if r.get("value") == "main"]
     last = m.deliveries[:1] or kept[:1]
     if m.queue != joined["queue"] or m.transaction is not None or ok is None or not last:
+        return None
+    if expires(m) is not None or is_delayed(m):
         return None
     if m.deliveries and m.deliveries[0]["index"] < before["index"]:
         return None

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.reference_asked import clocks_wrong, early, expired, may_be_delayed, may_have_expired
 from checkers.reference_subscriptions import is_owed, not_subscribed
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions
@@ -26,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def fates(history: History, messages: Sequence[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
-    """Lost, stuck, resurrected, phantom, corrupted, aborted-, uncommitted and not subscribed."""
+    """Of single messages: lost, stuck, died early, resurrected, phantom, corrupted and others."""
     for (queue, group, message), rows in history.messages.items():
         if message is None:
             unreadable = [r["index"] for r in rows if _is(r, "deliver", "ok") or _unreadable_in_store(r)]
@@ -49,8 +50,8 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
             if index is not None:
                 yield m.instance(name, index)
         yield from (m.instance("not-subscribed", index, key) for index, key in not_subscribed(history, m))
-        if complete and m.id not in astray:
-            for one in _left_over(history, m, options):
+        if m.id not in astray:
+            for one in _left_over(history, m, options, complete=complete):
                 if one.name == "lost":
                     lost[m.queue].append(one)
                 else:
@@ -135,6 +136,9 @@ def _read_uncommitted(history: History, m: PlainMessage) -> int | None:
 # ------------------------------------------------------------------------------- what is in a store
 
 
+_KEPT = ("main", "dead-letter", "expired")
+
+
 class PlainStores:
     """How often each broker's stores were read, and whose they are."""
 
@@ -165,14 +169,14 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     """In a store though acknowledged; or in several copies, twice in the same way."""
     if options.broker.durable_acks:
         settled = min((at for at, _ in settlements(history, m)), default=None)
-        left = [r for r in m.stored if r.get("value") in ("main", "dead-letter")]
+        left = [r for r in m.stored if r.get("value") in _KEPT]
         back = [r["index"] for r in left if settled is not None and settled < r["index"]]
         if back:
             return int(min(back))
-    main = [r for r in m.stored if r.get("value") == "main"]
-    now = stores.copies(main, 1)
-    if sum(now.values()) > 1 and now == stores.copies(main, 2):
-        return max(int(r["index"]) for r in main)
+    kept = [r for r in m.stored if r.get("value") in _KEPT]
+    now = stores.copies(kept, 1)
+    if sum(now.values()) > 1 and now == stores.copies(kept, 2):
+        return max(int(r["index"]) for r in kept)
     return None
 
 
@@ -189,19 +193,30 @@ def settlements(history: History, m: PlainMessage) -> Iterator[tuple[int, Row]]:
 # -------------------------------------------------------------------------------- what is left over
 
 
-def _left_over(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[Instance]:
-    """Lost or stuck: owed, in nobody's hands, and given up neither."""
+def _left_over(
+    history: History, m: PlainMessage, options: CheckOptions, *, complete: bool
+) -> Iterator[Instance]:
+    """Lost, stuck or died early: owed, in nobody's hands, and given up neither.
+
+    Nothing may be missed unless all was drained and every store read (``complete``).
+    """
     if not m.sends or m.ok is None or not is_owed(history, m) or _released(history, m, options):
         return
     if not all(_given_back(history, m, d, options) for d in m.deliveries):
         return
     dead = _may_be_dead(history, m, options)
     kind = "after delivery" if m.deliveries else "never delivered"
-    if m.stored:
-        if not (dead and all(r.get("value") == "dead-letter" for r in m.stored)):
+    if may_have_expired(history, m):
+        return
+    dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
+    others = [r for r in m.stored if r.get("value") != "dead-letter"]
+    if any(r.get("value") == "expired" or not may_be_delayed(history, m) for r in others):
+        if complete:
             yield m.instance("stuck", m.sends[0]["index"], kind)
-    elif not (dead and not options.broker.keeps_dead_letters):
-        yield m.instance("lost", m.sends[0]["index"], kind)
+    elif dead_letters and not dead:
+        yield m.instance("died-early", min(dead_letters))
+    elif complete and not m.stored and (not dead or options.broker.keeps_dead_letters):
+        yield m.instance("lost", m.sends[0]["index"], "refused too often" if dead else kind)
 
 
 def _releasing(options: CheckOptions) -> tuple[str, ...]:
@@ -281,7 +296,7 @@ def _may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bo
 
 
 def again(history: History, messages: Iterable[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
-    """late-delivery and count-fell."""
+    """late-delivery, count-fell, expired-delivery and early-delivery."""
     for m in messages:
         mine = [d for d in m.deliveries if d.get("session") is not None]
         late = [d["index"] for d in mine if _is_late(history, d)]
@@ -300,6 +315,11 @@ def again(history: History, messages: Iterable[PlainMessage], options: CheckOpti
         ]
         if fell:
             yield m.instance("count-fell", fell[0])
+        for name, is_wrong in (("expired-delivery", expired), ("early-delivery", early)):
+            wrong = (d["index"] for d in mine if is_wrong(history, m, d, options))
+            at = next((index for index in wrong if not clocks_wrong(history, m, index)), None)
+            if at is not None:
+                yield m.instance(name, at)
 
 
 def _is_late(history: History, d: Row) -> bool:

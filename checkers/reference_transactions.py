@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.reference_asked import expires
 from checkers.reference_subscriptions import kept_until_settled
 from checkers.schema import TOPIC
 from checkers.verdict import CheckOptions
@@ -27,7 +28,7 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
     happened: set[int] = set()
     missing: dict[int, Instance] = {}
     for m in messages:
-        absent = complete and not seen[m.id] - {(m.queue, m.group)}
+        absent = complete and not seen[m.id] - {(m.queue, m.group)} and expires(m) is None
         gone = absent and kept_until_settled(history, m)
         for transaction, index, did in (*_send(m, absent), *_acks(history, m, options, gone)):
             if did:
@@ -82,7 +83,7 @@ def _kept(history: History, m: PlainMessage, a: Row) -> bool:
     """Whether a store had it after the commit, or else the ack, was asked for."""
     asked = history.ended(a["transaction"], "commit", "invoke")
     since = a["index"] if asked is None else max(a["index"], asked)
-    return any(r.get("value") in ("main", "dead-letter") and r["index"] > since for r in m.stored)
+    return any(r.get("value") in ("main", "dead-letter", "expired") and r["index"] > since for r in m.stored)
 
 
 def _given_again(history: History, m: PlainMessage, a: Row, got: int, upto: int | None) -> bool:

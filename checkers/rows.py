@@ -65,10 +65,10 @@ _KINDS: Final = {
 
 FOR_MESSAGES: Final = (
     "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session",
-    "connection", "subscription", "broker", "redelivered", "delivery_count", "digest", "value",
+    "connection", "subscription", "broker", "redelivered", "delivery_count", "digest", "value", "time",
 )  # fmt: skip
 """The columns that the rules about messages read, beside ``run`` where there is one."""
-READ: Final = (*FOR_MESSAGES, "time", "process")
+READ: Final = (*FOR_MESSAGES, "process")
 """All that any rule reads. A column that a table lacks reads as null throughout."""
 
 Place = tuple[int, str | None, str | None]

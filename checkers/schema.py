@@ -33,11 +33,14 @@ Of the harness
     restart       broker: it had ended by itself and was started again, as a service manager would,
                   when no fault was in force
     browse        ``ok`` per message found in a store: queue, group, message, producer, sequence,
-                  digest, broker, value = the store ("main", "dead-letter", "store-and-forward");
+                  digest, broker, value = the store ("main", "dead-letter", "expired",
+                  "store-and-forward");
                   ``info`` without message: that broker's stores could not be read (error); ``ok``
                   without queue: that broker's stores were read completely, this reading ends here.
                   Brokers that have a message twice, or that another has, too, are read once more.
-                  In a main store queue and group are what the broker says, else what the body says.
+                  In a main store queue and group are what the broker says, else what the body says;
+                  of a dead letter and of what has expired the queue where it was is what the broker
+                  says, if it does.
                   digest is null where the body was cut and its digest is not known; a body that is
                   nobody's has a digest and no message
     view          what a live broker takes for true when the cluster has recovered and had time to
@@ -77,9 +80,11 @@ answers in the order of one connection. It is on the ``ok`` of a connect and on 
 client that happened over one; null where nothing was connected, and in histories of before.
 A queue whose name begins with ``/topic/`` is a topic. ``subscription`` is the name of one of its
 subscriptions, in every row of a consumer of it: subscribe, unsubscribe, deliver, ack, nack, and
-browse of what is stored for it. ``value`` of a subscribe may have a selector, of a send the
-properties that it asks for (``checkers.subscriptions``). Else ``value`` of a send or a delivery is
-what others call its message, where that is no number of 64 bits.
+browse of what is stored for it. ``value`` of a send or a subscribe may be a JSON object of what it
+asks for (``checkers.asked``): of a subscribe a ``selector``, of a send ``properties``,
+``priority``, ``expires`` and ``delay`` (each [low, high] in ns), ``reply_to``, ``amount``. Else
+``value`` of a send or a delivery is what others call its message, where that is no number of 64
+bits.
 
 What a history must be before it is judged
     columns       of the types below; texts plain or by dictionary. ``connection`` and

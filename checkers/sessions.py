@@ -54,11 +54,14 @@ def find(deliveries: Deliveries, tally: InstanceTally) -> None:
     _firsts("unflagged-redelivery", deliveries, deliveries.unflagged, tally)
     _firsts("late-delivery", deliveries, deliveries.late, tally)
     _firsts("count-fell", deliveries, deliveries.fell, tally)
+    _firsts("expired-delivery", deliveries, deliveries.expired, tally)
+    _firsts("early-delivery", deliveries, deliveries.early, tally)
 
 
 def find_backwards(deliveries: Deliveries, grouped: Flags, tally: InstanceTally) -> None:
     """In a session after one of the same producer with a higher sequence."""
-    at = np.flatnonzero(deliveries.fresh & grouped[deliveries.place] & (deliveries.producer != NONE))
+    at = deliveries.fresh & grouped[deliveries.place] & deliveries.in_turn & (deliveries.producer != NONE)
+    at = np.flatnonzero(at)
     if not len(at):
         return
     at = at[

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from checkers.asked import asked_by
 from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.instance import Instance
@@ -312,6 +313,8 @@ def _waiting(rows: Rows, deaths: Deaths, bound_ns: int) -> _Waiting:
     codes = rows.broker.codes.astype(np.int64)
     alone = np.ones(size, dtype=bool)
     alone[rows.id[sends[rows.transaction[sends] != NONE]]] = False
+    asked = asked_by(rows)
+    alone &= (asked.early == NONE) & (asked.expires == NONE)  # nobody waits for those
     ok, ok_ns = (first(rows.id[oks], column[oks], size) for column in (rows.index, rows.time))
     taker = first(rows.id[oks], codes[oks], size)
     given, given_ns = (first(rows.id[delivers], column[delivers], size) for column in (rows.index, rows.time))

@@ -59,11 +59,11 @@ def resurrected(rows: Rows, ends: Ends, whose: Owners, *, durable_acks: bool) ->
     at = at[rows.message[at] != NONE]
     if not len(at):
         return np.full(rows.messages, NONE, dtype=np.int64)
-    main = at[_in(rows, at, "main")]
-    copies = _copies(rows, main, whose)
+    kept = at[_in(rows, at, "main") | _in(rows, at, "dead-letter") | _in(rows, at, "expired")]
+    copies = _copies(rows, kept, whose)
     if not durable_acks:
         return copies
-    back = _though_acknowledged(rows, ends, np.concatenate([main, at[_in(rows, at, "dead-letter")]]))
+    back = _though_acknowledged(rows, ends, kept)
     return np.where(back == NONE, copies, back)
 
 
@@ -89,18 +89,18 @@ def settlement(rows: Rows, ends: Ends, acks: Numbers) -> Numbers:
     return np.where(transaction == NONE, rows.index[acks], commit)
 
 
-def _copies(rows: Rows, main: Numbers, whose: Owners) -> Numbers:
+def _copies(rows: Rows, kept: Numbers, whose: Owners) -> Numbers:
     """Messages with several copies in the last reading, and the same in the one before."""
     found = np.full(rows.messages, NONE, dtype=np.int64)
-    several = counted(rows.id[main], rows.messages) > 1
-    main = main[several[rows.id[main]]]
-    if not len(main):
+    several = counted(rows.id[kept], rows.messages) > 1
+    kept = kept[several[rows.id[kept]]]
+    if not len(kept):
         return found
     # One by one: what is left in a store is little, and what is there twice less.
     readings: dict[int, tuple[Counter[Held], Counter[Held]]] = {}
     for one, run, code, index in zip(
-        rows.id[main].tolist(), rows.run[main].tolist(), rows.broker.codes[main].tolist(),
-        rows.index[main].tolist(), strict=True
+        rows.id[kept].tolist(), rows.run[kept].tolist(), rows.broker.codes[kept].tolist(),
+        rows.index[kept].tolist(), strict=True
     ):  # fmt: skip
         broker = (run, rows.broker.values[code] if code >= 0 else None)
         ended = whose.ended.get(broker, ())

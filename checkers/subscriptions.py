@@ -37,15 +37,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.asked import Selector, selector_of
 from checkers.rows import NONE, Flags, Numbers, Texts, numbers_of, texts_of
-from checkers.schema import TOPIC, json_object
+from checkers.schema import TOPIC
 
 _BETWEEN: Final = " > "
 _BITS: Final = 33
 NEVER: Final = 2**_BITS - 1
 """After every index."""
-
-Selector = Mapping[str, Sequence[str]]
 
 
 def place_of(topic: str, subscription: str) -> str:
@@ -70,18 +69,6 @@ def topic_of(queue: str | None) -> str | None:
 def matches(selector: Selector, properties: Mapping[str, Any]) -> bool:
     """Whether a message with these properties is wanted."""
     return all(properties.get(name) in wanted for name, wanted in selector.items())
-
-
-def selector_of(value: str | None) -> Selector | None:
-    """What a ``subscribe`` asks for; None: everything."""
-    told = (json_object(value) or {}).get("selector")
-    return told if isinstance(told, dict) and told else None
-
-
-def properties_of(value: str | None) -> Mapping[str, Any]:
-    """The properties of a message that was sent."""
-    told = (json_object(value) or {}).get("properties")
-    return told if isinstance(told, dict) else {}
 
 
 # ------------------------------------------------------------------------------------------- tables

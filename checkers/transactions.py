@@ -26,6 +26,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from checkers.asked import asked_by
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
 from checkers.rows import (
@@ -118,6 +119,7 @@ def effects(
     ``complete`` are the runs in which everything was drained and every store read.
     """
     whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
+    whole &= asked_by(rows).expires == NONE  # what expires may be gone
     kept = subscriptions.kept(places.named)[rows.place[rows.first_row]]
     return joined([_sends(rows, places, whole), _acks(rows, ends, promises, whole & kept)])
 
@@ -264,7 +266,9 @@ def _stayed(ends: Ends, ask: _Asked) -> Flags:
 def _kept(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
     """Whether a store had it after the commit, or else the ack, was asked for."""
     stored = rows.of(BROWSE)
-    stored = stored[np.isin(rows.value.codes[stored], [rows.value.code(v) for v in ("main", "dead-letter")])]
+    stored = stored[
+        np.isin(rows.value.codes[stored], [rows.value.code(v) for v in ("main", "dead-letter", "expired")])
+    ]
     latest = highest(rows.id[stored], rows.index[stored], rows.messages)[ask.id]
     asked = ends.transactions.find("asked", ask.run, ask.transaction)
     result: Flags = latest > np.maximum(ask.index, asked)

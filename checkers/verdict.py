@@ -36,10 +36,11 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     What its dialect promises, as far as a verdict depends on it.
 
     ``nack`` says what becomes of a message that a client refused ("none": nobody can);
-    ``delivery_attempts`` after how many attempts it is a dead letter (-1: never), and
-    ``keeps_dead_letters`` whether a store keeps those. ``attempts`` says what counts as one: that
-    it was "refused" (nacks, and acks that were rolled back), or "given back" by whatever: by the
-    end of a session, too, which may hold what its client never read.
+    ``delivery_attempts`` after how many attempts it may be a dead letter (-1: never),
+    ``most_attempts`` after how many refusals that were answered it certainly is one (-1: nobody can
+    say), and ``keeps_dead_letters`` whether a store keeps those. ``attempts`` says what counts as
+    one: that it was "refused" (nacks, and acks that were rolled back), or "given back" by whatever:
+    by the end of a session, too, which may hold what its client never read.
 
     ``durable_acks``: an ack that was answered ``ok`` outlives every failure that a send outlives;
     where not, what was acknowledged may come again. ``refuses_stale_acks``: an ack of what that
@@ -59,6 +60,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     nack: Literal["requeue", "dead-letter", "consume", "none"] = "requeue"
     delivery_attempts: int = -1
     attempts: Literal["refused", "given back"] = "refused"
+    most_attempts: int = -1
     keeps_dead_letters: bool = True
     durable_acks: bool = True
     refuses_stale_acks: bool = True
@@ -68,6 +70,11 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     single: bool = True
     atomic: bool = True
     untold: tuple[Literal["roles", "stores"], ...] = ()
+
+    @property
+    def dies_after(self) -> int:
+        """After how many refusals that were answered it is certainly dead; -1: nobody can say."""
+        return 1 if self.nack == "dead-letter" else self.most_attempts if self.nack == "requeue" else -1
 
 
 CAUTIOUS: Final = Promises(

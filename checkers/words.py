@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from checkers.anomaly import named
-from checkers.delivery import UNWANTED
+from checkers.delivery import AFTER, DEAD, UNWANTED
 from checkers.instance import Instance
 from checkers.schema import TOPIC, json_object
 from checkers.subscriptions import split
@@ -186,12 +186,31 @@ class _Fields:
     def fate(self) -> str:
         """Of a message that is owed to the end."""
         got = self._row("deliver", "ok")
-        if self._i.key != "after delivery":
+        if self._i.key == DEAD:
+            return f"was refused {self.refusals()}, which made it a dead letter that is nowhere"
+        if self._i.key != AFTER:
             return "was never delivered"
         return (
             f"was never settled nor delivered again after session {got.get('session')} had got it at "
             f"{seconds(got.get('time'))}"
         )
+
+    def refusals(self) -> str:
+        """How often it was refused, as far as the rows say."""
+        count = sum(r["f"] == "nack" and r["type"] == "invoke" for r in self._rows)
+        return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+    def expired_at(self) -> str:
+        return seconds(self._asked("expires", -1))
+
+    def due_at(self) -> str:
+        return seconds(self._asked("delay", 0))
+
+    def _asked(self, name: str, end: int) -> int | None:
+        """The low or the high end of a span that its send asked for."""
+        mine = (r for r in self._rows if r["f"] == "send" and r.get("message") == self._i.message)
+        spans = [told for r in mine if (told := (json_object(r.get("value")) or {}).get(name))]
+        return next((span[end] for span in reversed(spans) if span[end] is not None), None)
 
     def both_settled(self) -> str:
         return "; both acks were answered ok" if self._example.get("both_acknowledged") else ""

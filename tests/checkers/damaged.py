@@ -240,11 +240,14 @@ def _store(rows: list[Row], chance: random.Random) -> None:
         rows.append(kept)
 
 
+STORES = ("main", "main", "dead-letter", "store-and-forward", "expired", None)
+
+
 def _kept(sent: Row, chance: random.Random) -> Row:
     told = {name: sent.get(name) for name in ("group", "producer", "sequence")}
     return o(0, -3, "ok", "browse", sent["message"], **told, broker=chance.choice(["a1", "a2", "b1"]),
              digest=sent["message"] * 7,
-             value=chance.choice(["main", "main", "dead-letter", "store-and-forward", None]))  # fmt: skip
+             value=chance.choice(STORES))  # fmt: skip
 
 
 def _read_again(rows: list[Row], chance: random.Random) -> None:
@@ -665,13 +668,71 @@ def _strand(rows: list[Row], chance: random.Random) -> None:
             )
 
 
+def _ask(rows: list[Row], chance: random.Random) -> None:
+    """Some sends ask for an expiry, a delay or a priority; an answer may say it more exactly."""
+    times = [r["time"] for r in rows]
+    for message in {r["message"] for r in rows if r["f"] == "send"}:
+        mine = [r for r in rows if r["f"] == "send" and r["message"] == message]
+        asked: dict[str, Any] = {}
+        for name in ("expires", "delay"):
+            if chance.random() < 0.4:
+                low = chance.choice(times) + chance.choice([-1, 0, 1, 10**12]) * chance.choice([0, 1])
+                asked[name] = [low, chance.choice([low, low + 20 * MS, None])]
+        if chance.random() < 0.2:
+            asked["priority"] = chance.choice([0, 4, 9])
+        for r in mine:
+            if asked:
+                r["value"] = json.dumps(asked)
+            if r["type"] == "ok" and "expires" in asked and chance.random() < 0.5:
+                r["value"] = json.dumps({**asked, "expires": [asked["expires"][0], asked["expires"][0] + MS]})
+
+
+def _clock(rows: list[Row], chance: random.Random) -> None:
+    """The clock of a broker is wrong for a while, or to the end."""
+    value = json.dumps({"label": f"clock {chance.randrange(2)}", "shape": "x", "bit": True})
+    at = chance.randrange(len(rows) + 1)
+    for type_ in ("invoke", "info"):
+        rows.insert(at, o(0, -1, type_, "clock-step", value=value))
+        at += 1
+    if chance.random() < 0.7:
+        at = chance.randrange(at, len(rows) + 1)
+        for type_ in ("invoke", "info"):
+            rows.insert(at, o(0, -1, type_, "heal:clock-step", value=value))
+            at += 1
+
+
+def _refuse(rows: list[Row], chance: random.Random) -> None:
+    """A message that is refused once or several times, each time answered, and perhaps dies."""
+    delivered = [n for n, r in enumerate(rows) if r["f"] == "deliver" and r.get("message") is not None]
+    if not delivered:
+        return
+    at = chance.choice(delivered)
+    of = rows[at]
+    rows[:] = [r for r in rows if r["f"] != "ack" or r.get("message") != of["message"]]
+    at = rows.index(of) + 1
+    answer = {k: of.get(k) for k in ("queue", "group", "message", "session", "producer", "sequence")}
+    for turn in range(chance.randint(1, 3)):
+        given = {**of, "redelivered": True}
+        rows[at:at] = [
+            *([given] if turn else []),
+            o(0, 195, "invoke", "nack", **answer),
+            o(0, 195, chance.choice(["ok", "ok", "info"]), "nack", broker="a1", **answer),
+        ]
+        at += 2 + bool(turn)
+    if chance.random() < 0.6:
+        told = {name: of.get(name) for name in ("queue", "group", "message", "producer", "sequence")}
+        rows.append(
+            o(0, -3, "ok", "browse", broker="a1", digest=of["message"] * 7, value="dead-letter", **told)
+        )
+
+
 DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role,
         _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
         _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _tear,
-        _commit_later, _vanish, _late_copy, _reconnect, _mute,
+        _commit_later, _vanish, _late_copy, _reconnect, _mute, _ask, _clock, _refuse,
     )
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from checkers.verdict import CheckOptions, Promises
 OPTIONS = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
 BROKERS = (
     Promises(),
-    Promises(delivery_attempts=1),
+    Promises(delivery_attempts=1, most_attempts=2),
     Promises(nack="dead-letter", durable_acks=False),
     Promises(nack="consume", delivery_attempts=0, keeps_dead_letters=False, refuses_stale_acks=False),
     Promises(delivery_attempts=2, attempts="given back", keeps_dead_letters=False),
@@ -37,6 +37,7 @@ FORMS = (
     *((name, "") for name in EVERY_KIND if name != "not-subscribed"),  # test_subscriptions has its own
     ("lost", "never delivered"),
     ("lost", "after delivery"),
+    ("lost", "refused too often"),
     *(
         (name, seen)
         for name in ("phantom", "corrupted", "aborted-delivery")

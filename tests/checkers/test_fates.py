@@ -223,8 +223,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "a dead letter that was refused as often as it may be is settled": (
         [*REFUSED, *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=1), set()),
-    "a dead letter that was refused less often is stuck": (
-        [*REFUSED, *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=2), {"stuck"}),
+    "a dead letter that was refused less often has died early": (
+        [*REFUSED, *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=2), {"died-early"}),
     "a dead letter whose acks were rolled back as often as they may be is settled": (
         [*IN_TRANSACTION, *end(8, "abort", 9), *kept(80, 1, "dead-letter"), *DONE],
         Promises(delivery_attempts=1), set()),

@@ -115,8 +115,14 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*send(0, 1, transaction=5), *end(3, "commit", 5), *DONE], {"lost"}),
     "a message of a transaction of unknown end is not lost": (
         [*send(0, 1, transaction=5), *end(3, "commit", 5, "info"), *DONE], set()),
-    "a message still in a dead letter store is stuck, not lost": (
-        [*send(0, 1), *kept(80, 1, "dead-letter"), *DONE], {"stuck"}),
+    "a message in a dead letter store that nobody refused has died early, and is not lost": (
+        [*send(0, 1), *kept(80, 1, "dead-letter"), *DONE], {"died-early"}),
+    "a message that is given to a session that was asked for after it had expired is delivered expired": (
+        [*send(0, 1, value='{"expires": [3000000, 4000000]}'),
+         o(6, 11, "invoke", "subscribe", session=1), *deliver(7, 1)],
+        {"expired-delivery"}),
+    "a message that is read before it is due is delivered early": (
+        [*send(0, 1, value='{"delay": [7000001, 8000000]}'), *deliver(7, 1)], {"early-delivery"}),
     "a stored message that was delivered is not stuck": (
         [*send(0, 1), *deliver(5, 1), *kept(80, 1), *DONE], set()),
     "a message nobody sent is a phantom": (deliver(5, 1), {"phantom"}),

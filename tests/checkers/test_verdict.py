@@ -68,7 +68,9 @@ def test_a_history_in_which_nothing_is_wrong_is_valid(tmp_path):
 
 SHOWN = [
     "an acknowledged message that nobody got and no store has is lost",
-    "a message still in a dead letter store is stuck, not lost",
+    "a message in a dead letter store that nobody refused has died early, and is not lost",
+    "a message that is given to a session that was asked for after it had expired is delivered expired",
+    "a message that is read before it is due is delivered early",
     "a message nobody sent is a phantom",
     "a body that cannot be read is corrupted",
     "a failed send that arrives is an aborted delivery",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from checker_rows import dense, lay_out
+from test_asked import CASES as ASKED
 from test_excuses import ALL as EXCUSES
 from test_fates import ALL as FATES
 from test_findings import CASES, OPTIONS, tidy
@@ -22,6 +23,7 @@ ALL = {
     **FATES,
     **EXCUSES,
     **TRANSACTIONS,
+    **ASKED,
 }
 FOUND = [name for name, (_, _, expected) in ALL.items() if expected]
 

@@ -1,5 +1,7 @@
 """One small history for each family of anomalies, as a story."""
 
+import json
+
 from scene import NEWS, NODE, Scene, ns
 
 from checkers.verdict import CheckOptions
@@ -35,7 +37,7 @@ def stuck():
     scene.send(1.0, 2)
     scene.phase(8.0, "heal")
     scene.phase(9.0, "browse")
-    scene.stored(9.1, 2, value="dead-letter")
+    scene.stored(9.1, 2, value="main")
     scene.phase(9.2, "end")
     return scene.story("stuck")
 
@@ -159,6 +161,30 @@ def half_committed():
     scene.deliver(1.7, 3, 2)
     scene.deliver(1.8, 4, 2)
     return scene.story("torn-transaction", transaction=7, happened=[send], missing=[ack])
+
+
+def expired():
+    scene = Scene()
+    scene.send(1.0, 4, value=json.dumps({"expires": [ns(1.5), ns(1.6)]}))
+    scene.subscribe(2.0, 1)
+    scene.deliver(2.1, 4, 1)
+    return scene.story("expired-delivery")
+
+
+def early():
+    scene = Scene()
+    scene.send(1.0, 4, value=json.dumps({"delay": [ns(1.5), ns(1.6)]}))
+    scene.deliver(1.1, 4, 1)
+    return scene.story("early-delivery")
+
+
+def died_early():
+    scene = Scene()
+    scene.send(1.0, 4)
+    scene.deliver(1.1, 4, 1)
+    scene.disconnect(2.0, 1)
+    scene.stored(9.0, 4, value="dead-letter")
+    return scene.story("died-early")
 
 
 def too_late():
@@ -466,6 +492,9 @@ SCENES = {
     "never ended": never_ended,
     "torn": torn,
     "half committed": half_committed,
+    "expired": expired,
+    "early": early,
+    "died early": died_early,
     "too_late": too_late,
     "count_fell": count_fell,
     "stuck": stuck,

@@ -267,6 +267,45 @@ EXPECTED = {
             IN_PART,
         ],
     ),
+    "expired": Told(
+        steps=["*1.00 send p1#4", "*2.00 subscribe q", "*2.10 deliver p1#4"],
+        words=[
+            "expired-delivery was found.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            "a1 delivered p1#4 to session 1 at 2.100 s.",
+            "What has expired must not be delivered any more.",
+        ],
+    ),
+    "early": Told(
+        steps=["*1.00 send p1#4", "*1.10 deliver p1#4"],
+        words=[
+            "early-delivery was found.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            "a1 delivered p1#4 to session 1 at 1.100 s.",
+            "What is to be delivered later must not be delivered before.",
+        ],
+    ),
+    "died early": Told(
+        steps=["*1.00 send p1#4", " 1.10 deliver p1#4", "*9.00 has p1#4"],
+        words=[
+            "died-early was found.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            "a1 delivered p1#4 to session 1 at 1.100 s.",
+            (
+                "A message may become a dead letter only when it has been refused as often as is configured, "
+                "or has expired."
+            ),
+        ],
+    ),
     "too_late": Told(
         steps=[
             " 1.00 send p1#4",
@@ -360,7 +399,7 @@ EXPECTED = {
                 "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the "
                 "load) acknowledged it at 1.010 s."
             ),
-            "No consumer ever got p1#2; a1 still held it in its dead-letter store at 9.100 s.",
+            "No consumer ever got p1#2; a1 still held it in its main store at 9.100 s.",
             (
                 "A message whose send was acknowledged must come to a consumer that acknowledges it once "
                 "everything has been healed and drained."
@@ -476,8 +515,8 @@ EXPECTED = {
                 "delivery count 2), 1.090 s after the acknowledgement was confirmed."
             ),
             (
-                "A message whose acknowledgement was confirmed must never be delivered again, nor may one "
-                "session get it twice for nothing."
+                "A message whose acknowledgement was confirmed, or that was refused so often that it is "
+                "dead, must never be delivered again, nor may one session get it twice for nothing."
             ),
         ],
     ),
@@ -501,8 +540,8 @@ EXPECTED = {
             ),
             "Session 1 had not given it back in between.",
             (
-                "A message whose acknowledgement was confirmed must never be delivered again, nor may one "
-                "session get it twice for nothing."
+                "A message whose acknowledgement was confirmed, or that was refused so often that it is "
+                "dead, must never be delivered again, nor may one session get it twice for nothing."
             ),
         ],
     ),

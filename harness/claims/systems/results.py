@@ -65,7 +65,14 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_
         return msgspec.structs.replace(self, runs=tuple(run for run in self.runs if run.row != scenario.id))
 
 
-_LATER = ("torn-transaction", "not-linearizable")
+_LATER = (
+    "torn-transaction",
+    "not-linearizable",
+    "expired-delivery",
+    "early-delivery",
+    "died-early",
+    "priority-inversion",
+)
 
 
 def fingerprint(scenario: Scenario) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from checkers.anomaly import named
+from checkers.asked import properties_of, selector_of
 from checkers.delivery import UNWANTED
 from checkers.schema import HARNESS
-from checkers.subscriptions import properties_of, selector_of
 from checkers.verdict import Verdict
 from harness.history import parquet
 from harness.report.narrative import ownership

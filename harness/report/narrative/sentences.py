@@ -9,8 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from checkers.asked import selector_of
 from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC
-from checkers.subscriptions import selector_of
 from harness.report.narrative.cluster_state import HEAL, SILENT, Standing, break_of
 from harness.report.narrative.excerpt import Row
 from harness.report.narrative.naming import Names

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from checkers.asked import Selector, properties_of, selector_of
 from checkers.schema import TOPIC
-from checkers.subscriptions import Selector, matches, properties_of, selector_of
+from checkers.subscriptions import matches
 from harness.report.narrative.excerpt import Row
 
 State = Literal["", "perhaps", "there"]

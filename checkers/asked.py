@@ -1,0 +1,111 @@
+"""What a send asks for, and a subscription wants: the ``value`` of their rows, a JSON object.
+
+Of a send, each only where it asks for it:
+
+    properties  {name: text}
+    priority    a number: of what waits in a queue the highest is to come first
+    expires     [low, high], moments of the history's clock (ns): before ``low`` it has certainly
+                not expired, after ``high`` it certainly has, and must not be sent to a client any
+                more. A null ``high``: nobody knows (the broker counts from when it got the
+                message; then the row that answers the send has it)
+    delay       likewise: before ``low`` it must not be delivered, after ``high`` it may be
+    reply_to    the queue that is to have the answer
+    amount      a number: what is transferred
+
+Of a subscribe: ``selector``, {property: [texts]}. A value that is no such thing asks for nothing.
+
+Why intervals: the broker's clock says when a message expires or is due, and counts from when it got
+the message; what the history knows for certain is when that was asked for and answered. A fault of
+clocks makes even that uncertain (``checkers.clocks``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.rows import NONE, SEND_INVOKE, SEND_OK, Flags, Numbers, Rows, counted, highest
+from checkers.schema import json_object
+
+Selector = Mapping[str, Any]
+
+ORDINARY: Final = 4
+"""The priority of what asks for none."""
+
+
+def selector_of(value: str | None) -> Selector | None:
+    """What a ``subscribe`` asks for; None: everything."""
+    told = (json_object(value) or {}).get("selector")
+    return told if isinstance(told, dict) and told else None
+
+
+def properties_of(value: str | None) -> Mapping[str, Any]:
+    """The properties of a message that was sent."""
+    told = (json_object(value) or {}).get("properties")
+    return told if isinstance(told, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What each message asked for when it was sent; ``NONE`` where nothing.
+
+    ``expires`` and ``expired``: the low and the high end of when it expires; ``early`` and ``due``
+    those of its delay. Of a message that was sent several times the high ends are not known.
+    """
+
+    priority: Numbers
+    expires: Numbers
+    expired: Numbers
+    early: Numbers
+    due: Numbers
+
+    @property
+    def in_turn(self) -> Flags:
+        """Which are to come in the order in which they were sent."""
+        result: Flags = (self.early == NONE) & ((self.priority == NONE) | (self.priority == ORDINARY))
+        return result
+
+
+def asked_by(rows: Rows) -> Asked:
+    """Of whole messages."""
+    size = rows.messages
+    sends = rows.of(SEND_INVOKE, SEND_OK)
+    sends = sends[rows.value.codes[sends] >= 0]
+    nothing = np.broadcast_to(np.int64(NONE), size)
+    if not len(sends):
+        return Asked(nothing, nothing, nothing, nothing, nothing)
+    codes, which = np.unique(rows.value.codes[sends], return_inverse=True)
+    read = np.array([_times(rows.value.values[code]) for code in codes.tolist()], dtype=np.int64)[which]
+    ids = rows.id[sends]
+    priority, expired, due = (highest(ids, read[:, at], size) for at in (0, 2, 4))
+    expires, early = (_lowest(ids, read[:, at], size) for at in (1, 3))
+    again = counted(rows.id[rows.of(SEND_INVOKE)], size) != 1
+    expired[again] = due[again] = NONE
+    return Asked(priority, expires, expired, early, due)
+
+
+def _times(value: str | None) -> tuple[int, int, int, int, int]:
+    told = json_object(value) or {}
+    priority = told.get("priority", NONE)
+    return priority if _is_number(priority) else NONE, *_span(told.get("expires")), *_span(told.get("delay"))
+
+
+def _span(told: Any) -> tuple[int, int]:
+    if not isinstance(told, list) or len(told) != 2 or not _is_number(told[0]):
+        return NONE, NONE
+    return told[0], told[1] if _is_number(told[1]) else NONE
+
+
+def _is_number(told: Any) -> TypeGuard[int]:
+    return isinstance(told, int) and not isinstance(told, bool) and abs(told) < 2**62
+
+
+def _lowest(ids: npt.NDArray[np.int32], values: Numbers, size: int) -> Numbers:
+    most = np.iinfo(np.int64).max
+    result = np.full(size, most, dtype=np.int64)
+    np.minimum.at(result, ids, np.where(values == NONE, most, values))
+    return np.where(result == most, NONE, result)

@@ -1,0 +1,107 @@
+"""The second implementation of what a send asks for: expiry, delays, priority."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from checkers.schema import NEMESIS
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+
+
+def expires(m: PlainMessage) -> int | None:
+    """From when on it may have expired."""
+    return min((low for low, _ in _spans(m, "expires")), default=None)
+
+
+def is_delayed(m: PlainMessage) -> bool:
+    """Whether it asked for a delay."""
+    return bool(_spans(m, "delay"))
+
+
+def in_turn(m: PlainMessage) -> bool:
+    """Whether it is to come in the order in which it was sent."""
+    priority = max((int(r["priority"]) for r in _told(m) if _number(r.get("priority"))), default=4)
+    return priority == 4 and not is_delayed(m)
+
+
+def may_have_expired(history: History, m: PlainMessage) -> bool:
+    """By the end."""
+    low = expires(m)
+    if low is None:
+        return False
+    last = history.rows[-1]
+    return low <= last["time"] or clocks_wrong(history, m, last["index"])
+
+
+def may_be_delayed(history: History, m: PlainMessage) -> bool:
+    """Whether it need not have been delivered before the drain began."""
+    if not is_delayed(m):
+        return False
+    high = _high(m, "delay")
+    drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
+    return high is None or high >= drained or clocks_wrong(history, m, history.rows[-1]["index"])
+
+
+def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
+    """Whether a delivery was certainly sent after its message had expired."""
+    high, sent = _high(m, "expires"), history.possible(d, options)
+    return high is not None and sent is not None and d["time"] > high and history.time(sent) > high
+
+
+def early(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
+    """Whether a delivery was read before its message was to be delivered."""
+    del history, options
+    low = min((low for low, _ in _spans(m, "delay")), default=None)
+    return low is not None and bool(d["time"] < low)
+
+
+def clocks_wrong(history: History, m: PlainMessage, until: int) -> bool:
+    """Whether a fault of clocks was in force between the message's send and that row."""
+    since = m.sends[0]["index"] if m.sends else -1
+    open_: dict[str, int] = {}
+    spans = []
+    for r in history.rows:
+        kind = r["f"].removeprefix("heal:")
+        if r["process"] != NEMESIS or not kind.startswith("clock-"):
+            continue
+        label = json.loads(r.get("value") or "{}").get("label", "")
+        if r["f"] == kind:
+            open_.setdefault(label, r["index"])
+        elif r["type"] != "invoke" and label in open_:
+            spans.append((open_.pop(label), r["index"]))
+    spans += [(begin, until) for begin in open_.values()]
+    return any(begin <= until and end >= since for begin, end in spans)
+
+
+def _high(m: PlainMessage, name: str) -> int | None:
+    """The end of a span; of what was sent several times nobody knows it."""
+    highs = [high for _, high in _spans(m, name) if high is not None]
+    return max(highs, default=None) if len(m.sends) == 1 else None
+
+
+def _spans(m: PlainMessage, name: str) -> list[tuple[int, int | None]]:
+    spans = (told for r in _told(m) if isinstance(told := r.get(name), list) and len(told) == 2)
+    return [(low, high if _number(high) else None) for low, high in spans if _number(low)]
+
+
+def _told(m: PlainMessage) -> list[Row]:
+    found: list[Row] = []
+    for r in m.rows:
+        if r["f"] == "send" and r["type"] in ("invoke", "ok"):
+            try:
+                told = json.loads(r.get("value") or "{}")
+            except ValueError:
+                continue
+            found += [told] if isinstance(told, dict) else []
+    return found
+
+
+def _number(told: Any) -> bool:
+    return isinstance(told, int) and not isinstance(told, bool) and abs(told) < 2**62

@@ -1,0 +1,213 @@
+"""What a message asked for: expiry, delays; and what became of it when it was refused too often.
+
+For each finding a history that has it, and one as near as can be that has not; columns and
+reference must both say so. The names of the cases are what they prove.
+"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from checker_rows import MS, Row, agreed, finished, o, table
+from test_fates import joined, left, read
+from test_findings import OPTIONS, answer, deliver, gone, kept, send, tidy
+
+from checkers import reference, words
+from checkers.asked import Asked, asked_by
+from checkers.rows import PlaceTable, from_table
+from checkers.verdict import Promises
+
+DONE = finished(90)
+LATE = 10**6
+"""A moment (ms) after every history."""
+
+
+def asking(at: int, message: int, outcome: str = "ok", **spans: object) -> list[Row]:
+    """A send; spans are in milliseconds, which is a row each."""
+    told = {
+        name: [None if end is None else end * MS for end in span] if isinstance(span, tuple) else span
+        for name, span in spans.items()
+    }
+    return send(at, message, outcome, value=json.dumps(told))
+
+
+def clock(at: int, f: str) -> list[Row]:
+    value = json.dumps({"label": "x", "shape": "s", "bit": True})
+    return [o(at, -1, "invoke", f, value=value), o(at + 1, -1, "info", f, value=value)]
+
+
+def nack(at: int, session: int = 1, outcome: str = "ok") -> list[Row]:
+    return answer(at, 1, session, outcome, "nack")
+
+
+EXPIRING = asking(2, 1, expires=(19, 20))
+FRESH = [*joined(0, 1), *EXPIRING]
+DELAYED = [*joined(0, 1), *asking(2, 1, delay=(19, 20))]
+OTHER = [*send(4, 2, group="h"), *deliver(6, 2, group="h")]
+"""A message of another group, for the session to answer."""
+OTHERS = [*send(4, 2, group="h"), *deliver(6, 2, 2, group="h")]
+"""For another session to answer."""
+AGAIN = {"redelivered": True}
+ONCE = [*send(0, 1), *deliver(5, 1), *nack(6)]
+TWICE = [*ONCE, *deliver(8, 1, **AGAIN), *nack(9)]
+TWO = Promises(delivery_attempts=2, most_attempts=2)
+
+CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
+    # ------------------------------------------------------------------------------------- expiry
+    "what is given to a session that was asked for after it had expired is expired": (
+        [*EXPIRING, *joined(21, 1), *deliver(22, 1)], Promises(), {"expired-delivery"}),
+    "what is read late may have been sent in time": ([*FRESH, *deliver(30, 1)], Promises(), set()),
+    "what is read in time is in time": ([*EXPIRING, *joined(5, 1), *deliver(20, 1)], Promises(), set()),
+    "what is read behind an answer to a question that was asked after it had expired is expired": (
+        [*FRESH, *OTHER, *answer(21, 2, group="h"), *deliver(23, 1)], Promises(),
+        {"expired-delivery"}),
+    "a question that was asked before says nothing": (
+        [*FRESH, *OTHER, answer(20, 2, group="h")[0], answer(21, 2, group="h")[1], *deliver(23, 1)],
+        Promises(), set()),
+    "a question that was answered after it had been read says nothing": (
+        [*FRESH, *OTHER, answer(21, 2, group="h")[0], *deliver(22, 1), answer(22, 2, group="h")[1]],
+        Promises(), set()),
+    "an answer that may overtake deliveries says nothing": (
+        [*FRESH, *OTHER, *answer(21, 2, group="h"), *deliver(23, 1)],
+        Promises(answers_in_order=False), set()),
+    "a question of another session on its connection says so, too": (
+        [*FRESH, *OTHERS, *answer(21, 2, 2, group="h", connection=7),
+         *deliver(23, 1, connection=7)], Promises(), {"expired-delivery"}),
+    "a question of another session on another connection does not": (
+        [*FRESH, *OTHERS, *answer(21, 2, 2, group="h", connection=8),
+         *deliver(23, 1, connection=7)], Promises(), set()),
+    "what was refused after it had expired, and comes again, is expired": (
+        [*FRESH, *deliver(5, 1), *nack(21), *deliver(23, 1, **AGAIN)], Promises(), {"expired-delivery"}),
+    "what was refused before it expired may come again": (
+        [*FRESH, *deliver(5, 1), *nack(15), *deliver(23, 1, **AGAIN)], Promises(), set()),
+    "of what expires nobody knows when, nothing is said": (
+        [*asking(2, 1, expires=(19, None)), *joined(21, 1), *deliver(22, 1)], Promises(), set()),
+    "while clocks were wrong nobody knows what had expired": (
+        [*EXPIRING, *clock(4, "clock-step"), *clock(7, "heal:clock-step"), *joined(21, 1), *deliver(22, 1)],
+        Promises(), set()),
+    "clocks that were right again before the send excuse nothing": (
+        [*clock(0, "clock-step"), *clock(2, "heal:clock-step"), *asking(5, 1, expires=(19, 20)),
+         *joined(21, 1), *deliver(22, 1)],
+        Promises(), {"expired-delivery"}),
+    "what may have expired is not lost": ([*EXPIRING, *DONE], Promises(), set()),
+    "what cannot have expired is lost": ([*asking(2, 1, expires=(LATE, LATE)), *DONE], Promises(), {"lost"}),
+    "while clocks were wrong anything may have expired": (
+        [*asking(2, 1, expires=(LATE, LATE)), *clock(4, "clock-step"), *DONE], Promises(), set()),
+    "what has expired is where such messages go": (
+        [*EXPIRING, *kept(80, 1, "expired"), *DONE], Promises(), set()),
+    "what cannot have expired does not belong there": (
+        [*asking(2, 1, expires=(LATE, LATE)), *kept(80, 1, "expired"), *DONE], Promises(), {"stuck"}),
+    "what never expires does not belong there": (
+        [*send(2, 1), *kept(80, 1, "expired"), *DONE], Promises(), {"stuck"}),
+    "what has expired may wait to be found": ([*EXPIRING, *kept(80, 1), *DONE], Promises(), set()),
+    "what has expired may be among the dead letters": (
+        [*EXPIRING, *kept(80, 1, "dead-letter"), *DONE], Promises(), set()),
+    "what was acknowledged must not be with what has expired": (
+        [*FRESH, *deliver(5, 1), *answer(6, 1), *kept(80, 1, "expired"), *DONE], Promises(), {"resurrected"}),
+    # ------------------------------------------------------------------------------------- delays
+    "what is read before it is due is early": ([*DELAYED, *deliver(18, 1)], Promises(), {"early-delivery"}),
+    "what is read when it may be due is not": ([*DELAYED, *deliver(19, 1)], Promises(), set()),
+    "while clocks are wrong nobody knows what is due": (
+        [*DELAYED, *clock(5, "clock-rate"), *deliver(18, 1)], Promises(), set()),
+    "what is not due before the drain may wait": (
+        [*asking(2, 1, delay=(LATE, LATE)), *kept(80, 1), *DONE], Promises(), set()),
+    "of what is due nobody knows when, nothing is said": (
+        [*asking(2, 1, delay=(5, None)), *kept(80, 1), *DONE], Promises(), set()),
+    "what was due before the drain must not wait": (
+        [*asking(2, 1, delay=(5, 6)), *kept(80, 1), *DONE], Promises(), {"stuck"}),
+    "what is not due yet and nowhere is lost": (
+        [*asking(2, 1, delay=(LATE, LATE)), *DONE], Promises(), {"lost"}),
+    "what is delayed may be overtaken in its group": (
+        [*DELAYED, *send(4, 2), *deliver(10, 2), *deliver(21, 1)], Promises(), set()),
+    "what has another priority may be overtaken in its group": (
+        [*asking(2, 1, priority=0), *send(4, 2), *deliver(10, 2), *deliver(21, 1)], Promises(), set()),
+    "what has the ordinary priority may not": (
+        [*asking(2, 1, priority=4), *send(4, 2), *deliver(10, 2), *deliver(21, 1)], Promises(),
+        {"reordered", "reordered-realtime", "not-linearizable", "reordered-session"}),
+    "what may have expired may be missing before what came": (
+        [*EXPIRING, *send(4, 2), *deliver(10, 2)], Promises(), set()),
+    "what cannot expire may not": (
+        [*asking(2, 1, amount=5), *send(4, 2), *deliver(10, 2)], Promises(), {"not-linearizable"}),
+    # ------------------------------------------------------------------------------- dead letters
+    "what was refused as often as it may be is not delivered any more": (
+        [*TWICE, *deliver(11, 1, **AGAIN)], TWO, {"duplicate"}),
+    "what was refused less often is": ([*ONCE, *deliver(8, 1, **AGAIN)], TWO, set()),
+    "a refusal that was not answered may not have happened": (
+        [*ONCE, *deliver(8, 1, **AGAIN), *nack(9, outcome="info"), *deliver(11, 1, **AGAIN)], TWO, set()),
+    "where nobody can say when it dies, it may live": (
+        [*TWICE, *deliver(11, 1, **AGAIN)], Promises(delivery_attempts=2), set()),
+    "what another session reads late may have been sent before it died": (
+        [*joined(2, 2), *TWICE, *deliver(11, 1, 2, **AGAIN), *gone(14, 2)], TWO, set()),
+    "what another session reads behind an answer was sent after it died": (
+        [*joined(2, 2), *send(3, 2, group="h"), *TWICE, *deliver(11, 2, 2, group="h"),
+         *answer(12, 2, 2, group="h"), *deliver(14, 1, 2, **AGAIN), *gone(15, 2)], TWO, {"duplicate"}),
+    "where a refusal is a death, one is enough": (
+        [*ONCE, *deliver(8, 1, **AGAIN)], Promises(nack="dead-letter"), {"duplicate"}),
+    "what dies is once among the dead letters": (
+        [*TWICE, *kept(80, 1, "dead-letter"), *read(81, "a1"), *kept(82, 1, "dead-letter"), *read(83, "a1"),
+         *DONE], TWO, set()),
+    "what is there twice, twice, is resurrected": (
+        [*TWICE, *kept(79, 1, "dead-letter"), *kept(80, 1, "dead-letter"), *read(81, "a1"),
+         *kept(82, 1, "dead-letter"), *kept(83, 1, "dead-letter"), *read(84, "a1"), *DONE], TWO,
+        {"resurrected"}),
+    "what is there and in the main store, twice, is resurrected": (
+        [*TWICE, *kept(79, 1), *kept(80, 1, "dead-letter"), *read(81, "a1"), *kept(82, 1),
+         *kept(83, 1, "dead-letter"), *read(84, "a1"), *DONE], TWO, {"resurrected", "stuck"}),
+    "what is nowhere is lost": ([*TWICE, *DONE], TWO, {"lost"}),
+    "what is there as of another queue is corrupted": (
+        [*TWICE, *kept(80, 1, "dead-letter", queue="r"), *DONE], TWO, {"corrupted"}),
+    "what is there as of another group is corrupted": (
+        [*TWICE, *kept(80, 1, "dead-letter", group="h"), *DONE], TWO, {"corrupted"}),
+    "what was never refused, and left with its consumer, has died early": (
+        [*send(0, 1), *deliver(5, 1), *left(6, 1), *kept(80, 1, "dead-letter"), *DONE], TWO, {"died-early"}),
+    "what was given back so often is rightly dead where that counts": (
+        [*send(0, 1), *joined(2, 1), *deliver(5, 1), *left(6, 1), *kept(80, 1, "dead-letter"), *DONE],
+        Promises(delivery_attempts=1, attempts="given back"), set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_implementations_say_so(tmp_path, case):
+    rows, promises, expected = CASES[case]
+    options = msgspec.structs.replace(OPTIONS, broker=promises)
+    assert {i.name for i in agreed(tmp_path, tidy(rows), options)} == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("what is nowhere is lost", "was refused 2 times, which made it a dead letter that is nowhere"),
+        ("what was never refused, and left with its consumer, has died early", "had been refused never"),
+        ("what is read before it is due is early", "was not to be delivered before 0.019 s"),
+        (
+            "what is given to a session that was asked for after it had expired is expired",
+            "when it had certainly expired, at 0.020 s",
+        ),
+    ],
+)
+def test_it_is_said_in_words(case, said):
+    rows, promises, _ = CASES[case]
+    rows = tidy(rows)
+    (found,) = reference.find(rows, msgspec.structs.replace(OPTIONS, broker=promises))
+    assert said in words.sentence(found, 1, rows, {})
+
+
+def of(*rows: Row) -> Asked:
+    return asked_by(from_table(table(rows), PlaceTable()))
+
+
+def test_an_answer_says_more_exactly_when_a_message_expires():
+    rows = send(0, 1, value=json.dumps({"expires": [10, None]}))
+    rows[1]["value"] = json.dumps({"expires": [10, 15]})
+    assert (of(*rows).expires[0], of(*rows).expired[0]) == (10, 15)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "[]", "a name", '{"expires": 5}', '{"delay": [true, 3], "priority": "9"}']
+)
+def test_a_value_that_asks_for_nothing_is_no_wish(value):
+    wish = of(*send(0, 1, value=value))
+    assert wish.in_turn[0]
+    assert max(wish.expires[0], wish.expired[0], wish.early[0], wish.due[0]) < 0
