@@ -40,6 +40,7 @@ from checkers.inspection import Inspection
 from checkers.source import Files
 from checkers.spark_source import open_with
 from checkers.verdict import CheckOptions
+from harness.history.parquet import WRITING
 
 BAR_EVENTS_S = 5_000_000
 BAR_MEMORY_GB = 8.0
@@ -199,7 +200,7 @@ def history(events: int, changes: int = 50) -> Path:
         parts *= 2
     groups = max(parts, round(messages / MESSAGES_PER_GROUP / parts) * parts)
     directory = (
-        Path(tempfile.gettempdir()) / f"jepsen-bench-checking-v7-{groups}-{parts}-{changes}" / "history"
+        Path(tempfile.gettempdir()) / f"jepsen-bench-checking-v8-{groups}-{parts}-{changes}" / "history"
     )
     if (directory / "control.parquet").is_file():
         return directory
@@ -226,7 +227,7 @@ def history(events: int, changes: int = 50) -> Path:
 
 def _keep(table: pa.Table, file: Path) -> np.ndarray:
     """Write a part; the index of its rows."""
-    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20)
+    pq.write_table(table, file, row_group_size=1 << 20, **WRITING)
     index: np.ndarray = table["index"].to_numpy()
     return index
 

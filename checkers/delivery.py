@@ -44,6 +44,7 @@ from checkers.rows import (
     joined,
     lowest,
     marked,
+    ordered,
 )
 from checkers.running import highest_before, segments
 from checkers.stores import Owners, resurrected
@@ -256,7 +257,7 @@ def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | N
     acks = acks[rows.session[acks] != NONE]
     delivers = delivers[marked(rows.id[acks], rows.messages)[rows.id[delivers]]]
     at = np.concatenate([delivers, acks])
-    order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
+    order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
     index, delivering = rows.index[order], rows.kind[order] == DELIVER
     before = highest_before(segments(rows.id[order], rows.session[order]), np.where(delivering, index, NONE))
     stale = order[~delivering & (before == NONE)]
@@ -285,16 +286,15 @@ def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers |
 
 def _other(meant: Numbers, column: Column, ids: npt.NDArray[np.int32], at: Numbers) -> Flags:
     told, meant = column[at], meant[ids]
-    result: Flags = (told != meant) & (told != NONE) & (meant != NONE)
-    return result
+    result: Flags = told != meant
+    return result & (told != NONE) & (meant != NONE) if result.any() else result
 
 
 def _uncommitted(rows: Rows, lives: Lives, ends: Ends) -> Numbers | None:
     """Of each message the first delivery before its transaction's commit was asked for."""
-    sends = rows.of(SEND_INVOKE)
-    transaction = as_sent(rows, rows.transaction, sends)
-    if not (transaction != NONE).any():
+    if rows.transaction.absent:
         return None
+    transaction = as_sent(rows, rows.transaction, rows.of(SEND_INVOKE))
     asked = ends.transactions.find("asked", rows.run[rows.first_row], transaction)
     early = (transaction != NONE) & ((asked == NONE) | (lives.delivered < asked))
     return np.where(early & (lives.message != NONE), lives.delivered, NONE)

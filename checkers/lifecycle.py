@@ -43,6 +43,7 @@ from checkers.rows import (
     joined,
     lowest,
     marked,
+    ordered,
 )
 from checkers.running import (
     count_before,
@@ -175,12 +176,12 @@ def lives_and_deliveries(
     oks, fails, stores = rows.of(SEND_OK), rows.of(SEND_FAIL), rows.of(BROWSE)
     send_ok = first(rows.id[oks], rows.index[oks], size)
     failed = marked(rows.id[fails], size)
-    transaction = as_sent(rows, rows.transaction, sends)
-    alone = transaction == NONE
     begun = sent
-    if alone.all():
+    if rows.transaction.absent:
         ok, aborted = send_ok, failed & (send_ok == NONE)
     else:
+        transaction = as_sent(rows, rows.transaction, sends)
+        alone = transaction == NONE
         commit = ends.transactions.find("commit", run, transaction)
         abort = ends.transactions.find("abort", run, transaction)
         ok = np.where(alone, send_ok, np.where(failed, NONE, commit))
@@ -231,7 +232,8 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
     answer_ids = rows.id[answers]
     involved = (lives.deliveries > 1) | (counted(answer_ids, size) > 1)
-    involved[answer_ids[rows.transaction[answers] != NONE]] = True
+    if not rows.transaction.absent:
+        involved[answer_ids[rows.transaction[answers] != NONE]] = True
     asked = np.full(size, -1, dtype=np.int64)
     asked[answer_ids] = answers
     known = (rows.message[delivers] != NONE) & (rows.session[delivers] != NONE)
@@ -354,7 +356,7 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     ends = asking.ends
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
     at = at[involved[rows.id[at]] & (rows.session[at] != NONE) & (rows.message[at] != NONE)]
-    order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
+    order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
     ids, kind, index, session = rows.id[order], rows.kind[order], rows.index[order], rows.session[order]
     transaction, run = rows.transaction[order], rows.run[order]
     alone = transaction == NONE
@@ -374,7 +376,7 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     if asking.promises.refuses_stale_acks:
         taken = lowest_after(one, np.where(kind == ACK_OK, index, NONE)) != NONE
 
-    by_message = np.lexsort((index, ids))
+    by_message = ordered(ids, index)
     whole = segments(ids[by_message])
     earlier, settled, since = (np.empty(len(order), dtype=np.int64) for _ in range(3))
     earlier[by_message] = count_before(whole, delivering[by_message])
@@ -451,7 +453,7 @@ def _unflagged(
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], rows.delivery_count[order]
     bare = delivering & (rows.redelivered[order] == 0)
-    by_message = np.lexsort((index, process, rows.id[order]))
+    by_message = ordered(rows.id[order], process, index)
     whole = segments(rows.id[order[by_message]], process[by_message])
     earlier, another, sent_before, fewer, told = (np.empty(len(order), dtype=np.int64) for _ in range(5))
     earlier[by_message] = count_before(whole, delivering[by_message])
@@ -477,7 +479,7 @@ def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
     ids = np.concatenate([rows.id[order], rows.id[order[asked]]])
     at = np.concatenate([index, np.minimum(possible, index)[asked]])
     values = np.concatenate([count, np.full(len(asked), NONE, dtype=np.int64)])
-    by_message = np.lexsort((at, ids))
+    by_message = ordered(ids, at)
     before = np.empty(len(ids), dtype=np.int64)
     before[by_message] = highest_before(segments(ids[by_message]), values[by_message])
     elsewhere = np.full(len(order), NONE, dtype=np.int64)
@@ -494,10 +496,10 @@ def _settled_twice(rows: Rows, order: Numbers, settling: Numbers) -> Flags:
     index, ids, session = rows.index[order], rows.id[order], rows.session[order]
     got = highest_before(segments(ids, session), np.where(rows.kind[order] == DELIVER, index, NONE))
     at = np.flatnonzero(settling != NONE)
-    at = at[np.lexsort((index[at], settling[at], session[at], ids[at]))]
+    at = at[ordered(ids[at], session[at], settling[at], index[at])]
     at = at[starts(segments(ids[at], session[at]))]  # each session's first settlement
     at = at[got[at] != NONE]
-    at = at[np.lexsort((index[at], settling[at], ids[at]))]
+    at = at[ordered(ids[at], settling[at], index[at])]
     whole = segments(ids[at])
     firsts = at[starts(whole)]
     leading = firsts[whole - whole[0]] if len(whole) else at

@@ -39,7 +39,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from checkers.rows import FOREVER, Flags, Numbers
+from checkers.rows import FOREVER, Flags, Numbers, ordered
 
 _BITS: Final = 33
 _MASK: Final = 2**_BITS - 1
@@ -113,9 +113,8 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
     """
     certain = np.flatnonzero(history.enqueue_return != FOREVER)
     gotten = np.flatnonzero(history.dequeue_return != FOREVER)
+    certain = certain[ordered(history.queue[certain], history.enqueue_return[certain])]
     keys = (history.queue[certain] << _BITS) | history.enqueue_return[certain]
-    order = np.argsort(keys, kind="stable")
-    certain, keys = certain[order], keys[order]
     latest = np.maximum.accumulate((history.queue[certain] << _BITS) | history.dequeue_invoke[certain])
     queue = history.queue[gotten]
     before = np.searchsorted(keys, (queue << _BITS) | history.enqueue_invoke[gotten], "left") - 1
@@ -125,7 +124,7 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
     early = gotten[wrong]
     if not len(early):
         return _NOTHING, _NOTHING
-    early = early[np.lexsort((history.name[early], history.dequeue_return[early], history.queue[early]))]
+    early = early[ordered(history.queue[early], history.dequeue_return[early], history.name[early])]
     early = early[_firsts(history.queue[early])]
     # Of the queues that have one: what each overtook.
     queues = history.queue[early]
@@ -134,7 +133,7 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
     late &= history.enqueue_return[certain] < history.enqueue_invoke[early[at]]
     late &= history.dequeue_invoke[certain] > history.dequeue_return[early[at]]
     over = certain[late]
-    over = over[np.lexsort((history.name[over], history.enqueue_return[over], history.queue[over]))]
+    over = over[ordered(history.queue[over], history.enqueue_return[over], history.name[over])]
     return early, over[_firsts(history.queue[over])]
 
 
@@ -184,9 +183,9 @@ class _Looked:
     @classmethod
     def at(cls, history: Values, dequeues: Dequeues) -> _Looked:
         left = np.flatnonzero((history.enqueue_return != FOREVER) & (history.dequeue_return == FOREVER))
-        left = left[np.lexsort((history.name[left], history.enqueue_return[left], history.queue[left]))]
+        left = left[ordered(history.queue[left], history.enqueue_return[left], history.name[left])]
         waiting = np.flatnonzero(dequeues.returned == FOREVER)
-        waiting = waiting[np.lexsort((dequeues.invoke[waiting], dequeues.queue[waiting]))]
+        waiting = waiting[ordered(dequeues.queue[waiting], dequeues.invoke[waiting])]
         _, takes, taken = np.intersect1d(
             _ranked(history.queue[left]),
             _ranked(dequeues.queue[waiting]),
@@ -258,9 +257,8 @@ def _covered(given: Values, dequeues: Dequeues) -> Flags:
     there = np.flatnonzero(given.enqueue_return < given.dequeue_invoke)
     if not len(empty) or not len(there):
         return found
+    there = there[ordered(given.queue[there], given.enqueue_return[there])]
     keys = (given.queue[there] << _BITS) | given.enqueue_return[there]
-    order = np.argsort(keys, kind="stable")
-    there, keys = there[order], keys[order]
     until = np.maximum.accumulate((given.queue[there] << _BITS) | given.dequeue_invoke[there])
     fresh = np.append(True, keys[1:] > until[:-1])  # nothing was there for certain right before
     since = keys[np.maximum.accumulate(np.where(fresh, np.arange(len(keys)), 0))]

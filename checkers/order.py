@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from checkers.lifecycle import Lives
-from checkers.rows import NONE, Flags
+from checkers.rows import NONE, Flags, ordered
 from checkers.running import highest_before, segments
 from checkers.tally import InstanceTally
 
@@ -35,15 +35,13 @@ def find(lives: Lives, grouped: Flags, tally: InstanceTally) -> None:
     )
     if not len(at):
         return
-    at = at[np.argsort(lives.delivered[at], kind="stable")]
-
-    by_group = at[np.argsort(lives.place[at], kind="stable")]
+    by_group = at[ordered(lives.place[at], lives.delivered[at])]
     latest = highest_before(segments(lives.place[by_group]), lives.sent[by_group])
     ok = np.where(lives.ok == NONE, lives.sealed, lives.ok)[by_group]
     late = by_group[(latest != NONE) & (ok != NONE) & (latest > ok)]
     tally.add("reordered-realtime", lives.place[late], lives.delivered[late], lives.message[late])
 
-    by_producer = by_group[np.lexsort((lives.producer[by_group], lives.place[by_group]))]
+    by_producer = at[ordered(lives.place[at], lives.producer[at], lives.delivered[at])]
     sequence = lives.sequence[by_producer]
     highest = highest_before(segments(lives.place[by_producer], lives.producer[by_producer]), sequence)
     late = by_producer[

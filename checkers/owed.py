@@ -27,6 +27,7 @@ from checkers.rows import (
     Rows,
     counted,
     marked,
+    ordered,
 )
 from checkers.running import lowest_after, segments
 from checkers.verdict import Promises
@@ -63,10 +64,8 @@ def _released(rows: Rows, ends: Ends, promises: Promises) -> Flags:
 
     def ids(ack: int, nack: int) -> npt.NDArray[np.int32]:
         at = rows.of(ack, nack) if consuming else rows.of(ack)
-        transaction = rows.transaction[at]
-        inside = transaction != NONE
-        if inside.any():
-            at = at[~inside | _may_be_committed(rows, ends, at)]
+        if not rows.transaction.absent:
+            at = at[(rows.transaction[at] == NONE) | _may_be_committed(rows, ends, at)]
         return rows.id[at]
 
     asked = counted(ids(ACK_INVOKE, NACK_INVOKE), size)
@@ -97,7 +96,7 @@ def _held(rows: Rows, ends: Ends, of: Flags, promises: Promises) -> Flags:
         return held
     at = rows.of(DELIVER, ACK_INVOKE, ACK_FAIL, NACK_INVOKE, NACK_OK)
     at = at[open_[rows.id[at]] & (rows.session[at] != NONE)]
-    order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
+    order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
     kind, index, transaction, run = (
         rows.kind[order],
         rows.index[order],

@@ -322,7 +322,8 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[Window]) -> Answe
     found: Answered = {}
     if not windows or not len(rows.index):
         return found
-    answers = (rows.process >= 0) & rows.type.are("ok") & (rows.broker.codes >= 0)
+    fallen = rows.broker.are(*{window.broker for window in windows})
+    answers = fallen & (rows.process >= 0) & rows.type.are("ok")
     slices: list[tuple[Window, Numbers]] = []
     for only in dict.fromkeys(window.only for window in windows):
         counts = answers & (~rows.f.are("connect") if only is None else rows.f.are(only))

@@ -40,14 +40,15 @@ def highest_before(segment: Numbers, values: Numbers) -> Numbers:
     if not len(values):
         return values
     # A value is raised by one so that 0 stays for "none".
-    packed = (segment << _BITS) | np.where(values == NONE, 0, values + 1)
-    running = np.maximum.accumulate(packed)
-    before = np.empty_like(running)
-    before[0] = 0
-    before[1:] = running[:-1]
-    here = (before >> _BITS == segment) & (before & _MASK != 0)
-    here[0] = False
-    return np.where(here, (before & _MASK) - 1, NONE)
+    packed = segment << _BITS
+    packed |= np.where(values == NONE, 0, values + 1)
+    running = np.maximum.accumulate(packed, out=packed)
+    result = np.full(len(values), NONE, dtype=np.int64)
+    before = running[:-1] & _MASK
+    here = running[:-1] >> _BITS == segment[1:]
+    here &= before != 0
+    np.subtract(before, 1, out=result[1:], where=here)
+    return result
 
 
 def lowest_before(segment: Numbers, values: Numbers) -> Numbers:

@@ -43,6 +43,7 @@ from checkers.rows import (
     PlaceTable,
     Rows,
     first,
+    ordered,
 )
 from checkers.running import highest_and_whose, highest_before, segments, starts
 from checkers.tally import InstanceTally
@@ -64,11 +65,8 @@ def find_backwards(deliveries: Deliveries, grouped: Flags, tally: InstanceTally)
     at = np.flatnonzero(at)
     if not len(at):
         return
-    at = at[
-        np.lexsort(
-            (deliveries.index[at], deliveries.session[at], deliveries.producer[at], deliveries.place[at])
-        )
-    ]
+    by = (deliveries.place[at], deliveries.producer[at], deliveries.session[at], deliveries.index[at])
+    at = at[ordered(*by)]
     sequence = deliveries.sequence[at]
     one = segments(deliveries.place[at], deliveries.producer[at], deliveries.session[at])
     highest = highest_before(one, sequence)
@@ -100,14 +98,14 @@ def conflicts(
     until = np.where(end > deliveries.index, end, NONE)
     found = np.zeros(len(places.named), dtype=bool)
     again = np.flatnonzero(_among_several(deliveries))
-    order = again[np.lexsort((deliveries.index[again], deliveries.life[again]))]
+    order = again[ordered(deliveries.life[again], deliveries.index[again])]
     twice = order[_conflicting(deliveries, ends, runs, until, order, deliveries.life[order])]
     if stale_acks_refused:
         twice = np.union1d(twice, np.flatnonzero(deliveries.settled))
     found[deliveries.place[twice]] = True
     grouped = places.grouped()
     held = np.flatnonzero(grouped[deliveries.place])
-    order = held[np.lexsort((deliveries.index[held], deliveries.place[held]))]
+    order = held[ordered(deliveries.place[held], deliveries.index[held])]
     split = order[_conflicting(deliveries, ends, runs, until, order, deliveries.place[order])]
     found[deliveries.place[split]] = True
     if tally is not None:
@@ -189,7 +187,7 @@ def proofs(rows: Rows) -> Proofs:
     at = rows.of(ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
     at = at[rows.session[at] != NONE]
     nack = rows.kind[at] >= NACK_INVOKE
-    order = np.lexsort((rows.index[at], nack, rows.id[at], rows.session[at]))
+    order = ordered(rows.session[at], rows.id[at], nack, rows.index[at])
     at, nack = at[order], nack[order]
     one = segments(rows.session[at], rows.id[at], nack)
     size = int(one[-1]) + 1 if len(one) else 0
@@ -211,7 +209,7 @@ def proofs(rows: Rows) -> Proofs:
 
 def _latest(run: Numbers, session: Numbers, asked: Numbers) -> Proofs:
     """The latest of each session."""
-    order = np.lexsort((asked, session, run))
+    order = ordered(run, session, asked)
     one = segments(run[order], session[order])
     last = order[np.flatnonzero(np.concatenate((one[1:] != one[:-1], [True])))] if len(order) else order
     return Proofs(run[last], session[last], asked[last])

@@ -77,16 +77,39 @@ class FilePart:
 
     def _slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         file = opened(self.path)
+        empty = _empty(file.metadata)
+        some = [name for name in columns if name not in empty]
         count = -(-self.rows // self.slice_rows) if self.rows else 1
         if count == 1:
-            yield file.read(list(columns), use_threads=False)
+            yield file.read(some, use_threads=False)
             return
         for number in range(count):
             batches = (
                 batch.filter(pa.array(_slice_of(batch.column("message"), count) == number))
-                for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
+                for batch in file.iter_batches(_BATCH_ROWS, columns=some, use_threads=False)
             )
             yield pa.Table.from_batches(batches)
+
+
+def _empty(metadata: pq.FileMetaData) -> list[str]:
+    """Columns that have no value, as the file's statistics say.
+
+    They need not be read, which would take as long as of a column that is full. That there is a
+    column ``subscription`` says that topics are told of.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [
+        name
+        for n, name in enumerate(metadata.schema.names)
+        if name not in (*ALWAYS, "subscription")
+        and groups
+        and all(_no_value(group.column(n)) for group in groups)
+    ]
+
+
+def _no_value(column: pq.ColumnChunkMetaData) -> bool:
+    known = column.statistics
+    return known is not None and bool(known.has_null_count) and known.null_count == column.num_values
 
 
 def _slice_of(message: pa.Array, count: int) -> Any:

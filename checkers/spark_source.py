@@ -26,6 +26,7 @@ from checkers.source import (
 )
 
 _ROWS_A_BUCKET: Final = 500_000
+_TASKS_A_CORE: Final = 8
 _RESULT: Final = "part int, result binary"
 _WITH_MESSAGES: Final = f"f in {WITH_MESSAGES} and queue is not null"
 
@@ -68,8 +69,11 @@ class SparkSource(HistorySource):
 
 
 def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS) -> HistorySource:
-    """A history by its files, if laid out and here; else exchanged by queue and group."""
-    if files.laid_out and str(spark.sparkContext.master).startswith("local"):
+    """A history by its files, if laid out; else exchanged by queue and group.
+
+    Either way a cluster's executors must see the files under the same paths.
+    """
+    if files.laid_out:
         last = {0: files.last_ns()}
         source: HistorySource = FileSource(spark, files.parts(slice_rows), files.control(), last, files.total)
         source.laid_out = True
@@ -95,8 +99,12 @@ class FileSource(SparkSource):
         self._parts = tuple(parts)
 
     def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """One task a part."""
-        return on_tasks(self.spark, chosen(self._parts, parts), work)
+        """A part after the other in some tasks for each core.
+
+        Not one task a part: each unpacks anew what it is asked, which may be as large as a part.
+        """
+        tasks = _TASKS_A_CORE * self.spark.sparkContext.defaultParallelism
+        return on_tasks(self.spark, chosen(self._parts, parts), work, tasks=tasks)
 
 
 class FrameSource(SparkSource):
@@ -128,9 +136,13 @@ class FrameSource(SparkSource):
 
 
 def on_tasks(
-    spark: SparkSession, parts: Sequence[SomePart], work: Callable[[SomePart], Result]
+    spark: SparkSession,
+    parts: Sequence[SomePart],
+    work: Callable[[SomePart], Result],
+    *,
+    tasks: int | None = None,
 ) -> dict[int, Result]:
-    """Do the work on each part in a task of its own; what it gave by number of the part."""
+    """Do the work on each part in a task of its own, or in ``tasks``; results by part number."""
     if not parts:
         return {}
 
@@ -139,7 +151,9 @@ def on_tasks(
             for n in batch.column(0).to_pylist():
                 yield _packed(parts[n].number, work(parts[n]))
 
-    return _unpacked(spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, _RESULT))
+    return _unpacked(
+        spark.range(0, len(parts), 1, min(tasks or len(parts), len(parts))).mapInArrow(run, _RESULT)
+    )
 
 
 def _packed(part: int, result: object) -> pa.RecordBatch:

@@ -51,6 +51,7 @@ from checkers.rows import (
     highest,
     joined,
     marked,
+    ordered,
 )
 from checkers.running import highest_before, lowest_after, segments
 from checkers.subscriptions import Subscriptions
@@ -77,6 +78,12 @@ class Effects:
     index: Numbers
     sending: Flags
     how: Numbers
+
+
+_NOTHING: Final = np.zeros(0, dtype=np.int64)
+NO_EFFECTS: Final = Effects(
+    _NOTHING, _NOTHING, _NOTHING.astype(np.int32), _NOTHING, _NOTHING, _NOTHING.astype(bool), _NOTHING
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,8 @@ def effects(
 
     ``complete`` are the runs in which everything was drained and every store read.
     """
+    if rows.transaction.absent:
+        return NO_EFFECTS
     whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
     whole &= asked_by(rows).expires == NONE  # what expires may be gone
     kept = subscriptions.kept(places.named)[rows.place[rows.first_row]]
@@ -187,7 +196,7 @@ def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE)
     at = at[marked(rows.id[involved], rows.messages)[rows.id[at]]]
     at = at[(rows.session[at] != NONE) & (rows.message[at] != NONE)]
-    order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
+    order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
     kind, index = rows.kind[order], rows.index[order]
     one = segments(rows.id[order], rows.session[order])
     answering = (kind == ACK_INVOKE) | (kind == NACK_INVOKE)
@@ -248,7 +257,7 @@ def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
     when = np.concatenate([rows.index[delivers], ask.upto])
     earliest = np.where(begun == NONE, NONE, np.minimum(begun, rows.index[delivers]))
     values = np.concatenate([earliest, np.full(len(ask.id), NONE, dtype=np.int64)])
-    order = np.lexsort((when, ids))
+    order = ordered(ids, when)
     latest = np.empty(len(ids), dtype=np.int64)
     latest[order] = highest_before(segments(ids[order]), values[order])
     result: Flags = latest[len(delivers) :] > ask.got

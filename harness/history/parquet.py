@@ -22,7 +22,7 @@ files; it is written last. (Spark ignores names that begin with an underscore.)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -52,9 +52,17 @@ CHUNK_ROWS: Final = 2_000_000
 _MESSAGE_OPERATIONS: Final = ("send", "ack", "nack", "deliver", "browse")
 _PRODUCER_STRIDE: Final = 2_654_435_761  # spreads consecutive producers over the files
 
-_DELTA: Final = ("index", "time", "process", "sequence", "time_low", "time_high")
-_ENCODING: Final = dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED")
-_DICTIONARY: Final = [name for name in SCHEMA.names if name not in _DELTA]
+_DELTA: Final = ("index", "time", "sequence", "time_low", "time_high")
+WRITING: Final[Mapping[str, Any]] = {
+    "compression": "zstd",
+    "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
+    "use_dictionary": [name for name in SCHEMA.names if name not in _DELTA],
+    "write_statistics": ["index", "time", *(field.name for field in SCHEMA if field.nullable)],
+}
+"""How Arrow is to write a file of a history.
+
+The statistics say which columns have no value at all: those need not be read.
+"""
 
 Index = npt.NDArray[np.int64]
 
@@ -163,14 +171,7 @@ def write(
     def append(piece: tuple[str, pa.Table]) -> None:
         name, rows = piece
         if name not in writers:
-            writers[name] = pq.ParquetWriter(
-                directory / name,
-                SCHEMA,
-                compression="zstd",
-                use_dictionary=_DICTIONARY,
-                column_encoding=_ENCODING,
-                write_statistics=["index", "time"],
-            )
+            writers[name] = pq.ParquetWriter(directory / name, SCHEMA, **WRITING)
         writers[name].write_table(rows)
         counts[name] += rows.num_rows
 
