@@ -35,7 +35,7 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "checkers"))
 
-from damaged import DAMAGE, DAMAGE_OF_TOPICS, correct, damage
+from damaged import DAMAGE, DAMAGE_BESIDE, correct, damage
 from innocent import innocent
 from test_differential import BROKERS
 
@@ -44,7 +44,7 @@ from checkers.anomaly import AT_END
 from checkers.arrow_schema import SCHEMA
 from checkers.instance import Instance
 from checkers.source import WITH_MESSAGES, HistorySource, Result, Work, chosen
-from checkers.verdict import CheckOptions
+from checkers.verdict import CheckOptions, Promises
 
 Row = dict[str, Any]
 One = TypeVar("One")
@@ -52,8 +52,9 @@ One = TypeVar("One")
 LOT: Final = 250
 PARTS: Final = 3
 IMPATIENT: Final = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
-PATIENT: Final = CheckOptions(unavailable_bound_s=10_000, recovery_bound_s=10_000)
-_EDITS: Final = {**DAMAGE, **DAMAGE_OF_TOPICS}
+PATIENT: Final = CheckOptions(unavailable_bound_s=10_000, recovery_bound_s=10_000, broker=Promises(fifo=True))
+PROMISES: Final = (*BROKERS, Promises(fifo=True), Promises(fifo=True, durable_acks=False))
+_EDITS: Final = {**DAMAGE, **DAMAGE_BESIDE}
 _SCHEMA: Final = pa.schema([pa.field("run", pa.int32()), *SCHEMA])
 
 
@@ -74,14 +75,14 @@ def history(seed: int) -> tuple[list[Row], bool]:
 
 
 def edit(chance: random.Random) -> tuple[str, int]:
-    names = DAMAGE_OF_TOPICS if chance.random() < 0.3 else DAMAGE
+    names = DAMAGE_BESIDE if chance.random() < 0.3 else DAMAGE
     return chance.choice(sorted(names)), chance.randrange(10_000)
 
 
 def options_of(lot: int) -> CheckOptions:
     """What was promised in a lot; the first lots are of the common case."""
     guarantee = "at-least-once" if lot % 10 else "at-most-once"
-    return msgspec.structs.replace(IMPATIENT, broker=BROKERS[lot % len(BROKERS)], guarantee=guarantee)
+    return msgspec.structs.replace(IMPATIENT, broker=PROMISES[lot % len(PROMISES)], guarantee=guarantee)
 
 
 # ------------------------------------------------------------------------------------------ columns

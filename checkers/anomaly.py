@@ -65,6 +65,8 @@ class Anomaly:
     finding at all.
 
     ``columns`` are those that tell of it: where a history does not have them it is not judged.
+    ``of_queues``: where queues as a whole are promised to be in order it is told of them, too,
+    which takes none of these.
 
     ``at_end``: it says what became of a message in the end, so it cannot be told before everything
     was drained and every store read. ``follows_two_lives``: it is to be expected once two brokers
@@ -89,6 +91,7 @@ class Anomaly:
     follows: frozenset[str] = frozenset()
     evidence: Evidence = Evidence()
     columns: tuple[str, ...] = ()
+    of_queues: bool = False
 
 
 DEADLY: Final = ("kill", "destroy", "stop", "power-loss")
@@ -315,14 +318,15 @@ ANOMALIES: Final = (
     Anomaly(
         name="not-linearizable",
         columns=("group",),
-        rule="A group must be a FIFO queue: what was certainly sent before another message's send was "
-             "begun must come before it.",
+        rule="A group, or a queue where that is promised, must be a FIFO queue: what was certainly sent "
+             "before another message's send was begun must come before it.",
         words="{message} ({place}) was first delivered by {broker} to session {session} at {when}, and "
               "{overtaken}, {in_front}, had not been by then",
         ordered=True,
         grouped=True,
         follows_two_lives=True,
         follows=frozenset({"lost", "stuck", "corrupted", "reordered", "reordered-realtime"}),
+        of_queues=True,
         evidence=Evidence(control=("role", "restart", *DEADLY), partner="key"),
     ),
     Anomaly(

@@ -23,8 +23,9 @@ columns, for convenience:
                   kept within groups only; where no send has a sequence the process is the producer,
                   and the order in which it asks for sends counts
     receive       a delivery that acknowledges by being handed out: ``ok`` with a message is the
-                  delivery and its ack, ``ok`` without one and ``fail`` are nothing, ``info`` (or no
-                  answer) may have taken one message
+                  delivery, asked for since the invocation (its ``time_low``), and its ack, ``ok``
+                  without one and ``fail`` are nothing, ``info`` (or no answer) may have taken one
+                  message
     phase         value "drained": everything was received until nothing came any more
     nemesis       ``f`` is whatever it did; without a ``value`` that has a label it is a fault of
                   which nothing is claimed but that there was one from then on
@@ -101,7 +102,7 @@ class Intake:
         self._unheard = False
         self._time: int | None = None
         self._open: dict[tuple[int, str, Any], _Place] = {}
-        self._receiving: dict[int, str] = {}
+        self._receiving: dict[int, tuple[str, int]] = {}
         self._sent: dict[int, int] = {}
         self._lanes: dict[_Lane, int] = {}
         self._lane: list[_Lane] = []
@@ -166,7 +167,7 @@ class Intake:
     def end(self, *, drained: bool = False) -> Iterator[Row]:
         """The rows that follow from there being no more; ``drained``: everything was received."""
         time = self._time or 0
-        for process, queue in self._receiving.items():
+        for process, (queue, _) in self._receiving.items():
             yield self._numbered(
                 {"time": time, "process": process, "type": "info", "f": "receive", "queue": queue}
             )
@@ -217,6 +218,8 @@ class Intake:
             row["message"], name = numbered("message", given["message"])
         elif f != "deliver" or "error" not in given:
             raise IntakeError(f'{f} has no "message"')
+        if row.get("time_low", given["time"]) > given["time"]:
+            raise IntakeError(f"time_low is {row['time_low']} ns, which is after {given['time']} ns")
         if f == "deliver" and type_ != "ok":
             raise IntakeError(f"deliver is {type_}: it has no invocation and must be ok")
         if f in ("send", "deliver") and name is not None:
@@ -289,15 +292,17 @@ class Intake:
                 raise IntakeError(
                     f"receive is invoked by process {process}, which has asked before and has no answer yet"
                 )
-            self._receiving[process] = queue
+            self._receiving[process] = queue, given["time"]
             return []
-        asked = self._receiving.pop(process, None)
+        asked, since = self._receiving.pop(process, (None, None))
         if type_ == "info":
             row = {"process": process, "type": "info", "f": "receive", "queue": asked or queue}
             return [row | ({"error": _text("error", given["error"])} if "error" in given else {})]
         if type_ == "fail" or "message" not in given:
             return []
         told = {name: value for name, value in given.items() if name != "error"}
+        if since is not None:
+            row.setdefault("time_low", since)
         rows = self._of_message("deliver", "ok", {**row, "f": "deliver", "type": "ok"}, told)
         ack = {
             name: value for name, value in rows[0].items()

@@ -30,6 +30,7 @@ from checkers import (
     facts,
     links,
     part,
+    queues,
     roles,
     sessions,
     starved,
@@ -224,7 +225,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         f"{', '.join(sorted(UNTOLD[subject], key=rank))}{LEFT_OUT}no broker can be asked for {subject}"
         for subject in options.broker.untold
     ]
-    if untold := _untold(source):
+    if untold := _untold(source, options):
         names = ", ".join(sorted(untold, key=rank))
         left.append(f"{names}{LEFT_OUT}the history has no {', '.join(sorted(source.lacking))}")
     wanted = {name: why for name, why in options.not_judged.items() if name in looked_for(options)}
@@ -328,6 +329,9 @@ def examine(check_run: CheckRun) -> Examination | None:
             check_run.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
         )
     case.add_instances([hunger.instance() for hunger in case.hungers], examples)
+    if options.broker.fifo:
+        whole = check_run.attempt("queues", lambda: _queues(source, question, case.known))
+        case.add_instances(whole or [], examples)
     case.torn = (
         check_run.attempt("transactions", lambda: _torn(source, question, given["transactions"])) or []
     )
@@ -343,10 +347,12 @@ def examine(check_run: CheckRun) -> Examination | None:
     return case
 
 
-def _untold(source: HistorySource) -> dict[str, list[str]]:
+def _untold(source: HistorySource, options: CheckOptions) -> dict[str, list[str]]:
     """By anomaly, the columns that would tell of it and that the history does not have."""
     lacking = {
-        anomaly.name: [name for name in anomaly.columns if name in source.lacking] for anomaly in ANOMALIES
+        anomaly.name: [name for name in anomaly.columns if name in source.lacking]
+        for anomaly in ANOMALIES
+        if not (anomaly.of_queues and options.broker.fifo)
     }
     return {name: columns for name, columns in lacking.items() if columns}
 
@@ -357,7 +363,7 @@ def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:
     And by run what cannot be told, because some of them say nothing sensible.
     """
     source = check_run.source
-    untold = {*_untold(source), *check_run.options.not_judged}
+    untold = {*_untold(source, check_run.options), *check_run.options.not_judged}
 
     def attempt(subject: Subject, work: Callable[[], Result], otherwise: Result) -> Result:
         result = check_run.attempt(subject, work)
@@ -518,6 +524,18 @@ def _hungers(
         return []
     asked = source.ask(partial(part.served, wanted=wanted, question=question))
     return starved.hungers(wanted, list(asked.values()))
+
+
+def _queues(source: HistorySource, question: Question, known: Mapping[int, Facts]) -> list[Instance]:
+    told = source.ask(partial(part.queues_of, question=question)).values()
+    beside = queues.Known(
+        queues.consumers(source.control, question.ends, question.deaths),
+        question.deaths,
+        {(run, queue): count for run, one in known.items() for queue, count in one.receives.items()},
+        frozenset(run for run, _ in question.subscriptions.selectors),
+        question.lossless,
+    )
+    return queues.find([one for some in told for one in some], beside)
 
 
 def _torn(

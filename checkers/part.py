@@ -27,6 +27,7 @@ from checkers import (
     fifo,
     links,
     order,
+    queues,
     roles,
     sessions,
     starved,
@@ -494,6 +495,18 @@ def effects(
     tables = (from_table(renamed(table), places) for table in part.slices(FOR_MESSAGES))
     found = joined(transactions.of(_effects(rows, places, question), wanted) for rows in tables)
     return found, places.named
+
+
+def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
+    """What each slice tells of queues without groups."""
+    found = []
+    for table in part.slices([*READ, "time_low"]):
+        places = PlaceTable()
+        few = queues.without_groups(table).sort_by("index")
+        rows = from_table(few, places)
+        lives, _ = lives_and_deliveries(rows, question.ends, 0, question.promises, deaths=question.deaths)
+        found.append(queues.told(rows, places, lives, numbers_of(few, "time_low")))
+    return found
 
 
 def seen(part: HistoryPart, wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:

@@ -21,6 +21,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
+from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
 from checkers.reference_subscriptions import by_place, selective, spread
 from checkers.reference_transactions import torn
@@ -46,6 +47,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *torn(history, messages, options),
         *_order(history),
         *_fifo(history, options),
+        *whole_queues(history, messages, options),
         *_sessions(history, options),
         *split_brains(history.rows),
         *double_takeovers(history.rows),
@@ -350,7 +352,7 @@ def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
                 for m in messages
                 if m.ok is not None
                 and not m.deliveries
-                and not any(r["f"] in ("ack", "nack") for r in m.rows)
+                and not any(r["f"] in ("ack", "nack") and r["type"] == "invoke" for r in m.rows)
                 and expires(m) is None
             ]
         found = None

@@ -399,7 +399,7 @@ def sealed(history: History, m: PlainMessage) -> int | None:
     if given is None or not of_one_node(history, given, taken[0]):
         return None
     deaths = [
-        r["index"] for r in history.control if r["index"] > m.sends[0]["index"] and _saw_gone(r, taken[0])
+        r["index"] for r in history.control if r["index"] > m.sends[0]["index"] and saw_gone(r, taken[0])
     ]
     return min(deaths, default=None)
 
@@ -419,7 +419,7 @@ def _node_id(history: History, broker: str) -> str | None:
     return told[-1] if told else None
 
 
-def _saw_gone(r: Row, broker: str) -> bool:
+def saw_gone(r: Row, broker: str) -> bool:
     """Whether a row of monitor, harness or nemesis saw that broker's process gone."""
     if r["process"] == NEMESIS:
         value = json.loads(r.get("value") or "{}")

@@ -15,7 +15,8 @@ Operations ``f`` of clients
                   transaction if in one
     deliver       one ``ok`` row without invocation: queue, group, message, producer, sequence,
                   session, broker, redelivered, delivery_count, digest (of the body that arrived). A
-                  body that cannot be read has message null and ``error`` set.
+                  body that cannot be read has message null and ``error`` set. time_low (ns): it
+                  was asked for since then, and taken only afterwards
     begin, commit, abort   transaction, broker on completion
     subscribe     queue, session, broker; ``ok`` begins the session
     unsubscribe   queue, session, broker; ``ok`` ends it

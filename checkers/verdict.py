@@ -51,7 +51,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``marks_redeliveries``: whether a delivery that is not the first of its message says so:
     "always"; only where the "same-process" of a broker has delivered it before, as a broker does
     that keeps count in memory alone; or "never". ``groups``: a group of messages is one consumer's
-    at a time, and in order. ``single``: so is a message, and neither is with two brokers at once,
+    at a time, and in order. ``fifo``: so is a queue without groups in order, given out first what
+    was sent first. ``single``: so is a message, and neither is with two brokers at once,
     as both may have what one forwarded without hearing that it arrived. ``atomic``: a
     transaction happens wholly or not at all; where not, it is a batch. ``untold`` is what nobody
     can ask these brokers for: their roles, their stores; rules that need it are left out.
@@ -67,6 +68,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     answers_in_order: bool = True
     marks_redeliveries: Literal["always", "same-process", "never"] = "always"
     groups: bool = True
+    fifo: bool = False
     single: bool = True
     atomic: bool = True
     untold: tuple[Literal["roles", "stores"], ...] = ()

@@ -18,6 +18,7 @@ from harness.history.known import KnownFinding
 @click.option("--guarantee", help="at-most-once, at-least-once or exactly-once [at-least-once].")
 @options.ordered()
 @click.option("--drained", is_flag=True, help="All that was left was received in the end: the rest is lost.")
+@click.option("--fifo", is_flag=True, help="A queue without groups was promised to be in order as a whole.")
 @options.store()
 @options.known()
 @options.spark_master()
@@ -29,6 +30,7 @@ def import_command(
     guarantee: str | None,
     ordered: bool | None,
     drained: bool,
+    fifo: bool,
     root: Path,
     accepted: tuple[KnownFinding, ...] | None,
     spark_master: str | None,
@@ -42,7 +44,9 @@ def import_command(
     from harness.history.importers import importing  # noqa: PLC0415 - imports Arrow, as most commands do not
     from harness.run import session  # noqa: PLC0415 - as above
 
-    found = importing.of(file, kind, root, name=name, guarantee=guarantee, ordered=ordered, drained=drained)
+    found = importing.of(
+        file, kind, root, name=name, guarantee=guarantee, ordered=ordered, drained=drained, fifo=fifo
+    )
     talk = sys.stderr if as_json else sys.stdout
     print(f"imported {found.rows:,} rows from {file}\nstore: {found.store}", file=talk)
     if not found.drained:

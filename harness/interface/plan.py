@@ -84,13 +84,14 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 class BroughtHistory(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Where a history comes from that another harness recorded.
 
-    ``drained``: everything was received in the end; ``not_judged`` are rules of which it says too
-    little, each with why.
+    ``drained``: everything was received in the end; ``fifo``: queues without groups were promised
+    to be in order; ``not_judged`` are rules of which it says too little, each with why.
     """
 
     file: str
     format: str
     drained: bool = False
+    fifo: bool = False
     not_judged: dict[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, Final
 
+import msgspec
+
 from checkers.verdict import CAUTIOUS, Promises
 from harness.interface import OWN, System, TestSpec, UsageError
 from harness.interface.errors import choose, meant
@@ -69,8 +71,13 @@ def usual_policy(name: str = OWN) -> str:
 
 
 def promises(spec: TestSpec) -> Promises:
-    """What the brokers of a test promise; of a history that was brought, what any broker does."""
-    return CAUTIOUS if spec.imported is not None else of(spec).promises(spec)
+    """What the brokers of a test promise; of a history that was brought, what any broker does.
+
+    And what was said when it was brought.
+    """
+    if spec.imported is not None:
+        return Promises(**{**msgspec.structs.asdict(CAUTIOUS), "fifo": spec.imported.fifo})
+    return of(spec).promises(spec)
 
 
 def of(spec: TestSpec) -> System:

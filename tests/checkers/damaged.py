@@ -749,14 +749,15 @@ def _subscribed_otherwise(rows: list[Row], chance: random.Random) -> None:
 
 
 def _of_another(rows: list[Row], chance: random.Random) -> None:
-    """One row, or a session, is of another subscription."""
+    """One operation, or a session, is of another subscription."""
     some = _of_topics(rows)
     if some:
         of = chance.choice(some)
         name = chance.choice(some)["subscription"]
         whole = chance.random() < 0.5 and of.get("session") is not None
         for r in some:
-            if r is of or (whole and r.get("session") == of["session"]):
+            same = (r["f"], r["process"], r.get("message")) == (of["f"], of["process"], of.get("message"))
+            if same or (whole and r.get("session") == of["session"]):
                 r["subscription"] = name
 
 
@@ -819,10 +820,46 @@ def _kept_for(rows: list[Row], chance: random.Random) -> None:
         rows.insert(chance.choice([len(rows), chance.randrange(len(rows) + 1)]), kept)
 
 
-DAMAGE_OF_TOPICS: dict[str, Callable[[list[Row], random.Random], None]] = {
+def _ungroup(rows: list[Row], chance: random.Random) -> None:
+    """All messages of one group, or of all, have none."""
+    group = chance.choice(["g", "h", None])
+    for r in rows:
+        if group is None or r.get("group") == group:
+            r.pop("group", None)
+
+
+def _pull(rows: list[Row], chance: random.Random) -> None:
+    """Each delivery of one queue, or almost each, was asked for some time before it came."""
+    queue, ago = chance.choice(["q", "q", "r"]), chance.choice([0, MS, 60 * MS, 2_000 * MS])
+    almost = chance.random() < 0.9
+    for r in rows:
+        if r["f"] == "deliver" and r.get("queue") == queue and (almost or chance.random() < 0.9):
+            r["time_low"] = r["time"] - chance.choice([0, ago])
+
+
+def _receive(rows: list[Row], chance: random.Random) -> None:
+    """Somebody may have taken a message."""
+    rows.insert(
+        chance.randrange(len(rows) + 1), o(0, 140, "info", "receive", queue=chance.choice(["q", "r"]))
+    )
+
+
+def _alone(rows: list[Row], chance: random.Random) -> None:
+    """All of one queue, or of all, goes to one session, which was there before or came later."""
+    session = chance.choice([1, 1, 2])
+    asked = o(0, 100 + session, "invoke", "subscribe", session=session, queue=chance.choice(["q", "r", None]))
+    rows[:] = [r for r in rows if r["f"] != "subscribe" or r.get("subscription") is not None]
+    for r in rows:
+        if r.get("session") is not None and r.get("subscription") is None:
+            r["session"] = session
+    rows.insert(chance.choice([0, 0, 0, chance.randrange(len(rows) + 1)]), asked)
+
+
+DAMAGE_BESIDE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _subscribed_otherwise, _of_another, _select, _recolour, _dropped, _to_a_topic, _kept_for,
+        _ungroup, _pull, _receive, _alone,
     )
 }  # fmt: skip
 """Apart, so that what the other tests draw by chance stays what it is."""

@@ -27,6 +27,7 @@ from checker_rows import MS, Row, finished, o
 QUEUES = ("q", "r")
 TOPIC = "/topic/t"
 NAMES = ("alice", "bob", "carol")
+PULLED = "r"
 GROUPS = ("g", "h", None)
 COLOURS = ("red", "blue")
 BROKER = "a1"
@@ -102,6 +103,8 @@ class Link:
     session: Session | None = None
     bound: list[tuple[Message, list[Place] | None]] = field(default_factory=list)
     temporary: bool = False
+    handed: Copy | None = None
+    pulling: Place | None = None
 
 
 Script = Generator[Callable[[], str] | None, str, None]
@@ -126,8 +129,10 @@ class World:
             "topics": chance.random() < 0.6, "queues": chance.random() < 0.8,
             "selectors": chance.random() < 0.3, "groups": chance.random() < 0.8,
             "transactions": chance.random() < 0.6, "faults": chance.random() < 0.7,
+            "pulls": chance.random() < 0.3,
         }  # fmt: skip
-        if not self.kinds["topics"]:
+        self.asked: list[tuple[Row, Row]] = []
+        if not self.kinds["topics"] or self.kinds["pulls"]:
             self.kinds["queues"] = True
         self.routes_at_commit = chance.random() < 0.5
 
@@ -193,6 +198,9 @@ class World:
         link.closed = True
         link.up.clear()
         link.bound.clear()
+        if link.handed is not None and link.pulling is not None and self.chance.random() < 0.5:
+            link.pulling.put_back([link.handed])
+            link.down.clear()  # or else it had been heard of, and so acknowledged
         if link.session is not None:
             self.end(link.session)
             if link.temporary:
@@ -275,7 +283,8 @@ class World:
         chance = self.chance
         kinds = [*(QUEUES if self.kinds["queues"] else ()), *((TOPIC, TOPIC) if self.kinds["topics"] else ())]
         queue = chance.choice(kinds)
-        group = chance.choice(GROUPS) if self.kinds["groups"] else None
+        pulled = self.kinds["pulls"] and queue == PULLED
+        group = chance.choice(GROUPS) if self.kinds["groups"] and not pulled else None
         number = self.sequences[producer, queue, group] = self.sequences.get((producer, queue, group), -1) + 1
         self.ids += 1
         colour = chance.choice([*COLOURS, None]) if self.kinds["selectors"] else None
@@ -376,6 +385,35 @@ class World:
         if outcome == "info":
             raise GeneratorExit
 
+    def puller(self, process: int, link: Link, queue: str, *, draining: bool = False) -> Script:
+        """Asks for one message after the other, each acknowledged by being handed out."""
+        left = -1 if draining else self.chance.randint(1, 6)
+        while left and (not draining or self.places[queue, None].waiting):
+            left -= 1
+            yield None
+            self.add(process, "invoke", "receive", queue=queue)
+            asked = self.rows[-1]
+            outcome = yield lambda: self.hand_out(link, queue)
+            if outcome == "info":
+                self.add(process, "info", "receive", queue=queue)
+                return
+            copy, link.handed = link.handed, None
+            if copy is not None:
+                message, told = copy.message, {**of_message(copy.message), "session": 100 + process}
+                self.add(process, "ok", "deliver", message.id, digest=message.id * 7, broker=BROKER, **told)
+                self.asked.append((self.rows[-1], asked))
+                self.add(process, "invoke", "ack", message.id, **told)
+                self.add(process, "ok", "ack", message.id, broker=BROKER, **told)
+
+    def hand_out(self, link: Link, queue: str) -> str:
+        """The first that waits; where nobody heard of it, it may come back when that is noticed."""
+        waiting = self.places[queue, None].waiting
+        link.handed = waiting.pop(0) if waiting else None
+        if link.handed is not None:
+            link.handed.count += 1
+            link.pulling = self.places[queue, None]
+        return "ok"
+
     def dropper(self, process: int, name: tuple[str, str | None]) -> Script:
         told = {"queue": name[0], "subscription": name[1]}
         self.add(process, "invoke", "drop", **told)
@@ -399,14 +437,18 @@ class World:
             free = [one for one in (1, 2, 3) if one not in self.producing.values()]
             self.producing[link] = producer = chance.choice(free or [self.processes + 100])
             script = self.producer(self.processes, link, producer)
+        elif self.kinds["pulls"] and (kind < 0.6 or (draining and name == (PULLED, None))):
+            self.processes += 1
+            script = self.puller(self.processes, link, PULLED, draining=draining)
         elif kind < 0.5 and self.kinds["topics"]:
             self.processes += 1
             script = self.dropper(self.processes, (TOPIC, chance.choice(NAMES)))
         else:
             self.sessions += 1
             of_topic = self.kinds["topics"] and chance.random() < (0.6 if self.kinds["queues"] else 1)
+            queues = [queue for queue in QUEUES if not self.kinds["pulls"] or queue != PULLED]
             if name is None:
-                name = (TOPIC, chance.choice(NAMES)) if of_topic else (chance.choice(QUEUES), None)
+                name = (TOPIC, chance.choice(NAMES)) if of_topic else (chance.choice(queues), None)
                 link.temporary = name[1] is not None and chance.random() < 0.2
                 if link.temporary:
                     name = (TOPIC, f"temporary-{self.sessions if chance.random() < 0.5 else 0}")
@@ -540,11 +582,16 @@ class World:
     def stamp(self) -> None:
         connected = self.chance.random() < 0.7
         at = 0
-        for n, row in enumerate(self.rows):
+        for row in self.rows:
             at += self.chance.choice([MS, MS, 50 * MS, 900 * MS])
-            row["index"], row["time"] = n, at
+            row["time"] = at
             if connected and row["process"] >= 0:
                 row["connection"] = row["process"]
+        for delivery, asked in self.asked:
+            delivery["time_low"] = asked["time"]
+        self.rows = [r for r in self.rows if (r["f"], r["type"]) != ("receive", "invoke")]
+        for n, row in enumerate(self.rows):
+            row["index"] = n
 
 
 def of_message(message: Message) -> Told:

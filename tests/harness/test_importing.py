@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from imported_examples import EXAMPLES
+from imported_examples import EXAMPLES, queue
 
 from checkers import judge as judging
 from checkers import reference
@@ -95,6 +95,31 @@ def test_more_missing_than_receives_may_have_taken_is_told_by_number(tmp_path):
     one = EXAMPLES["queue: what a dequeue without an answer may have taken is not lost"]
     verdict, _ = both(stored(tmp_path / "i.edn", one.lines).store)
     assert "1 messages are missing, which 1 receives of unknown outcome may have taken" in verdict.reasons
+
+
+IN_TURN = [(1, f"{type_}", "enqueue", f"{n}") for n in (1, 2) for type_ in ("invoke", "ok")]
+SECOND = [(2, "invoke", "dequeue", "nil"), (2, "ok", "dequeue", "2")]
+FIRST = [(3, "invoke", "dequeue", "nil"), (3, "ok", "dequeue", "1")]
+
+
+@pytest.mark.parametrize(
+    ("taken", "late"),
+    [
+        ([*SECOND, *FIRST], True),
+        ([*FIRST, *SECOND], False),
+        ([SECOND[0], FIRST[0], SECOND[1], FIRST[1]], False),
+        ([*SECOND, (3, "invoke", "drain", "nil"), (3, "ok", "drain", "[1]")], True),
+        ([(3, "invoke", "drain", "nil"), *SECOND, (3, "ok", "drain", "[1]")], False),
+        ([(4, "invoke", "dequeue", "nil"), (4, "info", "dequeue", "nil"), *SECOND, *FIRST], False),
+        ([(4, "invoke", "dequeue", "nil"), (4, "fail", "dequeue", "nil"), *SECOND, *FIRST], True),
+        ([(2, "invoke", "dequeue", "nil"), (2, "info", "dequeue", "2"), *FIRST], True),
+    ],
+)
+def test_a_queue_that_was_promised_to_be_in_order_is_judged_by_its_dequeues(tmp_path, taken, late):
+    lines = queue(*IN_TURN, *taken)
+    _, found = both(stored(tmp_path / "h.edn", lines, fifo=True).store)
+    assert {one.name for one in found} == ({"not-linearizable"} if late else set())
+    assert not both(stored(tmp_path / "i.edn", lines).store)[1]
 
 
 def test_an_unheard_receive_excuses_its_own_queue_alone(tmp_path):
@@ -223,6 +248,11 @@ REFUSED = {
         [{"time": 1, "process": "monitor", "type": "info", "f": "role", "role": "live"}],
         1,
         "broker is null in a role",
+    ),
+    "what was asked for after it came": (
+        [SEND, {"time": 5, "process": "q", "type": "ok", "f": "deliver", "message": "m", "time_low": 6}],
+        2,
+        "time_low is 6 ns, which is after 5 ns",
     ),
     "sequence in some": (
         [{**SEND, "group": "g", "sequence": 0}, {**SEND, "message": "n", "group": "g"}],

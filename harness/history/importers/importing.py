@@ -59,6 +59,7 @@ def of(
     guarantee: str | None = None,
     ordered: bool | None = None,
     drained: bool = False,
+    fifo: bool = False,
 ) -> Imported:
     """Read a history into a new store below ``root``; one that cannot be read leaves nothing there.
 
@@ -70,6 +71,7 @@ def of(
         guarantee: what the brokers promised.
         ordered: whether they promised order.
         drained: everything was received in the end.
+        fifo: they promised that a queue is in order as a whole, without groups.
 
     Raises UsageError, in one line that names file, line and cause; InfrastructureError if there is
     no space.
@@ -101,10 +103,12 @@ def of(
             file=str(file.resolve()),
             format=kind,
             drained=reading.intake.drained,
+            fifo=fifo,
             not_judged=reading.not_judged,
         )
         stores.save(store, stores.SPEC, build({"imported": brought, "name": spec.name}, spec))
         again = ["jepsen-run", "import", str(file.resolve()), "--format", kind, *(["--drained"] * drained)]
+        again += ["--fifo"] * fifo
         started = begun.isoformat(timespec="milliseconds")
         record = stores.RunRecord(
             state="ended", environment=IMPORTED, started=started, again=shlex.join(again)

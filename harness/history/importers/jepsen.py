@@ -46,6 +46,7 @@ class Jepsen:
         self.not_judged: dict[str, str] = {}
         self._logs: bool | None = None
         self._asked: dict[int, tuple[str, Any]] = {}
+        self._since: dict[int, Any] = {}
         self._enqueued = 0
         self._drains: dict[int, int] = {}
         self._drained = -1
@@ -89,6 +90,7 @@ class Jepsen:
                     f"process {process} asks for :{f} and has no answer to :{self._asked[process][0]} yet"
                 )
             self._asked[process] = f, op.get(Keyword("value"))
+            self._since[process] = time
         elif asked is not None and asked[0] != f:
             raise IntakeError(f"process {process} asked for :{asked[0]}, and this answers :{f}")
         head |= {"process": process}
@@ -120,7 +122,8 @@ class Jepsen:
         elif type_ == "info" and told is not None:
             yield {**head, "type": "fail", "f": "receive"}
             got = {**head, "message": _message(told)}
-            yield {**got, "type": "ok", "f": "deliver"}
+            since = {} if asked is None else {"time_low": self._since[process]}
+            yield {**got, **since, "type": "ok", "f": "deliver"}
             yield {**got, "type": "invoke", "f": "ack"}
             yield {**got, "type": "info", "f": "ack"}
         elif type_ == "ok" and told is not None:
@@ -132,13 +135,14 @@ class Jepsen:
         if type_ == "invoke":
             self._drains[process] = self._enqueued
             return
-        before = self._drains.pop(process, -1)
+        before = self._drains.pop(process, None)
+        since = {} if before is None else {"time_low": self._since[process]}
         if type_ == "fail":
             return
         if type_ == "info":
             self.not_judged |= _CRASHED_DRAIN
         for one in _sequence(told, "a :drain", allow_none=True):
-            yield {**head, "type": "ok", "f": "receive", "message": _message(one)}
+            yield {**head, "type": "ok", "f": "receive", "message": _message(one), **since}
         if type_ == "ok" and before == self._enqueued:
             self._drained = self._enqueued
 

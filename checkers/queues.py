@@ -1,0 +1,374 @@
+"""Whether a queue as a whole is FIFO, of messages without a group: not-linearizable.
+
+Only where brokers promise it (``Promises.fifo``). A group belongs to one consumer at a time; a
+queue does not, and then what was recorded first need not have been taken first: what is pushed to
+two sessions at once is read in any order, what one of them had not read when it ended goes to the
+other behind what that has. So two kinds of queues are judged, as far as the history proves who can
+have had what, and nothing else is:
+
+pulled      each first delivery was asked for (``time_low`` of its row says when) and taken between
+            the question and the answer: an interval, for which ``checkers.linearizability`` holds
+            as it stands. A question that was never heard to have been answered may have taken one
+            message, and given it back later: so many messages may be late, whichever; one more than
+            that, and no run of a queue explains it
+pushed      x's send was certain before y's was begun, and y was read before x. In that time one
+            session alone can have been given x: no other of that queue was asked for before y was
+            read, and not certainly over before x can have been in the queue. Within a session
+            pushes arrive in order; so x was given to nobody, and was in front of y when y was given
+
+A session is certainly over when its unsubscribe was answered or the process that served it was seen
+to be gone; that its client has lost it says nothing. A session that no row says to have been asked
+for may always have been there. A message that never came is late, too, under the conditions of
+``checkers.fifo``. Queues that brokers of several nodes hold are left out (what one forwards comes
+when it comes), and where a consumer had a selector.
+
+The messages of a queue lie in all parts, so each part tells those that count (``told``), and they
+are looked at together (``find``): one row of numbers a message.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.deaths import Deaths
+from checkers.ends import Ends
+from checkers.fifo import NAME
+from checkers.instance import Instance
+from checkers.lifecycle import Lives
+from checkers.linearizability import Values, overtakings
+from checkers.rows import (
+    DELIVER,
+    FOREVER,
+    NONE,
+    SEND_OK,
+    Numbers,
+    Place,
+    PlaceTable,
+    Rows,
+    first,
+    joined,
+    numbers_of,
+    texts_of,
+)
+from checkers.schema import TOPIC
+
+Queue = tuple[int, str]
+"""(run, queue)."""
+_ALWAYS: Final = -1
+"""Before every index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """One row a message of a queue; ``NONE`` for what never happened.
+
+    ``begun`` and ``stored``: between which rows it came into the queue; ``delivered`` is its first
+    delivery, to ``session``, at ``time``, and ``asked`` (ns) since when that had been asked for.
+    """
+
+    place: npt.NDArray[np.int32]
+    message: Numbers
+    begun: Numbers
+    stored: Numbers
+    delivered: Numbers
+    session: Numbers
+    asked: Numbers
+    time: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one slice tells.
+
+    ``brokers`` are those that took or gave out something of a queue; ``unreadable`` the queues in
+    which something came that nobody could read, ``nameless`` those of which something came in no
+    session.
+    """
+
+    messages: Messages
+    places: Sequence[Place]
+    brokers: Mapping[Queue, frozenset[str]]
+    unreadable: frozenset[Queue]
+    nameless: frozenset[Queue]
+
+
+def without_groups(table: pa.Table) -> pa.Table:
+    """The rows of messages of queues that have no group."""
+    queue = table["queue"].cast(pa.string())
+    return table.filter(pc.and_(pc.is_null(table["group"]), pc.invert(pc.starts_with(queue, TOPIC))))
+
+
+def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
+    """From whole messages of queues without groups; ``asked`` has the ``time_low`` of each row."""
+    delivers, oks = rows.of(DELIVER), rows.of(SEND_OK)
+    at = first(rows.id[delivers], delivers, rows.messages)
+    got = at != NONE
+    row = np.where(got, at, 0)
+    stored = np.where(lives.ok == NONE, lives.sealed, lives.ok)
+    known = (lives.message != NONE) & ~lives.aborted & (lives.begun != NONE) & lives.in_turn
+    some = np.flatnonzero(known & np.where(got, lives.delivered > lives.begun, lives.untaken))
+    empty = len(rows.index) == 0
+
+    def of_delivery(column: Numbers) -> Numbers:
+        return np.full(len(some), NONE) if empty else np.where(got, column[row], NONE)[some]
+
+    session = rows.session[np.arange(len(rows.index))]
+    named = places.named
+
+    def queues(of: Numbers) -> frozenset[Queue]:
+        return frozenset((named[n][0], str(named[n][1])) for n in np.unique(rows.place[of]).tolist())
+
+    brokers: dict[Queue, set[str]] = defaultdict(set)
+    taking = np.concatenate([delivers, oks])
+    taking = taking[rows.broker.codes[taking] >= 0]
+    pairs = np.unique(np.column_stack([rows.place[taking], rows.broker.codes[taking]]), axis=0)
+    for place, code in pairs.tolist():
+        run, queue, _ = named[place]
+        brokers[run, str(queue)].add(rows.broker.values[code])
+    return Told(
+        Messages(
+            place=lives.place[some], message=lives.message[some], begun=lives.begun[some],
+            stored=stored[some], delivered=np.where(got, lives.delivered, NONE)[some],
+            session=of_delivery(session), asked=of_delivery(asked), time=of_delivery(rows.time),
+        ),
+        named,
+        {queue: frozenset(names) for queue, names in brokers.items()},
+        queues(delivers[rows.message[delivers] == NONE]),
+        queues(delivers[session[delivers] == NONE]),
+    )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------- sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The sessions of one queue: from which row each may have been given something, up to which."""
+
+    number: Numbers
+    begun: Numbers
+    over: Numbers
+
+    def since(self, number: Numbers) -> Numbers:
+        """From which row on each of some; before all others where nothing is known of it."""
+        order = np.argsort(self.number)
+        at = np.minimum(np.searchsorted(self.number, number, sorter=order), len(order) - 1)
+        known = self.number[order[at]] == number
+        return np.where(known, self.begun[order[at]], _ALWAYS)
+
+    def alone(self, since: Numbers) -> tuple[Numbers, Numbers]:
+        """The session that alone can have been given what is there since then, and up to which row.
+
+        ``NONE``: no session.
+        """
+        order = np.argsort(self.over, kind="stable")
+        over, begun, number = self.over[order], self.begun[order], self.number[order]
+        best = np.full(len(order) + 1, FOREVER, dtype=np.int64)
+        who = np.full(len(order) + 1, NONE, dtype=np.int64)
+        other = np.full(len(order) + 1, FOREVER, dtype=np.int64)
+        for n in range(len(order) - 1, -1, -1):
+            if begun[n] < best[n + 1]:
+                best[n], who[n], other[n] = begun[n], number[n], best[n + 1]
+            else:
+                best[n], who[n], other[n] = best[n + 1], who[n + 1], min(other[n + 1], int(begun[n]))
+        at = np.searchsorted(over, since, "right")
+        return np.where(best[at] == _ALWAYS, NONE, who[at]), other[at]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumers:
+    """Who was asked to be given what of which queue: (session, from row, up to row).
+
+    Of a ``None`` queue: of any.
+    """
+
+    sessions: Mapping[tuple[int, str | None], Sequence[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def of(self, queue: Queue, others: Iterable[int]) -> Sessions:
+        """Those of a queue; ``others`` are sessions that got something of it."""
+        mine = [*self.sessions.get(queue, ()), *self.sessions.get((queue[0], None), ())]
+        known = {number for number, _, _ in mine}
+        mine += [(number, _ALWAYS, FOREVER) for number in others if number not in known]
+        table = np.array(mine, dtype=np.int64).reshape(len(mine), 3)
+        return Sessions(table[:, 0], table[:, 1], table[:, 2])
+
+
+def consumers(control: pa.Table, ends: Ends, deaths: Deaths) -> Consumers:
+    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
+    f, type_, session = texts_of(control, "f"), texts_of(control, "type"), numbers_of(control, "session")
+    rows = control.filter(
+        pa.array(f.are("subscribe") & (session != NONE) & type_.are("invoke", "ok", "fail"))
+    )
+    names = [
+        "index",
+        "type",
+        "queue",
+        "session",
+        "broker",
+        *(["run"] if "run" in control.column_names else []),
+    ]
+    asked: dict[tuple[int, int], tuple[str | None, int]] = {}
+    served: dict[tuple[int, int], tuple[str | None, int]] = {}
+    refused: set[tuple[int, int]] = set()
+    for row in sorted(rows.select(names).to_pylist(), key=lambda one: one["index"]):
+        key = (row.get("run") or 0, row["session"])
+        if row["type"] == "invoke":
+            asked.setdefault(key, (row["queue"], row["index"]))
+        elif row["type"] == "ok":
+            served.setdefault(key, (row["broker"], row["index"]))
+        else:
+            refused.add(key)
+    found: dict[tuple[int, str | None], list[tuple[int, int, int]]] = defaultdict(list)
+    for (run, number), (queue, index) in asked.items():
+        if (run, number) in refused:
+            continue
+        (answered,) = ends.sessions.find("answered", np.array([run]), np.array([number])).tolist()
+        broker, since = served.get((run, number), (None, FOREVER))
+        over = [answered] if answered != NONE else []
+        over += [at for at in deaths.rows.get((run, broker or ""), ()) if at > since]
+        found[run, queue].append((number, index, min(over, default=FOREVER)))
+    return Consumers(found)
+
+
+# ------------------------------------------------------------------------------------------- queues
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside the messages: by (run, queue) how many were received unheard."""
+
+    consumers: Consumers
+    deaths: Deaths
+    unheard: Mapping[Queue, int]
+    selective: frozenset[int]
+    """Runs in which some session asked for some messages only."""
+    lossless: bool
+
+
+def find(given: Sequence[Told], known: Known) -> list[Instance]:
+    """One instance a queue: the delivery that overtook first, and what was sent first of that."""
+    messages, named = _together(given)
+    brokers: dict[Queue, set[str]] = defaultdict(set)
+    for one in given:
+        for queue, names in one.brokers.items():
+            brokers[queue] |= names
+    unreadable = frozenset().union(*(one.unreadable for one in given))
+    nameless = frozenset().union(*(one.nameless for one in given))
+    order = np.argsort(messages.place, kind="stable")
+    found = []
+    for some in np.split(order, np.flatnonzero(np.diff(messages.place[order])) + 1):
+        if not len(some):
+            continue
+        run, name, _ = named[messages.place[some[0]]]
+        queue = (run, str(name))
+        if run in known.selective or not _of_one_node(run, brokers[queue], known.deaths):
+            continue
+        mine = _chosen(messages, some)
+        got = mine.delivered != NONE
+        if not (known.lossless and queue not in unreadable):
+            mine = _chosen(mine, np.flatnonzero(got))
+            got = mine.delivered != NONE
+        unheard = known.unheard.get(queue, 0)
+        if (mine.asked[got] != NONE).all():
+            pair = _pulled(mine, unheard)
+        elif queue not in nameless and not unheard:
+            pair = _pushed(mine, known.consumers.of(queue, np.unique(mine.session[got]).tolist()))
+        else:
+            pair = None
+        if pair is not None:
+            early, late = pair
+            found.append(
+                Instance(
+                    NAME, queue[1], None, int(mine.message[early]), int(mine.delivered[early]),
+                    str(mine.message[late]), run,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _together(given: Sequence[Told]) -> tuple[Messages, list[Place]]:
+    """The messages of all slices, their places numbered anew."""
+    codes: dict[Place, int] = {}
+    tables = []
+    for one in given:
+        numbers = [codes.setdefault(place, len(codes)) for place in one.places]
+        renumbered = np.array(numbers or [0], dtype=np.int32)
+        tables.append(replace(one.messages, place=renumbered[one.messages.place]))
+    return joined(tables), list(codes)
+
+
+def _chosen(messages: Messages, at: Numbers) -> Messages:
+    return Messages(**{name: getattr(messages, name)[at] for name in Messages.__slots__})
+
+
+def _of_one_node(run: int, brokers: Iterable[str], deaths: Deaths) -> bool:
+    one, *others = sorted(brokers) or [""]
+    return all(deaths.of_one_node(run, one, other) for other in others)
+
+
+def _pulled(mine: Messages, unheard: int) -> tuple[int, int] | None:
+    got = mine.delivered != NONE
+    moments = np.unique(np.concatenate([mine.asked[got], mine.time[got]]))
+
+    def at(column: Numbers) -> Numbers:
+        return np.where(got, np.searchsorted(moments, column), FOREVER)
+
+    values = _values(mine, at(mine.asked), at(mine.time), np.zeros(len(got), dtype=np.int64))
+    if unheard and _late(values) <= unheard:
+        return None
+    return _first(values, mine)
+
+
+def _late(values: Values) -> int:
+    """How many were overtaken by something."""
+    order = np.argsort(values.enqueue_invoke, kind="stable")
+    soonest = np.minimum.accumulate(np.append(values.dequeue_return[order], FOREVER)[::-1])[::-1]
+    certain = values.enqueue_return != FOREVER
+    at = np.searchsorted(values.enqueue_invoke[order], values.enqueue_return[certain], "right")
+    return int(np.count_nonzero(soonest[at] < values.dequeue_invoke[certain]))
+
+
+def _pushed(mine: Messages, sessions: Sessions) -> tuple[int, int] | None:
+    """By session.
+
+    Each message once as what may be late, among those of the session that alone could get it, and
+    once as what overtook in its own.
+    """
+    alone, until = sessions.alone(mine.begun)
+    delivered = np.where(mine.delivered == NONE, FOREVER, mine.delivered)
+    _, codes = np.unique(np.concatenate([alone, mine.session]), return_inverse=True)
+    size = len(mine.message)
+    late = _values(mine, np.minimum(delivered, until), np.full(size, FOREVER), codes[:size])
+    late = replace(late, enqueue_return=np.where(alone == NONE, FOREVER, late.enqueue_return))
+    in_time = mine.delivered > sessions.since(mine.session)
+    taken = np.where(in_time, delivered, FOREVER)
+    early = _values(mine, taken, taken, codes[size:])
+    early = replace(early, enqueue_return=np.full(size, FOREVER))
+    both = {name: np.concatenate([getattr(late, name), getattr(early, name)]) for name in Values.__slots__}
+    return _first(Values(**both), mine)
+
+
+def _values(mine: Messages, asked: Numbers, taken: Numbers, queue: Numbers) -> Values:
+    stored = np.where(mine.stored == NONE, FOREVER, mine.stored)
+    return Values(
+        queue=queue.astype(np.int64), name=mine.message, enqueue_invoke=mine.begun, enqueue_return=stored,
+        dequeue_invoke=asked, dequeue_return=taken,
+    )  # fmt: skip
+
+
+def _first(values: Values, mine: Messages) -> tuple[int, int] | None:
+    """Of the pairs the one whose overtaker was read first, and of those it overtook the first."""
+    early, late = overtakings(values)
+    if not len(early):
+        return None
+    size = len(mine.message)
+    one = np.argmin(mine.delivered[early % size])
+    return int(early[one] % size), int(late[one] % size)

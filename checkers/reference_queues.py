@@ -1,0 +1,118 @@
+"""The second implementation of not-linearizable for queues as a whole: the definitions as loops."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers.anomaly import LOSSLESS
+from checkers.instance import Instance
+from checkers.reference_asked import expires, in_turn
+from checkers.reference_messages import of_one_node, saw_gone, sealed
+from checkers.reference_subscriptions import selective
+from checkers.schema import TOPIC
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage, Row
+
+
+def whole_queues(
+    history: History, messages: Sequence[PlainMessage], options: CheckOptions
+) -> Iterator[Instance]:
+    """Of each queue without groups the first delivery before which another should have come."""
+    if not options.broker.fifo or selective(history.rows):
+        return
+    queues: dict[str, list[PlainMessage]] = defaultdict(list)
+    for m in messages:
+        if m.group is None and m.queue is not None and not m.queue.startswith(TOPIC) and in_turn(m):
+            queues[m.queue].append(m)
+    for queue, mine in queues.items():
+        yield from _of_queue(history, queue, mine, options)
+
+
+def _of_queue(
+    history: History, queue: str, mine: Sequence[PlainMessage], options: CheckOptions
+) -> Iterator[Instance]:
+    rows = [r for r in history.data if r.get("queue") == queue and r.get("group") is None]
+    got = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok"]
+    taking = [*got, *(r for r in rows if (r["f"], r["type"]) == ("send", "ok"))]
+    brokers = sorted({r["broker"] for r in taking if r.get("broker") is not None})
+    if not all(of_one_node(history, brokers[0], other) for other in brokers):
+        return
+    readable = all(r.get("message") is not None for r in got)
+    came = [m for m in mine if _came(history, m)]
+    lossless = options.guarantee in LOSSLESS and readable
+    never = [m for m in mine if lossless and _untaken(m) and m.begun(history) is not None]
+    unheard = sum(r["f"] == "receive" and r.get("queue") == queue for r in history.rows)
+    pulled = all(m.deliveries[0].get("time_low") is not None for m in came)
+    nameless = any(r.get("session") is None for r in got)
+    if not pulled and (unheard or nameless):
+        return
+    sessions = {r["session"] for m in came for r in m.deliveries[:1] if r.get("session") is not None}
+    pairs = []
+    for early in came:
+        for late in (*came, *never):
+            stored = late.ok if late.ok is not None else sealed(history, late)
+            begun = early.begun(history)
+            if stored is None or begun is None or stored >= begun:
+                continue
+            if _overtook(early, late, pulled=pulled) and (pulled or _alone(history, sessions, early, late)):
+                when = early.deliveries[0]["time" if pulled else "index"]
+                pairs.append((when, early.id, stored, late.id, early))
+    if len({number for *_, number, _ in pairs}) > (unheard if pulled else 0):
+        *_, number, first = min(pairs, key=lambda one: one[:4])
+        yield first.instance("not-linearizable", first.deliveries[0]["index"], str(number))
+
+
+def _came(history: History, m: PlainMessage) -> bool:
+    """Whether it was delivered behind its send, which happened for all that is known."""
+    begun = m.begun(history) if m.sends and not m.aborted and m.deliveries else None
+    return begun is not None and m.deliveries[0]["index"] > begun
+
+
+def _untaken(m: PlainMessage) -> bool:
+    settled = any(r["f"] in ("ack", "nack") and r["type"] == "invoke" for r in m.rows)
+    stays = m.ok is not None and not settled and expires(m) is None
+    return bool(m.sends) and not m.aborted and not m.deliveries and stays
+
+
+def _overtook(early: PlainMessage, late: PlainMessage, *, pulled: bool) -> bool:
+    if not late.deliveries:
+        return True
+    if pulled:
+        return bool(late.deliveries[0]["time_low"] > early.deliveries[0]["time"])
+    return bool(late.deliveries[0]["index"] > early.deliveries[0]["index"])
+
+
+def _alone(history: History, sessions: set[int], early: PlainMessage, late: PlainMessage) -> bool:
+    """Whether who got ``early`` was the only one who can have been given ``late`` before that."""
+    read = early.deliveries[0]
+    begun = late.begun(history)
+    asked: dict[int, Row] = {}
+    for r in history.rows:
+        new = r.get("session") is not None and r["session"] not in asked
+        if (r["f"], r["type"]) == ("subscribe", "invoke") and new and not _refused(history, r["session"]):
+            asked[r["session"]] = r
+    mine = [s for s, r in asked.items() if r.get("queue") in (early.queue, None)]
+    possible = {s for s in mine if asked[s]["index"] < read["index"] and _over(history, s) > (begun or 0)}
+    strangers = sessions - {*mine}
+    return possible == {read["session"]} and not strangers
+
+
+def _refused(history: History, session: int) -> bool:
+    return any(r["f"] == "subscribe" and r["type"] == "fail" for r in history.of_session(session))
+
+
+def _over(history: History, session: int) -> float:
+    """Since when nothing can be given to it any more."""
+    ends: list[Any] = []
+    unsubscribed = history.left(session)
+    if unsubscribed is not None:
+        ends.append(unsubscribed)
+    served = [r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "ok")]
+    if served and served[0].get("broker") is not None:
+        broker, since = served[0]["broker"], served[0]["index"]
+        ends += [r["index"] for r in history.control if r["index"] > since and saw_gone(r, broker)]
+    return min(ends, default=float("inf"))
