@@ -242,9 +242,12 @@ def summary(all_hunted: list[Hunted]) -> str:
     said = (
         f"{len(medians)} of {len(all_hunted)} mutants are found by more than half of their hunts, "
         f"{hunts - missed} of {hunts} hunts succeed."
-        f" Half of the mutants need at most {statistics.median(medians):g} schedules (median of their "
-        f"hunts), the hardest {max(medians):g}."
     )
+    if medians:
+        said += (
+            f" Half of the mutants need at most {statistics.median(medians):g} schedules (median of their "
+            f"hunts), the hardest {max(medians):g}."
+        )
     if shrunk:
         said += (
             f" After shrinking the median find has {plural(statistics.median(shrunk), 'fault')}, "

@@ -33,8 +33,8 @@ LATE: Final = Arena(
 SENDS_AGAIN: Final = (
     Replacement(
         _PRODUCER,
-        '"_record", "_sequence", "_stream", "busy",\n',
-        '"_record", "_sequence", "_stream", "_unknown", "busy",\n',
+        '"_record", "_sequence", "_stream", "_value", "busy",\n',
+        '"_record", "_sequence", "_stream", "_unknown", "_value", "busy",\n',
     ),
     Replacement(
         _PRODUCER,

@@ -18,9 +18,9 @@ SENT_ONCE: Final = Arena(
         *SENDS_AGAIN,
         Replacement(
             "workloads/producer.py",
-            "            connection.request(stream.head, self, body)\n",
+            "            connection.request(frame, self, body)\n",
             '            once = b"_AMQ_DUPL_ID:%d\\n" % self._message\n'
-            "            connection.request(stream.head + once, self, body)\n",
+            "            connection.request(frame + once, self, body)\n",
         ),
     ),
 )
