@@ -38,7 +38,8 @@ class Evidence:
     ``control`` are operations of the harness and the monitor; ``clients`` all rows of clients at
     the moments of the anomaly. ``paired`` says that it takes the rows of its group before it; then
     ``partner`` says which message is the other one. ``alive``: it takes proof that its sessions
-    lived on. ``linked``: it takes what was answered before it on its connection.
+    lived on. ``linked``: it takes what was answered before it on its connection. ``alone``: rows of
+    messages of which not all are there say something else.
     """
 
     control: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class Evidence:
     partner: Partner = "none"
     alive: bool = False
     linked: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,17 @@ ANOMALIES: Final = (
         atomic=True,
         follows_two_lives=True,
         evidence=Evidence(control=("phase",)),
+    ),
+    Anomaly(
+        name="wrong-total",
+        columns=("transaction", "session", "value"),
+        rule="Money is moved between accounts in transactions: whatever becomes of these, in the end there "
+             "must be as much as was put in.",
+        words="{total}",
+        breaks=LOSSLESS,
+        atomic=True,
+        follows_two_lives=True,
+        evidence=Evidence(control=("phase",), alone=True),
     ),
     Anomaly(
         name="lost",

@@ -10,7 +10,7 @@ Of a send, each only where it asks for it:
                 message; then the row that answers the send has it)
     delay       likewise: before ``low`` it must not be delivered, after ``high`` it may be
     reply_to    the queue that is to have the answer
-    amount      a number: what is transferred
+    amount      a number: what its message stands for, of ``account``, a text (``checkers.totals``)
 
 Of a subscribe: ``selector``, {property: [texts]}. A value that is no such thing asks for nothing.
 
@@ -47,6 +47,21 @@ def properties_of(value: str | None) -> Mapping[str, Any]:
     """The properties of a message that was sent."""
     told = (json_object(value) or {}).get("properties")
     return told if isinstance(told, dict) else {}
+
+
+_AMOUNT_MAX: Final = 2**40
+"""More than that is no amount: sums must fit into 64 bits."""
+
+
+def amount_of(value: str | None) -> tuple[str, int] | None:
+    """Account and amount of what is sent; None where it says no amount."""
+    if value is None or '"amount"' not in value:
+        return None
+    told = json_object(value) or {}
+    amount, account = told.get("amount"), told.get("account")
+    if not _is_number(amount) or abs(amount) > _AMOUNT_MAX:
+        return None
+    return (account if isinstance(account, str) else ""), amount
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,11 @@ class Facts:
             return f"the stores of {names} could not be read"
         return None
 
+    @property
+    def drained_from(self) -> int:
+        """The row with which the drain began; one behind all others where it did not."""
+        return max((row["index"] for row in self.phases if row["value"] == "drain"), default=2**32 - 1)
+
     def taken(self, missing: Mapping[str, int]) -> frozenset[str]:
         """Queues of which all that is ``missing`` may have been received without being heard of."""
         return frozenset(queue for queue, count in missing.items() if count <= self.receives[queue])

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers import roles, starved, takeovers, transactions, views, words
+from checkers import roles, starved, takeovers, totals, transactions, views, words
 from checkers.anomaly import looked_for, named
 from checkers.availability import BREADTH, Outage
 from checkers.decide import Decision, TimeSpan, excused
@@ -47,6 +47,7 @@ class Discoveries:
     doubles: Sequence[takeovers.Double] = ()
     divergences: Sequence[views.Divergence] = ()
     torn: Sequence[transactions.Torn] = ()
+    totals: Sequence[totals.WrongTotal] = ()
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
@@ -79,6 +80,7 @@ def compose(
     beside = {
         one.instance(): {one.happened[0].message, one.missing[0].message} for one in discoveries.torn[:1]
     }
+    beside |= {one.instance(): set(one.messages) for one in discoveries.totals}
     shown: dict[Instance, Witness] = {}
     if source is not None and kinds:
         shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends, shows, beside)
@@ -127,6 +129,8 @@ def _details(
         details |= _double(discoveries.doubles[0])
     if name == transactions.NAME:
         details |= _torn(source, discoveries.torn[0])
+    if name == totals.NAME:
+        details |= _total(source, discoveries.totals[0])
     if name == views.NAME:
         details |= _divergence(discoveries.divergences)
     if name == "zombie":
@@ -244,6 +248,22 @@ def _torn(source: HistorySource | None, first: transactions.Torn) -> dict[str, A
         "transaction": first.transaction, "happened": told(first.happened), "missing": told(first.missing),
         **_end(source, first.transaction),
     }  # fmt: skip
+
+
+def _total(source: HistorySource | None, wrong: totals.WrongTotal) -> dict[str, Any]:
+    """How much there should be and how much is left; and of some accounts at which it is wrong."""
+
+    def told(one: totals.Culprit) -> dict[str, Any]:
+        values = {"account": one.account, "amount": one.amount, "message": one.message}
+        return values if one.transaction is None else {**values, "transaction": one.transaction}
+
+    first = wrong.culprits[0]
+    details: dict[str, Any] = {
+        "expected": wrong.expected, "left": wrong.left, "wrong": len(wrong.culprits),
+        "first_taken": first.taken, "first_left": first.left,
+        "accounts": [told(one) for one in wrong.culprits[:_EFFECTS]],
+    }  # fmt: skip
+    return details if first.transaction is None else {**details, **_end(source, first.transaction)}
 
 
 def _end(source: HistorySource | None, transaction: int) -> dict[str, Any]:

@@ -26,14 +26,14 @@ NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
     "roles": frozenset({"split-brain", "double-takeover", "zombie", "resurrected", "starved"}),
     "faults": frozenset({"unavailable", "starved", "expired-delivery", "early-delivery"}),
     "phases": frozenset({"unavailable", "not-recovered"}),
-    "stores": frozenset({"lost", "stuck", "died-early", "resurrected", "torn-transaction"}),
+    "stores": frozenset({"lost", "stuck", "died-early", "resurrected", "torn-transaction", "wrong-total"}),
     "views": frozenset({"diverged"}),
 }
 """What takes the control rows of a subject to be told: as a finding, or as its excuse."""
 
 UNTOLD: Final[Mapping[str, frozenset[str]]] = {
     "roles": NOT_JUDGED["roles"],
-    "stores": frozenset({"died-early", "resurrected", "torn-transaction"}),
+    "stores": frozenset({"died-early", "resurrected", "torn-transaction", "wrong-total"}),
 }
 """What is left out where brokers cannot be asked.
 

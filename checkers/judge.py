@@ -38,6 +38,7 @@ from checkers import (
     stores,
     subscriptions,
     takeovers,
+    totals,
     transactions,
     views,
 )
@@ -161,6 +162,7 @@ class Examination:
     pauses: list[availability.Outage] = field(default_factory=list)
     hungers: list[starved.Hunger] = field(default_factory=list)
     torn: list[transactions.Torn] = field(default_factory=list)
+    totals: list[totals.WrongTotal] = field(default_factory=list)
     answers: roles.Answered = field(default_factory=dict)
     figures: statistics.Figures | None = None
 
@@ -210,6 +212,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
         pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
         divergences=case.divergences.get(0, []), torn=case.torn,
+        totals=case.totals,
     )  # fmt: skip
     findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
@@ -273,6 +276,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         last_ns=last_ns,
         drained_ns={run: known.drained_ns for run, known in case.known.items()},
         complete=frozenset(run for run, known in case.known.items() if known.undecided() is None),
+        drained_from={run: known.drained_from for run, known in case.known.items()},
         promises=options.broker,
         subscriptions=subscribed,
         lossless=options.guarantee in LOSSLESS,
@@ -336,6 +340,8 @@ def examine(check_run: CheckRun) -> Examination | None:
         check_run.attempt("transactions", lambda: _torn(source, question, given["transactions"])) or []
     )
     case.add_instances([one.instance() for one in case.torn], examples)
+    case.totals = check_run.attempt("totals", lambda: _totals(source, question, given["totals"])) or []
+    case.add_instances([one.instance() for one in case.totals], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
@@ -549,10 +555,21 @@ def _torn(
     found, named = transactions.together(asked)
     torn = transactions.torn(found, named, {})
     absent = transactions.absent(torn)
-    if not absent:
-        return torn
-    elsewhere: dict[tuple[int, int], set[Place]] = {}
-    for some in source.ask(partial(part.seen, wanted=absent)).values():
+    return transactions.torn(found, named, _seen(source, absent)) if absent else torn
+
+
+def _totals(
+    source: HistorySource, question: Question, given: Sequence[totals.Books]
+) -> list[totals.WrongTotal]:
+    found = totals.wrong(given, question.ends, question.promises, question.complete, question.unheard)
+    wanted = frozenset((one.run, message) for one in found for message in one.messages)
+    return totals.certain(found, _seen(source, wanted)) if wanted else found
+
+
+def _seen(source: HistorySource, wanted: frozenset[tuple[int, int]]) -> dict[tuple[int, int], set[Place]]:
+    """The places in which some messages, by run and id, were delivered or stored."""
+    places: dict[tuple[int, int], set[Place]] = {}
+    for some in source.ask(partial(part.seen, wanted=wanted)).values():
         for run, message, place in some:
-            elsewhere.setdefault((run, message), set()).add(place)
-    return transactions.torn(found, named, elsewhere)
+            places.setdefault((run, message), set()).add(place)
+    return places

@@ -32,6 +32,7 @@ from checkers import (
     sessions,
     starved,
     statistics,
+    totals,
     transactions,
 )
 from checkers.cause import in_a_line
@@ -86,6 +87,8 @@ class Question:
     drained_ns: Mapping[int, int] = field(default_factory=dict)
     complete: frozenset[int] = frozenset()
     """The runs in which everything was drained and every store read."""
+    drained_from: Mapping[int, int] = field(default_factory=dict)
+    """The row with which the drain of each run began."""
     look_step: int = 0
     """Before the rules, look at the rows, of which one in so many is a knot
     (``checkers.breakage``); 0: they have been looked at.
@@ -277,6 +280,10 @@ def _effects(rows: Rows, places: PlaceTable, question: Question) -> transactions
     )
 
 
+def _totals(rows: Rows, places: PlaceTable, question: Question) -> totals.Books:
+    return totals.books(rows, places, question.ends, question.drained_from)
+
+
 ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "statistics": _statistics,
     "availability": _availability,
@@ -285,6 +292,7 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "recovery": _recovery,
     "roles": _roles,
     "transactions": _transactions,
+    "totals": _totals,
 }
 """Functions of this module, which go to Spark's processes by name; a lambda would go as code, which
 takes its sender 3 ms.

@@ -24,6 +24,7 @@ from checkers.reference_messages import again, fates, sealed, settled_twice, unf
 from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
 from checkers.reference_subscriptions import by_place, selective, spread
+from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
 from checkers.schema import HARNESS, MONITOR, TOPIC
 from checkers.verdict import CheckOptions
@@ -45,6 +46,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *fates(history, messages, options),
         *again(history, messages, options),
         *torn(history, messages, options),
+        *wrong_total(history, messages, options),
         *_order(history),
         *_fifo(history, options),
         *whole_queues(history, messages, options),

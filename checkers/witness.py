@@ -277,6 +277,8 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
         got = _values((r for r in more if r["f"] == "deliver"), "message")
         more += [r for r in _unique(rows) if r["f"] == "send" and r.get("message") in got]
     chosen = sorted(_unique([*near, *more]), key=lambda r: r["index"])
+    if _evidence(i).alone:
+        chosen = [r for r in chosen if r.get("message") is None or r["message"] in mine]
     if len(chosen) <= _CONTEXT_ROWS:
         return chosen
     return sorted(

@@ -359,6 +359,32 @@ class _Fields:
         of = "sending" if told["f"] == "send" else "acknowledging"
         return f"{of} message {told['message']} ({where}) {_SHOWN_BY[told['how']]}"
 
+    def total(self) -> str:
+        """What accounts held and hold, and the first that is wrong."""
+        told = self._details
+        if "expected" not in told:
+            return f"the total is wrong at {self.message()} ({self.place()})"
+        others = told["wrong"] - 1
+        more = f"; {others} more {'is' if others == 1 else 'are'} wrong" if others else ""
+        return (
+            f"the accounts held {told['expected']:,} at the start and {told['left']:,} at the end: "
+            f"{self._account(told['accounts'][0])}{more}"
+        )
+
+    def _account(self, wrong: Mapping[str, Any]) -> str:
+        told, transaction = self._details, wrong.get("transaction")
+        account = f"account {wrong['account']}" if wrong["account"] else "an account"
+        amount = f"{wrong['amount']:,}"
+        who = "" if transaction is None else f"transaction {transaction}, {self.outcome()}"
+        if told["left"] < told["expected"]:
+            since = f"since {who}" if who else "though it was put in for certain"
+            return f"{account} with {amount} is missing {since}"
+        if not told["first_left"]:
+            return f"the {amount} of {account} were moved on more than once, last by {who}"
+        if told["first_taken"]:
+            return f"{account} still has the {amount} that were moved on by {who}"
+        return f"{account} has {amount} though {who or 'putting them in'} did not happen"
+
     def begin(self) -> str:
         return seconds(self._details.get("begin_ns"))
 

@@ -11,6 +11,7 @@ from collections import Counter
 
 import msgspec
 import pytest
+from bank_histories import banks, damaged_banks
 from checker_rows import file_instances, spark_instances
 from damaged import DAMAGE, correct, damage, histories
 from hypothesis import HealthCheck, Phase, given, settings
@@ -72,7 +73,7 @@ must have agreed on at least once.
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
-@given(st.lists(histories, min_size=200, max_size=200))
+@given(st.lists(histories | banks, min_size=200, max_size=200))
 def test_both_implementations_find_the_same_in_damaged_histories(spark, batch):
     """It takes some 20 s: 200 histories for each example, in one job, and each again by itself."""
     agree(spark, batch)
@@ -97,7 +98,7 @@ def test_they_agree_on_files_too_whole_or_in_slices(tmp_path):
     It takes some 20 s: findings of every form must be among them, and some forms are rare.
     """
     agreed: Counter[tuple[str, str]] = Counter()
-    for number, rows in enumerate(damaged(range(1050, 1850))):
+    for number, rows in enumerate([*damaged(range(1050, 1850)), *damaged_banks(range(80))]):
         guarantee = "at-least-once" if number % 10 else "at-most-once"
         options = msgspec.structs.replace(OPTIONS, broker=BROKERS[number % len(BROKERS)], guarantee=guarantee)
         slice_rows = 7 if number // len(BROKERS) % 2 else 1_000_000

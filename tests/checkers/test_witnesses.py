@@ -12,6 +12,7 @@ from test_asked import CASES as ASKED
 from test_excuses import ALL as EXCUSES
 from test_fates import ALL as FATES
 from test_findings import CASES, OPTIONS, tidy
+from test_totals import ALL as TOTALS
 from test_transactions import ALL as TRANSACTIONS
 
 from checkers import judge, reference
@@ -24,6 +25,7 @@ ALL = {
     **EXCUSES,
     **TRANSACTIONS,
     **ASKED,
+    **TOTALS,
 }
 FOUND = [name for name, (_, _, expected) in ALL.items() if expected]
 

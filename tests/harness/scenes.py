@@ -187,6 +187,25 @@ def died_early():
     return scene.story("died-early")
 
 
+def money_gone():
+    scene = Scene()
+    scene.send(1.0, 3, value='{"account":"a7","amount":70}')
+    scene.deliver(1.1, 3, 1)
+    scene.transaction(1.2, "begin", 7, 50)
+    columns = {**scene.of(3), "session": 1, "transaction": 7}
+    scene.add(1.3, 50, "invoke", "ack", **columns)
+    scene.add(1.31, 50, "ok", "ack", **columns, broker="a1")
+    scene.send(1.4, 4, transaction=7, process=50, value='{"account":"a7","amount":70}')
+    scene.add(1.5, 50, "invoke", "commit", transaction=7)
+    scene.add(2.0, 50, "info", "commit", transaction=7)
+    scene.end(9.0, "a1")
+    wrong = {"account": "a7", "amount": 70, "message": 3, "transaction": 7}
+    return scene.story(
+        "wrong-total", expected=1200, left=1130, wrong=1, first_taken=True, first_left=False,
+        accounts=[wrong],
+    )  # fmt: skip
+
+
 def too_late():
     scene = Scene()
     scene.send(1.0, 4)
@@ -495,6 +514,7 @@ SCENES = {
     "expired": expired,
     "early": early,
     "died early": died_early,
+    "money gone": money_gone,
     "too_late": too_late,
     "count_fell": count_fell,
     "stuck": stuck,

@@ -306,6 +306,37 @@ EXPECTED = {
             ),
         ],
     ),
+    "money gone": Told(
+        steps=[
+            "*1.00 send p1#3",
+            "*1.10 deliver p1#3",
+            " 1.20 begin t7",
+            "*1.30 ack p1#3",
+            "*1.40 send p1#4",
+            "*1.50 commit t7",
+            "*9.00 browse",
+            "*9.00 end",
+        ],
+        words=[
+            (
+                "The accounts were given 1,200 in all; when the queues had been drained and the stores read, "
+                "they held 1,130."
+            ),
+            (
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            "By that message account a7 held 70.",
+            "Session 1 began transaction 7 at 1.200 s with a1.",
+            "It took p1#3 (message 3) from q and sent p1#4 to q.",
+            "Its commit was asked for at 1.500 s, and no answer had come by 2.000 s.",
+            "In the end neither the drain nor a store had it, nor what was sent in its place.",
+            (
+                "Money is moved between accounts in transactions: whatever becomes of these, in the end "
+                "there must be as much as was put in."
+            ),
+        ],
+    ),
     "too_late": Told(
         steps=[
             " 1.00 send p1#4",

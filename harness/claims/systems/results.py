@@ -72,6 +72,7 @@ _LATER = (
     "early-delivery",
     "died-early",
     "priority-inversion",
+    "wrong-total",
 )
 
 

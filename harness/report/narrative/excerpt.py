@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers import transactions
+from checkers import totals, transactions
 from checkers.anomaly import AT_END
 from checkers.availability import of_group, of_queue
 from checkers.schema import COLUMNS, HARNESS
@@ -247,7 +247,7 @@ def _messages(finding: Finding) -> list[int]:
         if "message" in row
         and (
             "queue" not in example
-            or finding.name == transactions.NAME
+            or finding.name in (transactions.NAME, totals.NAME)
             or (row.get("queue"), row.get("group")) == place
         )
     ]

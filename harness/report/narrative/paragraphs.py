@@ -284,6 +284,31 @@ def _evidence(of: Clauses, how: str, effect: Row) -> str:
     return "" if got is None else of.delivered(got, again=how == "again")
 
 
+def _wrong_total(of: Clauses) -> list[str]:
+    """A bank: how much is wrong, and what became of the first account that is."""
+    details = of.story.finding.details
+    wrong = next(iter(details.get("accounts", ())), None)
+    if wrong is None:
+        return [of.story.finding.sentence]
+    expected, left, message = details["expected"], details["left"], wrong["message"]
+    account = f"account {wrong['account']}" if wrong["account"] else "an account"
+    told = [
+        (
+            f"The accounts were given {expected:,} in all; when the queues had been drained and the stores "
+            f"read, they held {left:,}."
+        ),
+        of.sent(message),
+        f"By that message {account} held {wrong['amount']:,}.",
+    ]
+    told += of.transaction(wrong.get("transaction"))
+    if left < expected:
+        answer = "nor what was sent in its place" if details["first_taken"] else ""
+        return [*told, f"In the end neither the drain nor a store had it{', ' if answer else ''}{answer}."]
+    if details["first_left"]:
+        return [*told, "Nevertheless it was still there in the end."]
+    return [*told, "What was sent in its place is there more than once."]
+
+
 def _resurrected(of: Clauses) -> list[str]:
     kept = of.completing()
     if kept is None:
@@ -514,6 +539,7 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "not-subscribed": _not_subscribed,
     "read-uncommitted": _uncommitted,
     "torn-transaction": _torn,
+    "wrong-total": _wrong_total,
     "resurrected": _resurrected,
     "late-delivery": _too_late,
     "count-fell": _again,

@@ -1,0 +1,173 @@
+"""The second implementation of wrong-total: the definitions as loops."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers.instance import Instance
+from checkers.reference_messages import settlements
+from checkers.schema import HARNESS, TOPIC, json_object
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+Taken = Mapping[int, Mapping[int, int]]
+
+
+def wrong_total(
+    history: History, messages: Sequence[PlainMessage], options: CheckOptions
+) -> Iterator[Instance]:
+    """One, where there is certainly not as much left as was put in and not taken out."""
+    amounts = {id(m): amount for m in messages if (amount := _amount(m)) is not None}
+    mine = [m for m in messages if id(m) in amounts]
+    promised, drain = options.broker, _drained_from(history)
+    if not mine or not history.looked_everywhere() or not _clear(history, mine, drain):
+        return
+    if promised.delivery_attempts >= 0 and not promised.keeps_dead_letters:
+        return
+    taken = {id(m): _taken(m) for m in mine}
+    inside = _by_transaction(mine, taken)
+    happened = {number for number, some in inside.items() if _happened(history, number, some)}
+    unknown = {n for n in inside if n not in happened and _may_be_committed(history, n)}
+    for number in unknown:
+        sent = sum(amounts[id(m)] for m in inside[number] if m.transaction == number)
+        if sent != sum(amounts[id(m)] for m in inside[number] if number in taken[id(m)]):
+            return
+    if any(_failed(number, m) for number in happened | unknown for m in inside[number]):
+        return
+    flow = {}
+    for m in mine:
+        made = _deposited(m) if m.transaction is None else m.transaction in happened
+        flow[id(m)] = made - len(happened & taken[id(m)].keys()) - _left(history, m, drain)
+    total = sum(amounts[one] * some for one, some in flow.items())
+    if total == 0 or (total < 0 and not (promised.durable_acks and promised.single)):
+        return
+    wrong = []
+    unconfirmed = {n for n in happened | unknown if history.ended(n, "commit", "ok") is None}
+    for together in _tied(mine, inside, unconfirmed):
+        some = [(m, amounts[id(m)] * flow[id(m)] * (1 if total > 0 else -1)) for m in together]
+        if sum(weight for _, weight in some) > 0:
+            first = min((m for m, weight in some if weight > 0), key=_sent)
+            wrong.append((first, together))
+    first, together = min(wrong, key=lambda one: _sent(one[0]))
+    if any(_elsewhere(history, m) for m in together):
+        return
+    settling = [(at, n) for n, at in taken[id(first)].items() if n in happened | unknown]
+    since = max(settling)[1] if settling else first.transaction
+    yield first.instance("wrong-total", _sent(first), None if since is None else str(since))
+
+
+def _sent(m: PlainMessage) -> int:
+    return int(next(r["index"] for r in m.sends if _said(r) is not None))
+
+
+def _amount(m: PlainMessage) -> int | None:
+    if (m.queue or "").startswith(TOPIC):
+        return None
+    return next((one for one in map(_said, m.sends) if one is not None), None)
+
+
+def _said(r: Row) -> int | None:
+    value = r.get("value")
+    if value is None or '"amount"' not in value:
+        return None
+    amount = (json_object(value) or {}).get("amount")
+    if not isinstance(amount, int) or isinstance(amount, bool) or abs(amount) > 2**40:
+        return None
+    return amount
+
+
+def _clear(history: History, mine: Sequence[PlainMessage], drain: int) -> bool:
+    """Whether nothing but transactions may have taken or made any of them."""
+    queues = {m.queue for m in mine}
+    for r in history.rows:
+        if r["f"] == "receive" and r.get("queue") in queues:
+            return False
+        at_end = r["f"] == "browse" or (r["f"] == "deliver" and r["index"] > drain)
+        if at_end and r["type"] == "ok" and r.get("message") is None and r.get("queue") in queues:
+            return False
+    for m in mine:
+        loose = any(
+            r["f"] == "ack" and r.get("transaction") is None and r["index"] < drain
+            for r in m.rows
+            if r["type"] == "invoke"
+        )
+        if loose or len(m.sends) > 1 or any(r["f"] == "nack" and r["type"] == "invoke" for r in m.rows):
+            return False
+        answered = any(r["f"] == "send" and r["type"] in ("ok", "fail") for r in m.rows)
+        if m.transaction is None and not answered and not m.shown:
+            return False
+    return True
+
+
+def _drained_from(history: History) -> int:
+    phases = (r for r in history.rows if r["f"] == "phase" and r["process"] == HARNESS)
+    return max((r["index"] for r in phases if r.get("value") == "drain"), default=2**32 - 1)
+
+
+def _taken(m: PlainMessage) -> dict[int, int]:
+    """Each transaction that asked for an ack of it, and the last row that did."""
+    asked = [r for r in m.rows if r["f"] == "ack" and r["type"] == "invoke"]
+    return {r["transaction"]: r["index"] for r in asked if r.get("transaction") is not None}
+
+
+def _by_transaction(mine: Sequence[PlainMessage], taken: Taken) -> dict[int, list[PlainMessage]]:
+    inside: dict[int, list[PlainMessage]] = defaultdict(list)
+    for m in mine:
+        for number in dict.fromkeys([m.transaction, *taken[id(m)]]):
+            if number is not None:
+                inside[number].append(m)
+    return inside
+
+
+def _happened(history: History, number: int, some: Sequence[PlainMessage]) -> bool:
+    if history.ended(number, "commit", "ok") is not None:
+        return True
+    shown = any(m.shown for m in some if m.transaction == number)
+    return shown and _may_be_committed(history, number)
+
+
+def _may_be_committed(history: History, number: int) -> bool:
+    asked = history.ended(number, "commit", "invoke") is not None
+    return asked and history.ended(number, "commit", "fail") is None
+
+
+def _failed(number: int, m: PlainMessage) -> bool:
+    """Whether its send, or an ack of it, failed in that transaction."""
+    sent = any(r["f"] == "send" and r["type"] == "fail" for r in m.rows)
+    acked = any(r["f"] == "ack" and r["type"] == "fail" and r.get("transaction") == number for r in m.rows)
+    return (sent and m.transaction == number) or (acked and number in _taken(m))
+
+
+def _deposited(m: PlainMessage) -> bool:
+    failed = any(r["f"] == "send" and r["type"] == "fail" for r in m.rows)
+    ok = any(r["f"] == "send" and r["type"] == "ok" for r in m.rows)
+    return ok or (bool(m.shown) and not failed)
+
+
+def _left(history: History, m: PlainMessage, drain: int) -> bool:
+    """Whether the drain or a store had it before an ack of it was certain."""
+    late = [r["index"] for r in m.deliveries if r["index"] > drain]
+    late += [r["index"] for r in m.stored]
+    settled = min((at for at, _ in settlements(history, m)), default=None)
+    return bool(late) and (settled is None or min(late) < settled)
+
+
+def _tied(
+    mine: Sequence[PlainMessage], inside: Mapping[int, list[PlainMessage]], unconfirmed: set[int]
+) -> list[list[PlainMessage]]:
+    """Sets of messages: whom a commit without an ``ok`` concerns are in one."""
+    sets = [[m] for m in mine]
+    for number in unconfirmed:
+        touched = [some for some in sets if any(m in inside[number] for m in some)]
+        sets = [some for some in sets if not any(some is one for one in touched)]
+        sets.append([m for some in touched for m in some])
+    return sets
+
+
+def _elsewhere(history: History, m: PlainMessage) -> bool:
+    return any(other.shown for other in history.all_messages if other.id == m.id and other is not m)

@@ -1,0 +1,442 @@
+"""A bank whose total does not hold: wrong-total.
+
+A send may say that its message is an amount of something, and of which account: as JSON in
+``value``, ``{"amount": 70, "account": "a7"}``. Who takes such messages and sends others in one
+transaction moves what they stand for, and in the end, when everything was drained and every store
+read, there must be as much as was put in.
+
+Of each message with an amount three things are counted:
+
+    made    its send outside of transactions was ``ok``, or it was delivered or stored; or its
+            transaction happened: the commit was ``ok``, or was asked for and not refused, and one
+            of the sends in it was delivered or stored
+    taken   by each transaction that happened and asked for an ack of it
+    left    it was delivered in the drain, or a store had it, and no ack of it was certain before
+
+What was made and not taken is what must be left. A commit of unknown outcome changes nothing as
+long as it sends what it takes: that is added up, too, and where it does not, or a send outside of
+transactions may or may not have happened, nothing is claimed; nor where something else may have
+taken a message (an ack outside of transactions before the drain, a nack, a receive nobody heard
+of, a body that cannot be read).
+
+What is told is one message at which it does not add up, or one of the few that a commit without an
+``ok`` ties together, so that a few rows show it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.asked import amount_of
+from checkers.ends import Ends
+from checkers.instance import Instance
+from checkers.rows import (
+    ACK_FAIL,
+    ACK_INVOKE,
+    ACK_OK,
+    BROWSE,
+    DELIVER,
+    FOREVER,
+    NACK_INVOKE,
+    NONE,
+    SEND_FAIL,
+    SEND_INVOKE,
+    SEND_OK,
+    Flags,
+    Numbers,
+    Place,
+    PlaceTable,
+    Rows,
+    counted,
+    first,
+    highest,
+    joined,
+    lowest,
+    marked,
+)
+from checkers.verdict import Promises
+
+NAME: Final = "wrong-total"
+
+
+@dataclass(frozen=True, slots=True)
+class Balances:
+    """Messages with an amount, one a row; ``place`` as numbered in the table of their part.
+
+    ``sent`` is the row that asked for the send, in ``transaction`` (``NONE``: none). ``shown``: it
+    was delivered or stored. ``loose``: something besides transactions may have taken it, or it was
+    sent more than once.
+    """
+
+    run: Numbers
+    place: npt.NDArray[np.int32]
+    message: Numbers
+    account: npt.NDArray[np.object_]
+    amount: Numbers
+    sent: Numbers
+    transaction: Numbers
+    ok: Flags
+    failed: Flags
+    shown: Flags
+    left: Flags
+    loose: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Takings:
+    """Acks of such messages in transactions, at most one in each.
+
+    ``of`` is a row of ``Balances``.
+    """
+
+    of: Numbers
+    run: Numbers
+    transaction: Numbers
+    index: Numbers
+    failed: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Of one slice.
+
+    ``unreadable`` are the (run, queue) where the drain or a store had what nobody can read.
+    """
+
+    balances: Balances
+    takings: Takings
+    places: Sequence[Place]
+    unreadable: frozenset[tuple[int, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A message at which it does not add up.
+
+    ``transaction`` is the latest that took it (``taken``), else the one that sent it.
+    """
+
+    place: Place
+    message: int
+    sent: int
+    account: str
+    amount: int
+    transaction: int | None
+    taken: bool
+    left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WrongTotal:
+    """What should be left and what is, and where it does not add up, in order.
+
+    ``together`` are the messages whose rows show the first of these, each where it was sent.
+    """
+
+    run: int
+    expected: int
+    left: int
+    culprits: Sequence[Culprit]
+    together: frozenset[tuple[int, Place]]
+
+    @property
+    def messages(self) -> frozenset[int]:
+        """Their ids."""
+        return frozenset(message for message, _ in self.together)
+
+    @property
+    def short(self) -> bool:
+        """Whether there is too little."""
+        return self.left < self.expected
+
+    def instance(self) -> Instance:
+        """Shown by the first message that does not add up."""
+        at = self.culprits[0]
+        _, queue, group = at.place
+        key = None if at.transaction is None else str(at.transaction)
+        return Instance(NAME, queue, group, at.message, at.sent, key, self.run)
+
+
+# ------------------------------------------------------------------------------------- of one part
+
+
+def books(rows: Rows, places: PlaceTable, ends: Ends, drained_from: Mapping[int, int]) -> Books:
+    """What a slice says of its messages with an amount.
+
+    ``drained_from`` has the row with which each run's drain began.
+    """
+    size = rows.messages
+    asked = rows.of(SEND_INVOKE)
+    asked = asked[~places.topics()[rows.place[asked]]]
+    told = [amount_of(value) for value in rows.value.values]
+    saying = np.array([one is not None for one in told] + [False], dtype=bool)
+    saying = saying[rows.value.codes[asked]]
+    number = np.full(size, NONE, dtype=np.int64)  # of each message its row here
+    paying = asked[saying]
+    which = np.unique(rows.id[paying])
+    number[which] = np.arange(len(which))
+    from_ = np.array([drained_from.get(run, FOREVER) for run in places.runs()], dtype=np.int64)
+    drain = from_[rows.place] if len(from_) else np.zeros(0, dtype=np.int64)
+    unreadable = _unreadable(rows, places, drain)
+    if not len(which):
+        return Books(_NO_BALANCES, _NO_TAKINGS, (), unreadable)
+    code = first(rows.id[paying], rows.value.codes[paying].astype(np.int64), size)[which]
+    accounts, amounts = zip(*(told[one] or ("", 0) for one in code.tolist()), strict=True)
+    delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
+    late = np.concatenate([delivers[rows.index[delivers] > drain[delivers]], stored])
+    shown_late = lowest(rows.id[late], rows.index[late], size)[which]
+    settled = _settled(rows, ends)[which]
+    left = (shown_late != NONE) & ((settled == NONE) | (shown_late < settled))
+    acks, nacks = rows.of(ACK_INVOKE), rows.of(NACK_INVOKE)
+    plain = acks[(rows.transaction[acks] == NONE) & (rows.index[acks] < drain[acks])]
+    loose = marked(np.concatenate([rows.id[plain], rows.id[nacks]]), size)
+    loose |= counted(rows.id[asked], size) > 1
+    row = rows.first_row[which]
+    balances = Balances(
+        rows.run[row], rows.place[row], rows.message[row],
+        np.array(accounts, dtype=object), np.array(amounts, dtype=np.int64),
+        first(rows.id[paying], rows.index[paying], size)[which],
+        highest(rows.id[asked], rows.transaction[asked], size)[which],
+        marked(rows.id[rows.of(SEND_OK)], size)[which],
+        marked(rows.id[rows.of(SEND_FAIL)], size)[which],
+        marked(rows.id[np.concatenate([delivers, stored])], size)[which],
+        left, loose[which],
+    )  # fmt: skip
+    return Books(balances, _takings(rows, number), places.named, unreadable)
+
+
+def _unreadable(rows: Rows, places: PlaceTable, drain: Numbers) -> frozenset[tuple[int, str | None]]:
+    at = rows.of(DELIVER, BROWSE)
+    at = at[rows.message[at] == NONE]
+    at = at[(rows.kind[at] == BROWSE) | (rows.index[at] > drain[at])]
+    return frozenset(places.named[place][:2] for place in np.unique(rows.place[at]).tolist())
+
+
+def _settled(rows: Rows, ends: Ends) -> Numbers:
+    """Since when an ack of each message was certain; ``NONE``: none ever was."""
+    oks = rows.of(ACK_OK)
+    oks = oks[rows.session[oks] != NONE]
+    transaction = rows.transaction[oks]
+    commit = ends.transactions.find("commit", rows.run[oks], transaction)
+    at = np.where(transaction == NONE, rows.index[oks], commit)
+    certain = at != NONE
+    return lowest(rows.id[oks][certain], at[certain], rows.messages)
+
+
+def _takings(rows: Rows, number: Numbers) -> Takings:
+    acks = rows.of(ACK_INVOKE)
+    acks = acks[(number[rows.id[acks]] != NONE) & (rows.transaction[acks] != NONE)]
+    fails = rows.of(ACK_FAIL)
+    refused = set(zip(rows.id[fails].tolist(), rows.transaction[fails].tolist(), strict=True))
+    pairs = zip(rows.id[acks].tolist(), rows.transaction[acks].tolist(), strict=True)
+    latest = dict(zip(pairs, acks.tolist(), strict=True))
+    acks = np.array(list(latest.values()), dtype=np.int64)
+    failed = np.array([pair in refused for pair in latest], dtype=bool)
+    return Takings(number[rows.id[acks]], rows.run[acks], rows.transaction[acks], rows.index[acks], failed)
+
+
+_NO_NUMBERS: Final = np.zeros(0, dtype=np.int64)
+_NO_FLAGS: Final = np.zeros(0, dtype=bool)
+_NO_BALANCES: Final = Balances(
+    _NO_NUMBERS, np.zeros(0, dtype=np.int32), _NO_NUMBERS, np.zeros(0, dtype=object), _NO_NUMBERS,
+    _NO_NUMBERS, _NO_NUMBERS, _NO_FLAGS, _NO_FLAGS, _NO_FLAGS, _NO_FLAGS, _NO_FLAGS,
+)  # fmt: skip
+_NO_TAKINGS: Final = Takings(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_FLAGS)
+
+
+# ------------------------------------------------------------------------------------ of all parts
+
+
+def wrong(
+    parts: Iterable[Books],
+    ends: Ends,
+    promises: Promises,
+    complete: Collection[int],
+    unheard: Collection[tuple[int, str | None]],
+) -> list[WrongTotal]:
+    """The runs whose total is certainly wrong, in order.
+
+    ``complete`` are those in which everything was drained and every store read, ``unheard`` the
+    (run, queue) of which a message may have been received without being heard of.
+    """
+    some = list(parts)
+    whole, takings, named = _together(some)
+    if not len(whole.run) or (promises.delivery_attempts >= 0 and not promises.keeps_dead_letters):
+        return []
+    spoilt = {key for one in some for key in one.unreadable} | set(unheard)
+    queues = [named[place][:2] for place in range(len(named))]
+    transactions = _Transactions.of(whole, takings, ends)
+    made = np.where(
+        whole.transaction == NONE,
+        whole.ok | (whole.shown & ~whole.failed),
+        transactions.happened[transactions.sending],
+    ).astype(np.int64)
+    taken = counted(takings.of[transactions.happened[transactions.taking]], len(whole.run))
+    due, flow = made - taken, made - taken - whole.left
+    open_ = (whole.transaction == NONE) & ~whole.ok & ~whole.failed & ~whole.shown
+    bad = whole.loose | open_ | np.array([queues[place] in spoilt for place in whole.place], dtype=bool)
+    found = []
+    for run in np.unique(whole.run).tolist():
+        mine = whole.run == run
+        expected, left = (int((whole.amount * some)[mine].sum()) for some in (due, whole.left))
+        if run not in complete or expected == left or bad[mine].any() or transactions.unclear(run):
+            continue
+        if left > expected and not (promises.durable_acks and promises.single):
+            continue
+        at = np.flatnonzero(mine)
+        sign = 1 if left < expected else -1
+        together = transactions.tied(at, takings)
+        culprits = _culprits(whole, takings, transactions, named, at, flow * sign, together)
+        found.append(
+            WrongTotal(
+                run, expected, left, [one for one, _ in culprits],
+                frozenset(
+                    (int(whole.message[one]), named[whole.place[one]])
+                    for one in together[culprits[0][1]].tolist()
+                ),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _together(parts: Sequence[Books]) -> tuple[Balances, Takings, list[Place]]:
+    """The books of all parts, their places and rows numbered anew."""
+    named: list[Place] = []
+    balances, takings = [_NO_BALANCES], [_NO_TAKINGS]
+    before = 0
+    for one in parts:
+        balances.append(replace(one.balances, place=one.balances.place + len(named)))
+        takings.append(replace(one.takings, of=one.takings.of + before))
+        named += one.places
+        before += len(one.balances.run)
+    return joined(balances), joined(takings), named
+
+
+@dataclass(frozen=True, slots=True)
+class _Transactions:
+    """All transactions in which an amount was sent or taken, numbered.
+
+    ``unknown``: it may have happened; ``unconfirmed``: so it may, or must have by what was seen.
+    ``sending`` and ``taking`` are their numbers for each balance and each taking (the last one,
+    which is none, for what is in none).
+    """
+
+    run: Numbers
+    number: Numbers
+    happened: Flags
+    unknown: Flags
+    unconfirmed: Flags
+    net: Numbers
+    failed: Flags
+    sending: Numbers
+    taking: Numbers
+
+    @classmethod
+    def of(cls, whole: Balances, takings: Takings, ends: Ends) -> _Transactions:
+        inside = whole.transaction != NONE
+        run = np.concatenate([whole.run[inside], takings.run])
+        number = np.concatenate([whole.transaction[inside], takings.transaction])
+        pairs, inverse = np.unique(np.stack([run, number]), axis=1, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        size = pairs.shape[1]
+        sending = np.full(len(whole.run), size, dtype=np.int64)
+        sending[inside] = inverse[: int(inside.sum())]
+        taking = inverse[int(inside.sum()) :]
+        asked, refused, commit = (
+            ends.transactions.find(name, pairs[0], pairs[1]) for name in ("asked", "refused", "commit")
+        )
+        seen = marked(sending[whole.shown], size + 1)[:size]
+        may = (asked != NONE) & (refused == NONE)
+        happened = (commit != NONE) | (may & seen)
+        net = np.zeros(size + 1, dtype=np.int64)
+        np.add.at(net, sending, whole.amount)
+        np.subtract.at(net, taking, whole.amount[takings.of])
+        failed = marked(np.concatenate([sending[whole.failed], taking[takings.failed]]), size + 1)
+        return cls(
+            pairs[0], pairs[1], np.append(happened, False), np.append(may & ~happened, False),
+            np.append(may & (commit == NONE), False), net, failed, sending, taking,
+        )  # fmt: skip
+
+    def unclear(self, run: int) -> bool:
+        """Whether it depends on an outcome that nobody knows how much there must be."""
+        mine = np.flatnonzero(self.run == run)
+        unknown, may = self.unknown[mine], self.unknown[mine] | self.happened[mine]
+        return bool((unknown & (self.net[mine] != 0)).any() or (may & self.failed[mine]).any())
+
+    def tied(self, at: Numbers, takings: Takings) -> dict[int, Numbers]:
+        """Of each balance of a run all those that commits without an ``ok`` tie to it."""
+        parent = {one: one for one in at.tolist()}
+
+        def root(one: int) -> int:
+            while parent[one] != one:
+                parent[one] = one = parent[parent[one]]
+            return one
+
+        heads: dict[int, int] = {}
+        mine = np.isin(takings.of, at)
+        links = [
+            *zip(self.sending[at].tolist(), at.tolist(), strict=True),
+            *zip(self.taking[mine].tolist(), takings.of[mine].tolist(), strict=True),
+        ]
+        for transaction, one in links:
+            if self.unconfirmed[transaction]:
+                parent[root(one)] = root(heads.setdefault(transaction, one))
+        members: dict[int, list[int]] = defaultdict(list)
+        for one in parent:
+            members[root(one)].append(one)
+        return {one: np.array(some, dtype=np.int64) for some in members.values() for one in some}
+
+
+def _culprits(
+    whole: Balances,
+    takings: Takings,
+    transactions: _Transactions,
+    named: Sequence[Place],
+    at: Numbers,
+    flow: Numbers,
+    together: Mapping[int, Numbers],
+) -> list[tuple[Culprit, int]]:
+    """One of each set that does not add up, in the wrong direction: the one that was sent first."""
+    weight = flow * whole.amount
+    latest: dict[int, tuple[int, int]] = {}
+    may = transactions.happened | transactions.unknown
+    for of, transaction, index in zip(
+        takings.of.tolist(), transactions.taking.tolist(), takings.index.tolist(), strict=True
+    ):
+        if may[transaction]:
+            latest[of] = max(latest.get(of, (NONE, 0)), (index, int(transactions.number[transaction])))
+    found = []
+    for some in {int(together[one][0]): together[one] for one in at.tolist()}.values():
+        if weight[some].sum() > 0:
+            one = min(some[weight[some] > 0].tolist(), key=lambda n: int(whole.sent[n]))
+            own = None if whole.transaction[one] == NONE else int(whole.transaction[one])
+            culprit = Culprit(
+                place=named[whole.place[one]],
+                message=int(whole.message[one]),
+                sent=int(whole.sent[one]),
+                account=str(whole.account[one]),
+                amount=int(whole.amount[one]),
+                transaction=latest[one][1] if one in latest else own,
+                taken=one in latest,
+                left=bool(whole.left[one]),
+            )
+            found.append((culprit, one))
+    return sorted(found, key=lambda pair: pair[0].sent)
+
+
+def certain(found: Iterable[WrongTotal], seen: Mapping[tuple[int, int], set[Place]]) -> list[WrongTotal]:
+    """Those of which no message was seen in another place than its own.
+
+    ``seen``: of each (run, message) the places where it was.
+    """
+    return [
+        one
+        for one in found
+        if not any(seen.get((one.run, message), set()) - {place} for message, place in one.together)
+    ]
