@@ -23,6 +23,7 @@ class GroupsLoad(Load):
     """
 
     name = "groups"
+    grouped = True
     description = "several producers per message group, consumers that come and go"
 
     @classmethod

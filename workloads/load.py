@@ -60,7 +60,6 @@ class Load(abc.ABC):
     grouped: ClassVar[bool] = False
     """Whether its messages have groups, where brokers have such."""
     queues_least: ClassVar[int] = 1
-    topics_least: ClassVar[int] = 1
 
     def __init__(
         self, *, pipeline: int | None = None, prefix: str = "", numbers: Numbers | None = None
@@ -86,9 +85,15 @@ class Load(abc.ABC):
         """Its queues."""
         return self.queues_of(context.spec, self._prefix)
 
+    @classmethod
+    def topics_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
+        """Its topics in a test of that spec, by their names in the history."""
+        del spec, prefix
+        return ()
+
     def topics(self, context: WorkloadContext) -> tuple[str, ...]:
-        """Its topics, by their names in the history."""
-        return names.topics(self._prefix, max(context.spec.queues, self.topics_least))
+        """Its topics."""
+        return self.topics_of(context.spec, self._prefix)
 
     def temporary_queue(self) -> str:
         """A name for a temporary queue, never used before."""

@@ -32,6 +32,11 @@ def queues_of(spec: TestSpec) -> tuple[str, ...]:
     return WORKLOADS[choose("workload", spec.workload, WORKLOADS)].queues_of(spec)
 
 
+def topics_of(spec: TestSpec) -> tuple[str, ...]:
+    """Names of its topics, as they stand in a history."""
+    return WORKLOADS[choose("workload", spec.workload, WORKLOADS)].topics_of(spec)
+
+
 def grouped(workload: str) -> bool:
     """Whether messages of that workload have groups, where brokers have such."""
     return WORKLOADS[choose("workload", workload, WORKLOADS)].grouped

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from harness.interface import WorkloadContext
+from harness.interface import TOPIC, WorkloadContext
 from stomp_protocol.codec import head
 from workloads.connection import Connection
 from workloads.consumer import Consumer, Style
@@ -174,7 +174,8 @@ class Subscriber(Consumer):
         """The headers that name it; none of a plain one."""
         kinds = {"durable": self._speech.durable, "shared": self._speech.shared}
         headers = kinds.get(self.followed.kind) or {}
-        return {header: value.format(name) for header, value in headers.items()}
+        topic = self.followed.topic.removeprefix(TOPIC)
+        return {header: value.format(name, topic=topic) for header, value in headers.items()}
 
     async def _part(self, style: Style, connection: Connection) -> None:
         if style != "drop":

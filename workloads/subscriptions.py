@@ -78,10 +78,10 @@ class SubscriptionsLoad(Load):
         del spec, prefix
         return ()
 
-    def topics(self, context: WorkloadContext) -> tuple[str, ...]:
+    @classmethod
+    def topics_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
         """Each pair has as many as a test has queues."""
-        pairs = len(pairs_of(context.nodes))
-        return names.topics(self._prefix, pairs * max(context.spec.queues, self.topics_least))
+        return names.topics(prefix, spec.pairs * max(spec.queues, 1))
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """One stream for each producer, and each topic and group of its pair."""

@@ -42,7 +42,8 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
     topic, and what is sent durable. ``durable`` and ``shared`` are those of a SUBSCRIBE, and of the
     UNSUBSCRIBE that drops it, to a subscription that outlives its connections: one of the client's
     own (``client`` of CONNECT names it), which has one consumer, and one that several may consume
-    from. None: there are none. "{}" stands for the name of the subscription.
+    from. None: there are none. "{}" stands for the name of the subscription, "{topic}" for that of
+    its topic.
     """
 
     destination: str = "/topic/{}"

@@ -9,8 +9,10 @@ from checkers.schema import COLUMNS, HARNESS, MONITOR, NEMESIS
 from harness.claims.scenarios.expectations import (
     Answers,
     AtStake,
+    Backlog,
     Becomes,
     Before,
+    Changing,
     Exactly,
     ExpectedTakeover,
     GoesOn,
@@ -368,3 +370,55 @@ def test_what_was_found_refutes_a_run_also_where_its_guard_was_not_met(grave):
     judgement = guarded.judge(Seen(valid=False, grave=grave, rows=()))
     assert judgement.problem == "found lost besides"
     assert not judgement.undecided
+
+
+def of_subscription(f, name, second, type_="ok", **columns):
+    columns = {"queue": "/topic/t", "subscription": name, **columns}
+    return [row(5, "invoke", f, second, **columns), row(5, type_, f, second, broker="a1", **columns)]
+
+
+def published(message, second, colour):
+    value = json.dumps({"properties": {"colour": colour}})
+    return [{**each, "queue": "/topic/t", "value": value} for each in send(message, second=second)]
+
+
+def test_a_backlog_is_what_was_sent_since_a_subscription_was_made_and_is_not_acknowledged():
+    red = json.dumps({"selector": {"colour": ["red"]}})
+    before = [
+        published(1, 1.0, "red"),
+        of_subscription("subscribe", "all", 2.0),
+        of_subscription("subscribe", "red", 2.0, value=red),
+        of_subscription("subscribe", "plain-1", 2.0),
+        published(2, 3.0, "red"),
+        published(3, 3.0, "blue"),
+        of_subscription("ack", "all", 4.0, message=2),
+    ]
+    owed = Backlog(least=2, at="kill-1", broker="a1")
+    assert owed.wrong(seen(*before, fault("kill-1", second=5.0))) == ""
+    later = fault("kill-1", second=5.0), published(4, 6.0, "red")
+    dropped = seen(*before, of_subscription("drop", "red", 4.5), *later)
+    assert owed.wrong(dropped) == "only 1 were owed to subscriptions at kill-1"
+    assert Backlog(least=1, at="kill-1", broker="b1").wrong(dropped)
+    assert owed.wrong(seen(*before)) == "kill-1 never came"
+
+
+def test_subscriptions_are_made_and_dropped_around_a_fault():
+    changing = Changing(least=1, at="kill-1")
+    made, dropped = of_subscription("subscribe", "s", 3.0), of_subscription("drop", "s", 2.0)
+    assert changing.wrong(seen(dropped, made, fault("kill-1", second=5.0))) == ""
+    assert "only 0 subscriptions were made" in changing.wrong(seen(dropped, fault("kill-1", second=5.0)))
+    assert "0 dropped" in changing.wrong(seen(made, fault("kill-1", second=5.0)))
+    assert "0 dropped" in changing.wrong(seen(dropped, made, fault("kill-1", second=8.5)))
+    back = seen(made, dropped, made, made, fault("kill-1", second=5.0))
+    assert Changing(least=3, at="kill-1").wrong(back).startswith("only 2 subscriptions were made")
+
+
+def test_what_moved_is_counted_for_each_subscription():
+    copies = [
+        row(2, "ok", "deliver", queue="/topic/t", message=1, broker=broker, session=1, subscription=name)
+        for name, broker in (("a", "a1"), ("b", "a2"), ("b", "a1"))
+    ]
+    assert Moved(least=1, of="a1").wrong(seen(send(1), copies)) == ""
+    assert (
+        Moved(least=2, of="a1").wrong(seen(send(1), copies)) == "1 messages were delivered by another broker"
+    )

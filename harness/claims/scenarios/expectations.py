@@ -135,7 +135,7 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """At least (and at most) so many messages are first delivered by another broker than took them.
 
-    By ``by`` what ``of`` took, where they are named.
+    By ``by`` what ``of`` took, where they are named. Of a topic to each of its subscriptions.
     """
 
     least: int = 1
@@ -155,9 +155,10 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         delivered = set()
         for row in seen.rows:
             message = row.get("message")
-            if row["f"] != "deliver" or message is None or message in delivered:
+            copy = message, row.get("subscription")
+            if row["f"] != "deliver" or message is None or copy in delivered:
                 continue
-            delivered.add(message)
+            delivered.add(copy)
             taken = seen.taken.get(message)
             if taken is not None and taken["broker"] != row["broker"]:
                 moved += self.of in (None, taken["broker"]) and self.by in (None, row["broker"])
@@ -449,3 +450,53 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.at} never came"
         found = seen.under_way_at(moment)
         return "" if found >= self.least else f"only {found} transactions were under way at {self.at}"
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard: when the fault came, enough waited for subscriptions that could be lost.
+
+    Each message counts for each subscription that was there for it, and whose consumers had not
+    acknowledged it.
+    """
+
+    least: int
+    at: str
+    broker: str | None = None
+
+    def __str__(self) -> str:
+        where = f" of {self.broker}" if self.broker else ""
+        return f"at least {self.least} messages{where} owed to subscriptions at {self.at}"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        moment = seen.moments.get(self.at)
+        if moment is None:
+            return f"{self.at} never came"
+        found = seen.backlog_at(self.broker, moment)
+        return "" if found >= self.least else f"only {found} were owed to subscriptions at {self.at}"
+
+
+class Changing(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard: around the fault subscriptions were made and dropped, at least so many of each.
+
+    Asked for from ``before_s`` seconds before it to ``after_s`` behind it.
+    """
+
+    least: int
+    at: str
+    before_s: float = 4.0
+    after_s: float = 1.0
+
+    def __str__(self) -> str:
+        return f"at least {self.least} subscriptions made and {self.least} dropped around {self.at}"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        moment = seen.moments.get(self.at)
+        if moment is None:
+            return f"{self.at} never came"
+        window = moment - self.before_s * 1e9, moment + self.after_s * 1e9
+        made, dropped = seen.changes_between(*window)
+        if min(made, dropped) >= self.least:
+            return ""
+        return f"only {made} subscriptions were made and {dropped} dropped around {self.at}"

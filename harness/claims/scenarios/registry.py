@@ -19,6 +19,7 @@ from harness.claims.scenarios import (
     shared_store,
     shared_store_database,
     shared_store_probes,
+    subscriptions,
     transactions,
 )
 from harness.claims.scenarios.probe import Probe
@@ -33,6 +34,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *ha_database.SCENARIOS,
     *multi_instance.SCENARIOS,
     *transactions.SCENARIOS,
+    *subscriptions.SCENARIOS,
 )
 
 PROBES: Final[tuple[Probe, ...]] = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,8 +18,10 @@ import msgspec
 import pyarrow.parquet as pq
 
 from checkers import reference
+from checkers.asked import Selector, properties_of, selector_of
 from checkers.instance import Instance
 from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.subscriptions import matches
 from checkers.verdict import CheckOptions
 from harness.history import parquet
 from harness.history import store as stores
@@ -31,6 +34,12 @@ Row = Mapping[str, Any]
 
 HEAL: Final = "heal"
 """The moment when the load is healed of everything: the phase of that name."""
+
+
+def _lasting(row: Row) -> bool:
+    """Whether it is a row of a subscription that outlives its connections."""
+    name = row.get("subscription")
+    return name is not None and not name.startswith("plain")
 
 
 class Seen:
@@ -235,6 +244,64 @@ class Seen:
             if row["process"] >= 0 and row["f"] == "ack" and row["time"] < moment_ns
         }
         return len(taken - settled)
+
+    def changes_between(self, begin_ns: float, end_ns: float) -> tuple[int, int]:
+        """How many subscriptions clients asked to make, and to drop, in that time.
+
+        Of those that outlive their connections: dropped by a frame, not by an end. A subscribe
+        makes one that was not there when it was asked for.
+        """
+        made = dropped = 0
+        there: set[tuple[str, str]] = set()
+        for row in self.rows:
+            if row["type"] != "invoke" or row["f"] not in ("subscribe", "drop") or not _lasting(row):
+                continue
+            name = row["queue"], row["subscription"]
+            counts = begin_ns <= row["time"] <= end_ns
+            if row["f"] == "drop":
+                dropped += counts
+                there.discard(name)
+            elif name not in there:
+                made += counts
+                there.add(name)
+        return made, dropped
+
+    def backlog_at(self, broker: str | None, moment_ns: int) -> int:
+        """How many messages were owed to subscriptions that outlive their connections.
+
+        Each counts for each. Of those that a broker, or any if None, had taken by then; what was
+        acknowledged, or its acknowledgement asked for, is not owed.
+        """
+        since: dict[tuple[str, str], int] = {}
+        wanted: dict[tuple[str, str], Selector | None] = {}
+        settled: dict[tuple[str, str], set[int]] = defaultdict(set)
+        sent: dict[int, Row] = {}
+        taken: dict[int, Row] = {}
+        for row in self.rows:
+            if row["time"] >= moment_ns:
+                break
+            if row["f"] == "send":
+                (sent if row["type"] == "invoke" else taken).setdefault(row["message"], row)
+            elif _lasting(row):
+                name = row["queue"], row["subscription"]
+                if row["f"] == "drop":
+                    since.pop(name, None)
+                elif row["f"] == "ack":
+                    settled[name].add(row["message"])
+                elif row["f"] == "subscribe" and row["type"] == "invoke":
+                    wanted[name] = selector_of(row["value"])
+                elif row["f"] == "subscribe" and row["type"] == "ok":
+                    since.setdefault(name, row["index"])
+        return sum(
+            row["type"] == "ok"
+            and broker in (None, row["broker"])
+            and row["queue"] == topic
+            and sent[message]["index"] > began
+            and message not in settled[topic, name]
+            and matches(wanted[topic, name] or {}, properties_of(sent[message]["value"]))
+            for (topic, name), began in since.items()
+            for message, row in taken.items()
+        )
 
     def under_way_at(self, moment_ns: int) -> int:
         """How many transactions had begun, and neither been ended nor lost their connection."""

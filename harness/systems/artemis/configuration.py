@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.interface import Address, Layout, NodePlan
+from harness.interface import TOPIC, Address, Layout, NodePlan
 from harness.systems import runtime
 from harness.systems.artemis import properties, zookeeper
 from harness.systems.artemis.management import DEAD_LETTERS
@@ -244,7 +244,11 @@ def _broker(
     _settings(everywhere, {**_ADDRESS, **chosen.get("address-settings", {})})
     addresses = _child(core, "addresses")
     for queue in (*queues, DEAD_LETTERS):
-        _child(_child(_child(addresses, "address", name=queue), "anycast"), "queue", name=queue)
+        address = _child(addresses, "address", name=queue)
+        if queue.startswith(TOPIC):
+            _child(address, "multicast")
+        else:
+            _child(_child(address, "anycast"), "queue", name=queue)
     return root
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage, Takeover
+from harness.interface import BACKUP, LIVE, TOPIC, Address, Status, StoredMessage, Takeover
 from harness.systems.jolokia import Jolokia
 
 _DOMAIN: Final = "org.apache.activemq.artemis"
@@ -109,6 +109,7 @@ class Management:
             )
             if delivering:
                 raise OSError(f"{queue}: {delivering} messages are with consumers")
+            address = bean.partition('address="')[2].partition('"')[0]
             store = "dead-letter" if queue == DEAD_LETTERS else "store-and-forward" if forwarded else "main"
             page = 1
             while True:
@@ -119,7 +120,7 @@ class Management:
                     "arguments": [page, _PAGE],
                 }
                 (messages,) = await self._jolokia.ask(admin, asked)
-                stored += [_stored(store, queue, message) for message in messages or ()]
+                stored += [_stored(store, address, queue, message) for message in messages or ()]
                 if len(messages or ()) < _PAGE:
                     break
                 page += 1
@@ -167,8 +168,15 @@ def _status(value: Mapping[str, Any], synced: bool, began: int) -> Status:
     )
 
 
-def _stored(store: str, queue: str, message: Mapping[str, Any]) -> StoredMessage:
+def _stored(store: str, address: str, queue: str, message: Mapping[str, Any]) -> StoredMessage:
+    """What its management tells of a message.
+
+    The queue of a durable subscription has the name of the client and its own, with a dot between.
+    """
     body = message.get("text")
     data = bytes(octet % 256 for octet in message.get("BodyPreview") or ()) if body is None else body.encode()
     group = (message.get("StringProperties") or {}).get(_GROUP)
+    if store == "main" and address.startswith(TOPIC):
+        name = queue.rpartition(".")[2]
+        return StoredMessage(store=store, queue=address, group=group, body=data, subscription=name)
     return StoredMessage(store=store, queue=queue, group=group, body=data)

@@ -17,6 +17,7 @@ from harness.interface import (
     Provision,
     Status,
     TestSpec,
+    Topics,
     UsageError,
 )
 from harness.interface.errors import near
@@ -35,7 +36,7 @@ from harness.systems.artemis.properties import (
     SLAVE,
     STANDALONE,
 )
-from workloads.registry import queues_of
+from workloads.registry import queues_of, topics_of
 
 _CONFIGURED: Final = {
     REPLICATION: (MASTER, SLAVE),
@@ -84,6 +85,11 @@ class ArtemisSystem(Management):
         # "The ACK frame can not be part of a transaction" (manual, STOMP, Transactional
         # Acknowledgements).
         transactional_acks=False,
+        topics=Topics(
+            send={"persistent": "true", "destination-type": "MULTICAST"},
+            subscribe={"subscription-type": "MULTICAST"},
+            durable={"durable-subscription-name": "{}"},
+        ),
     )
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0)
     events = EVENTS
@@ -206,7 +212,7 @@ class ArtemisSystem(Management):
             spec.policy,
             node,
             nodes,
-            queues_of(spec),
+            (*queues_of(spec), *topics_of(spec)),
             layout,
             listen,
             hosts,

@@ -11,13 +11,19 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.interface import BACKUP, LIVE, Address, Status, StoredMessage
+import msgspec
+
+from harness.interface import BACKUP, LIVE, TOPIC, Address, Status, StoredMessage
 from harness.systems.jolokia import Jolokia
 
 _BROKER: Final = "org.apache.activemq:type=Broker,brokerName=*"
 _QUEUES: Final = f"{_BROKER},destinationType=Queue,destinationName=*"
 _BRIDGES: Final = f"{_BROKER},connector=networkConnectors,networkConnectorName=*,networkBridge=*"
 _CONNECTORS: Final = f"{_BROKER},connector=clientConnectors,connectorName=*"
+_ENDPOINT: Final = "endpoint=Consumer"
+_DURABLE: Final = f"{_BROKER},destinationType=Topic,destinationName=*,{_ENDPOINT},*"
+_PENDING: Final = "PendingQueueSize"
+_TOLD: Final = ("DestinationName", "SubscriptionName", _PENDING)
 BRIDGES: Final = "bridges"
 """In a status' details: to whom it forwards."""
 
@@ -80,6 +86,25 @@ class Management:
             if size is None or len(messages) < size:
                 raise OSError(f"queue {queue} at {admin} showed {len(messages)} of its {size} messages")
             stored += _stored(queue, messages)
+        return stored + await self.durable(admin)
+
+    async def durable(self, admin: Address) -> list[StoredMessage]:
+        """What waits for durable subscriptions. Raises OSError where one did not show all of it."""
+        (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DURABLE})
+        stored: list[StoredMessage] = []
+        for bean in sorted(bean for bean in beans or () if _ENDPOINT in bean):
+            told, messages = await self._jolokia.ask(
+                admin,
+                {"type": "read", "mbean": bean, "attribute": list(_TOLD)},
+                {"type": "exec", "mbean": bean, "operation": "browse()"},
+            )
+            if told is None or len(messages or ()) < told[_PENDING]:
+                raise OSError(f"{bean} at {admin} did not show all of its messages")
+            topic, name = TOPIC + told["DestinationName"], told["SubscriptionName"]
+            stored += [
+                msgspec.structs.replace(message, queue=topic, subscription=name)
+                for message in _stored(topic, messages or ())
+            ]
         return stored
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:

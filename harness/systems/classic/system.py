@@ -18,6 +18,7 @@ from harness.interface import (
     Provision,
     Status,
     TestSpec,
+    Topics,
     UsageError,
 )
 from harness.interface.errors import near
@@ -57,6 +58,7 @@ class ClassicSystem(Management):
         heart_beat_s=0.5,
         on_the_way_s=2.0,
         connect_s=2.5,
+        topics=Topics(send={"persistent": "true"}, durable={"activemq.subscriptionName": "{}"}),
     )
     patience = Patience(start_s=150.0, settle_s=30.0, silence_s=2.0, vacancy_s=30.0)
     events = EVENTS

@@ -16,13 +16,15 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import LIVE, Address, InfrastructureError, Status, StoredMessage, TestSpec
+from harness.interface import LIVE, TOPIC, Address, InfrastructureError, Status, StoredMessage, TestSpec
 from harness.systems.rabbitmq import distribution, erlang, properties
 from harness.systems.rabbitmq.configuration import USER, node_name
 from harness.systems.rabbitmq.http_api import HttpApi
 from workloads.registry import grouped, queues_of
 
 GROUP: Final = "JMSXGroupID"
+BETWEEN: Final = "::"
+"""Between a topic and the name of its subscription, in the name of that one's queue."""
 
 _QUEUES: Final = "queues/%2F?disable_stats=true&enable_queue_totals=true"
 _LOOK_S: Final = 1.0
@@ -129,7 +131,16 @@ class Management:
                 raise OSError(f"{queue.queue}: {queue.delivered} messages are with consumers")
             for message in queue.messages:
                 body = base64.b64decode(message.body)
-                stored.append(StoredMessage(store="main", queue=queue.queue, group=message.group, body=body))
+                topic, between, subscription = queue.queue.partition(BETWEEN)
+                stored.append(
+                    StoredMessage(
+                        store="main",
+                        queue=TOPIC + topic if between else queue.queue,
+                        group=message.group,
+                        body=body,
+                        subscription=subscription or None,
+                    )
+                )
         return stored
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:

@@ -17,12 +17,13 @@ from harness.interface import (
     Provision,
     Status,
     TestSpec,
+    Topics,
     UsageError,
 )
 from harness.interface.errors import near
 from harness.systems.rabbitmq import configuration, distribution, properties
 from harness.systems.rabbitmq.events import EVENTS
-from harness.systems.rabbitmq.management import GROUP, Management, arguments
+from harness.systems.rabbitmq.management import BETWEEN, GROUP, Management, arguments
 from workloads.registry import grouped
 
 QUORUM_QUEUES: Final = "quorum-queues"
@@ -59,6 +60,20 @@ class RabbitmqSystem(Management):
             silent_beats=1.9,  # it gives a client up after two beats
             connect_s=2.0,
             unnoticed_s=8.0,
+            topics=Topics(
+                send={"persistent": "true"},
+                # Several clients can share one; but of two that make it at once neither may,
+                # and what is left is a queue without a process ("cluster_not_formed", 3.10).
+                durable={
+                    "id": "{}",
+                    "durable": "true",
+                    "auto-delete": "false",
+                    "x-queue-type": "quorum",
+                    "x-queue-name": "{topic}" + BETWEEN + "{}",
+                },
+                drops="with-consumer",
+                selector=None,
+            ),
         )
 
     def promises(self, spec: TestSpec) -> Promises:

@@ -1,0 +1,120 @@
+"""The scenarios of durable subscriptions across a fail-over, rows DS1 to DS4 of the claims.
+
+AMQ 17.3.4, Sun and WMQ promise the same of each policy: whoever goes on with what a broker had has
+its durable subscriptions, with all that waits for each. The load is the workload ``subscriptions``,
+whose consumers are slow, come and go, and drop their subscriptions and make them again under the
+same names; guards hold that something waited, and that some were made and dropped, when the fault
+came.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.claims.changed import Replacement
+from harness.claims.scenarios.cases import BY_A2, fault, faults, load, properties
+from harness.claims.scenarios.expectations import (
+    Backlog,
+    Changing,
+    Expectation,
+    ExpectedTakeover,
+    Moved,
+    Takeovers,
+)
+from harness.claims.scenarios.refuter import Refuter
+from harness.claims.scenarios.scenario import Scenario
+from harness.claims.scenarios.shared_store import NO_FAILBACK
+from harness.interface import Fault
+
+_ENGINE: Final = "broker/core/engine.py"
+_VOTES: Final = {
+    **properties("ha-policy.replication.master.", vote_on_replication_failure=True),
+    **properties("ha-policy.replication.slave.", vote_on_replication_failure=True),
+}
+_DROP: Final = """\
+        operations = self._ending(queue)
+        return self.journal.append(operations) if operations else self.journal.last_sequence
+"""
+_UNDROPPED: Final = Refuter(
+    without="a subscription that is dropped is forgotten in memory alone, with what waits for it",
+    fails="found not-subscribed",
+    changes=(
+        Replacement(
+            _ENGINE,
+            _DROP,
+            "        if queue.subscription is not None and queue.subscription.durable:\n"
+            "            self._leave_out(queue)\n"
+            "            return self.journal.last_sequence\n" + _DROP,
+        ),
+    ),
+)
+_UNMADE: Final = Refuter(
+    without="a durable subscription is one that is not, by the journal",
+    fails="found lost",
+    changes=(
+        Replacement(
+            _ENGINE,
+            "encode_subscription(subscription)))\n",
+            "encode_subscription(type(subscription)(subscription.topic, subscription.name))))\n",
+        ),
+    ),
+)
+
+
+def _row(
+    number: int, policy: str, case: str, fault: Fault, *besides: Expectation,
+    refuter: Refuter, allowed: tuple[str, ...] = (), pairs: int = 1, **fields: Any,
+) -> Scenario:  # fmt: skip
+    """One case of a row: what fails, and who goes on with what the broker had.
+
+    Each pair has five topics with a durable subscription, one that has a selector and is dropped
+    often, and a shared one, so that some is always being dropped or made.
+    """
+    label = f"{fault.kind}-1"
+    name = f"ds{number}-{case}".removesuffix("-")
+    return Scenario(
+        id=f"DS{number}-{case}".removesuffix("-"),
+        claim="durable subscriptions survive with what waits for them, and what was dropped stays so, "
+        f"when {_WHEN[case]}",
+        source="AMQ 17.3.4, SUN, WMQ",
+        spec=load(
+            name, policy, 13.0, pairs=pairs, clients=2 * pairs, rate=60.0 * pairs, workload="subscriptions",
+            hold_s=0.3, prefetch=2, queues=5, **fields,
+        ),
+        schedule=faults(fault),
+        allowed=allowed,
+        besides=besides,
+        guards=(Backlog(least=20, at=label, broker="a1"), Changing(least=2, at=label)),
+        refuter=refuter,
+    )  # fmt: skip
+
+
+_WHEN: Final = {
+    "": "the broker is killed",
+    "partition": "the broker is cut off from its backup or its store",
+    "stall": "the broker or its store stands still until another has taken over",
+}
+_ELSEWHERE: Final = Takeovers((ExpectedTakeover("a1"),))
+_INHERITED: Final = Moved(least=20, of="a1")
+_VOTING: Final[dict[str, Any]] = {"pairs": 3, "every": _VOTES, "allowed": ("split-brain",)}
+_ISOLATED: Final = fault("partition", 5.0, None, None, shape="isolate-live", pair="a")
+_NO_STORE: Final = fault("database-disconnect", 5.0, None, chance=1.0, committed=0.0)
+_A2: Final = (BY_A2, _INHERITED)
+_OTHER: Final = (_ELSEWHERE, _INHERITED)
+
+SCENARIOS: Final = (
+    _row(1, "replication", "", fault("kill", 5.0), *_A2, refuter=_UNDROPPED),
+    _row(1, "replication", "partition", _ISOLATED, *_A2, refuter=_UNMADE, **_VOTING),
+    _row(1, "replication", "stall", fault("pause", 5.0), *_A2, refuter=_UNDROPPED, **_VOTING),
+    _row(2, "shared-store", "", fault("kill", 5.0), *_A2, refuter=_UNDROPPED),
+    _row(2, "shared-store", "partition", fault("nfs-disconnect", 5.0), *_A2, refuter=_UNMADE),
+    _row(
+        2, "shared-store", "stall", fault("nfs-stall", 5.0, 6.0), *_A2, refuter=_UNDROPPED, every=NO_FAILBACK
+    ),
+    _row(3, "ha-database", "", fault("kill", 5.0), *_OTHER, refuter=_UNDROPPED, pairs=3),
+    _row(3, "ha-database", "partition", _NO_STORE, *_OTHER, refuter=_UNMADE, pairs=3),
+    _row(3, "ha-database", "stall", fault("pause", 5.0), *_OTHER, refuter=_UNDROPPED, pairs=3, server=True),
+    _row(4, "multi-instance", "", fault("kill", 5.0), *_A2, refuter=_UNDROPPED),
+    _row(4, "multi-instance", "partition", fault("nfs-disconnect", 5.0), *_A2, refuter=_UNMADE),
+    _row(4, "multi-instance", "stall", fault("nfs-stall", 5.0, 7.0), *_A2, refuter=_UNDROPPED),
+)
