@@ -32,6 +32,7 @@ from checkers.verdict import FaultRecovery, Latency, LongestPause, Statistics
 
 _BINS_AN_OCTAVE: Final = 8
 _SLOT_NS: Final = 100_000_000
+_EVER_NS: Final = 2**62
 
 Bins = dict[int, tuple[int, int]]
 """Of a histogram: bin -> (how many, the longest of them in ns)."""
@@ -40,6 +41,8 @@ Sends = dict[int, tuple[int, int]]
 """First and last ``ok`` send (ns) of each tenth of a second."""
 
 WHOLE: Final = ("cluster", "")
+ASKED: Final = "asked"
+"""A client's sends whatever came of them: who has nothing more to send is in no pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +123,15 @@ def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
     brokers = _by_slot(time, rows.broker.codes[at].astype(np.int64))
     found |= {("broker", str(rows.broker.values[code])): some for code, some in brokers.items() if code >= 0}
     clients = _by_slot(time, rows.producer[at])
-    return found | {("client", f"producer {code}"): some for code, some in clients.items() if code >= 0}
+    found |= {("client", f"producer {code}"): some for code, some in clients.items() if code >= 0}
+    at = rows.of(SEND_INVOKE)
+    asked = _by_slot(rows.time[at], rows.producer[at], _EVER_NS)
+    return found | {(ASKED, f"producer {code}"): some for code, some in asked.items() if code >= 0}
 
 
-def _by_slot(time: Numbers, code: Numbers) -> dict[int, Sends]:
+def _by_slot(time: Numbers, code: Numbers, slot_ns: int = _SLOT_NS) -> dict[int, Sends]:
     """By code, each slot's first and last moment; in a run ``time`` does not go back."""
-    slot = time // _SLOT_NS
+    slot = time // slot_ns
     low = int(slot.min())
     width = int(slot.max()) - low + 1
     known = np.maximum(code, -1) + 1
@@ -243,7 +249,14 @@ def _recoveries(sends: Mapping[tuple[str, str], Sends], known: Facts) -> list[Fa
     whole = _pauses("", sends.get(WHOLE, {}))
     of_pairs = [_pauses(name, some) for name, some in sorted(pairs.items())]
     of_clients = [_pauses(name, some) for (kind, name), some in sorted(sends.items()) if kind == "client"]
-    return [_recovery(span, whole, of_pairs, of_clients) for span in known.spans()]
+    asked = {
+        name: max(end for _, end in some.values()) for (kind, name), some in sends.items() if kind == ASKED
+    }
+    found = []
+    for span in known.spans():
+        sending = [one for one in of_clients if asked.get(one.of, 0) > span.begin]
+        found.append(_recovery(span, whole, of_pairs, sending))
+    return found
 
 
 def _pairs(known: Facts) -> dict[str, str]:

@@ -39,8 +39,8 @@ def create(name: str, hosts: Sequence[str] = ()) -> Environment:
     """
     if name not in _CLASSES:
         near = difflib.get_close_matches(name, ["auto", *_CLASSES], n=1)
-        meant = f"did you mean {near[0]!r}? " if near else ""
-        raise UsageError(f"unknown environment {name!r}: {meant}there are auto, {', '.join(_CLASSES)}")
+        meant = f'did you mean "{near[0]}"? ' if near else ""
+        raise UsageError(f'unknown environment "{name}": {meant}there are auto, {", ".join(_CLASSES)}')
     module, attribute = _CLASSES[name]
     make = getattr(importlib.import_module(module), attribute)
     environment: Environment = make(hosts) if hosts and name == "ssh" else make()

@@ -210,8 +210,9 @@ def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[st
     else:
         share += f", {accepted} otherwise but known" if accepted else ""
         share += f", {row.undecided} unknown" if row.undecided else ""
+    found = "nothing found" if row.found == "nothing" else row.found
     lines = [
-        f"{scenario.id:<{width}}  {share}" + f": {row.found}" * (share.lower() != row.found),
+        f"{scenario.id:<{width}}  {share}" + f": {found}" * (share.lower() != found),
         f"{'':<{width}}    {scenario.claim} ({scenario.source}{_place(scenario)})",
         f"{'':<{width}}    expected {scenario.expected}",
     ]

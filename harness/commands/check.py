@@ -25,8 +25,9 @@ def check_command(
     spark_master: str | None,
     as_json: bool,
 ) -> int:
-    """Judge stored runs again; PATH is a run's directory or one that holds runs.
+    """Judge stored runs again.
 
+    PATH is a run's directory or one that holds runs.
     A run that was killed is judged as far as it got.
     """
     from harness.run import session  # noqa: PLC0415 - errors of usage need none of it

@@ -17,7 +17,7 @@ from harness.interface import OWN, UsageError
 @options.hosts()
 @click.option(
     "--runs",
-    type=click.IntRange(min=0),
+    type=options.COUNT_OR_NONE,
     default=1,
     show_default=True,
     help="Runs of each scenario; 0 with --results runs none.",

@@ -87,7 +87,8 @@ def version() -> str:
 def cli() -> None:
     """Break a broker's cluster on purpose; decide if a message was lost, duplicated or reordered.
 
-    Without a command a test is run: "jepsen-run --nemesis partition --policy replication".
+    Without a command a test is run: "jepsen-run --nemesis partition --policy replication". Its
+    options are those of "jepsen-run test --help"; "jepsen-run list" says what there is.
     """
 
 

@@ -13,13 +13,16 @@ from harness.commands import options
 @options.system()
 @click.option("--policy", help="High-availability policy of the brokers [the system's first].")
 @click.option("--environment", default="local", show_default=True, help="Where the brokers run.")
-@click.option("--pairs", type=click.IntRange(min=1), default=1, show_default=True, help="Live-backup pairs.")
+@click.option("--pairs", type=options.COUNT, default=1, show_default=True, help="Live-backup pairs.")
 @options.store()
 @options.as_json()
 def conformance_command(
     system: str | None, policy: str | None, environment: str, pairs: int, root: Path, as_json: bool
 ) -> int:
-    """Hold what a system's module says of its brokers against what they do, without faults."""
+    """Try what a system's module says of its brokers.
+
+    Without faults, one row for each thing that is said.
+    """
     from harness.run import conform  # noqa: PLC0415 - imports every part; errors of usage need none
 
     return conform.run(system, policy, environment, pairs, root, as_json=as_json)

@@ -36,10 +36,10 @@ def import_command(
     spark_master: str | None,
     as_json: bool,
 ) -> int:
-    """Judge a history that another harness recorded: one of Jepsen's, JSON lines, or a table.
+    """Judge a history of another harness.
 
-    It becomes a run in the store, which "check" judges again. FILE is read line by line; one that
-    cannot be read leaves nothing there.
+    One of Jepsen's, JSON lines, or a table. It becomes a run in the store, which "check" judges
+    again. FILE is read line by line; one that cannot be read leaves nothing there.
     """
     from harness.history.importers import importing  # noqa: PLC0415 - imports Arrow, as most commands do not
     from harness.run import session  # noqa: PLC0415 - as above

@@ -14,7 +14,10 @@ from harness.interface import OWN
 @options.system(OWN)
 @options.as_json("As JSON on standard output.")
 def list_command(system: str, as_json: bool) -> int:
-    """Systems; a system's policies; nemeses, workloads, environments, and which supports which."""
+    """Say what there is, and what goes with what.
+
+    Systems; a system's policies; nemeses, workloads, environments.
+    """
     from harness.commands import catalogue  # noqa: PLC0415 - errors of usage need none of it
 
     found = catalogue.read(system)

@@ -27,6 +27,8 @@ CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_co
 class _Finite(click.types.FloatParamType):
     """What ``float`` reads, but for "nan" and "inf", which pass every bound or mean no end."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -37,12 +39,22 @@ class _Finite(click.types.FloatParamType):
 class _FiniteRange(_Finite, click.FloatRange):
     """The same within bounds."""
 
+    name = "number"
+
+
+class _Counted(click.IntRange):
+    """How many of something."""
+
+    name = "integer"
+
 
 NUMBER: Final = _Finite()
 """The type of every option that takes a number with a fraction."""
 
 NOT_NEGATIVE: Final = _FiniteRange(min=0)
 MORE_THAN_ZERO: Final = _FiniteRange(min=0, min_open=True)
+COUNT: Final = _Counted(min=1)
+COUNT_OR_NONE: Final = _Counted(min=0)
 
 _MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
 """What Spark takes as a master.
@@ -203,7 +215,7 @@ def exploring(noun: str, more: str, does: str, otherwise: str) -> Callable[[Comm
     )
     jobs = click.option(
         "--jobs",
-        type=click.IntRange(min=1),
+        type=COUNT,
         callback=lambda _, __, value: value or cores(),
         help="Processes that simulate [one for each processor].",
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     default=None,
     help="Keep to what the documents promise to survive, or mix everything [bounded].",
 )
-@click.option("--runs", type=click.IntRange(min=1), help="End after so many runs.")
+@click.option("--runs", type=options.COUNT, help="End after so many runs.")
 @click.option(
     "--time-limit",
     "time_limit_s",
@@ -64,7 +64,10 @@ if TYPE_CHECKING:
     "processes of this machine",
 )
 def search_command(store: Path | None, **given: Any) -> int:
-    """Draw simulated runs until one breaks the guarantee; name what never happened."""
+    """Draw runs until one breaks the guarantee.
+
+    Simulated ones; what never happened in any of them is named in the end.
+    """
     from harness.explore import plans  # noqa: PLC0415 - imports every part
     from harness.explore.search import search  # noqa: PLC0415 - as above
 

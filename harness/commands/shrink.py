@@ -19,13 +19,9 @@ from harness.interface import UsageError
     "findings",
     "Findings that must come, all of them, with commas [those of PATH; in the simulation its first].",
 )
-@click.option(
-    "--need", type=click.IntRange(min=1), help="Runs that must give the findings, on real processes [1]."
-)
-@click.option(
-    "--times", type=click.IntRange(min=1), help="Runs of each schedule at the most, on real processes [3]."
-)
-@click.option("--runs", type=click.IntRange(min=1), help="Runs in all [300 in the simulation, 60 elsewhere].")
+@click.option("--need", type=options.COUNT, help="Runs that must give the findings, on real processes [1].")
+@click.option("--times", type=options.COUNT, help="Runs of each schedule at the most, on real processes [3].")
+@click.option("--runs", type=options.COUNT, help="Runs in all [300 in the simulation, 60 elsewhere].")
 @click.option(
     "--time-limit",
     "time_limit_s",
@@ -48,8 +44,9 @@ def shrink_command(
     time_limit_s: float | None,
     **given: Any,
 ) -> int:
-    """Make a finding smaller; PATH is a repro.json or a run's directory.
+    """Make a finding smaller.
 
+    PATH is a repro.json or a run's directory.
     On real processes a smaller schedule counts with k of n runs (--need, --times).
     """
     from harness.explore.shrink import reduction  # noqa: PLC0415 - imports every part; errors of usage need none

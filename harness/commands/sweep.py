@@ -12,7 +12,7 @@ from harness.history.known import KnownFinding
 
 
 @click.command("sweep", context_settings=options.CONTEXT)
-@click.option("--runs", type=click.IntRange(min=1), help="Runs, shared out over the cells [100].")
+@click.option("--runs", type=options.COUNT, help="Runs, shared out over the cells [100].")
 @click.option(
     "--environment", help="Where the brokers run; but in the simulation one run after another [simulation]."
 )
@@ -39,9 +39,9 @@ from harness.history.known import KnownFinding
 def sweep_command(
     runs: int | None, store: Path | None, accepted: tuple[KnownFinding, ...] | None, **given: Any
 ) -> int:
-    """Make many runs, and say how often each nemesis breaks each policy.
+    """Make many runs, and count what breaks.
 
-    Simulated ones are judged as one job of Spark.
+    How often each nemesis breaks each policy. Simulated runs are judged as one job of Spark.
     """
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above

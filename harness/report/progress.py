@@ -162,8 +162,11 @@ def _total(counters: Mapping[str, int]) -> int:
     return sum(counters.get(name, 0) for name in ("ok", "fail", "info"))
 
 
+_COUNTED = {"fail": "failed", "info": "unknown", "deliver": "delivered"}
+
+
 def _counts(counters: Mapping[str, int]) -> str:
-    return (
-        ", ".join(f"{count} {name}" for name, count in counters.items() if isinstance(count, int))
-        or "none yet"
+    told = (
+        f"{count} {_COUNTED.get(name, name)}" for name, count in counters.items() if isinstance(count, int)
     )
+    return ", ".join(told) or "none yet"

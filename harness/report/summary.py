@@ -145,17 +145,18 @@ def promised(spec: TestSpec) -> str:
     """By what a history is judged: what the test promises, and what its brokers do not."""
     words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
     broker = systems.promises(spec)
+    system = spec.system if spec.imported is None else "the history"
     marks = broker.marks_redeliveries
     if not broker.groups:
-        words.append(f"{spec.system} keeps no groups, and no order among the consumers of a queue")
+        words.append(f"{system} keeps no groups, and no order among the consumers of a queue")
     if not broker.single:
-        words.append(f"{spec.system} may have a message with two brokers at once")
+        words.append(f"{system} may have a message with two brokers at once")
     if not broker.durable_acks:
-        words.append(f"{spec.system} may deliver again what was acknowledged")
+        words.append(f"{system} may deliver again what was acknowledged")
     if marks == "never":
-        words.append(f"{spec.system} marks no redeliveries")
+        words.append(f"{system} marks no redeliveries")
     elif marks == "same-process":
-        words.append(f"{spec.system} marks redeliveries of one process, none after a takeover or restart")
+        words.append(f"{system} marks redeliveries of one process, none after a takeover or restart")
     return ", ".join(words)
 
 

@@ -22,6 +22,10 @@ def sends(producer, broker, moments_s):
     ]
 
 
+def asked(producer, moment_s):
+    return o(0, producer, "invoke", "send", 2, producer=producer, time=int(moment_s * S))
+
+
 def role(broker, node_id, moment_s=0):
     at = int(moment_s * S)
     return o(
@@ -66,10 +70,26 @@ def test_a_pair_that_was_away_for_a_second_is_told_though_another_went_on():
     assert found.client == LongestPause(of="producer 1", seconds=1.0)
 
 
-def test_who_never_sent_again_was_kept_longest():
-    found = recovery(*ROLES, *fault(2, 3), *sends(1, "a1", tenths(0, 2)), *sends(2, "b1", tenths(0, 5)))
+def test_who_never_could_send_again_was_kept_longest():
+    found = recovery(
+        *ROLES,
+        *fault(2, 3),
+        *sends(1, "a1", tenths(0, 2)),
+        asked(1, 2.5),
+        *sends(2, "b1", tenths(0, 5)),
+    )
     assert found.pair == LongestPause(of="a1+a2", seconds=None)
     assert found.client == LongestPause(of="producer 1", seconds=None)
+
+
+def test_who_had_nothing_more_to_send_was_kept_from_nothing():
+    found = recovery(
+        *ROLES,
+        *fault(2, 3),
+        *sends(1, "a1", tenths(0, 1)),
+        *sends(2, "a1", [*tenths(0, 2), *tenths(3, 5)]),
+    )
+    assert found.client == LongestPause(of="producer 2", seconds=1.0)
 
 
 def test_a_client_that_changed_brokers_paused_less_than_its_pair():

@@ -31,11 +31,11 @@ def test_an_unknown_name_comes_with_the_near_one(name, near):
     with pytest.raises(UsageError) as raised:
         registry.choose(name)
     there = "there are auto, local, docker, ssh, attached, simulation"
-    assert str(raised.value) == f"unknown environment {name!r}: did you mean {near!r}? {there}"
+    assert str(raised.value) == f'unknown environment "{name}": did you mean "{near}"? {there}'
 
 
 def test_a_name_that_is_near_to_nothing_still_gets_the_list():
-    with pytest.raises(UsageError, match="unknown environment 'kubernetes': there are auto, local, docker"):
+    with pytest.raises(UsageError, match='unknown environment "kubernetes": there are auto, local, docker'):
         registry.create("kubernetes")
 
 

@@ -61,7 +61,9 @@ def run(capsys, *words):
         (["search", "--time-limit", "-1"], "-1.0 is not in the range x>0"),
         (["--nemesis", "partiton"], 'unknown nemesis "partiton": did you mean "partition"?'),
         (["--workload", "group"], 'unknown workload "group": did you mean "groups"?'),
-        (["--environment", "dokcer"], "unknown environment"),
+        (["--environment", "dokcer"], 'unknown environment "dokcer": did you mean "docker"'),
+        (["search", "--time-limit", "x"], "'x' is not a valid number"),
+        (["claims", "XX9"], "there are the families CL, CO, "),
         (["--set", "acceptor.connection-ttl=3"], "is not NODE:property=value"),
         (["conformance", "--environment", "simulation"], "tried with real time: local, docker or ssh"),
         (["--set", "*:acceptor.conection-ttl=3"], "did you mean 'acceptor.connection-ttl'?"),
@@ -147,6 +149,8 @@ def test_version_and_help_are_no_errors(capsys):
     status, out, _ = run(capsys, "--help")
     assert status == 0
     assert all(command in out for command in ("test", "check", "list", "clean"))
+    lines = [line for line in out.splitlines() if line.startswith("  ") and "..." in line]
+    assert not lines, "each command is told in a line"
     status, out, _ = run(capsys, "test", "--help")
     assert status == 0
     assert "--nemesis" in out

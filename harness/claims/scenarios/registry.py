@@ -25,7 +25,7 @@ from harness.claims.scenarios import (
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.scenario import Scenario
 from harness.interface import UsageError
-from harness.interface.errors import near
+from harness.interface.errors import meant
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     *replication.SCENARIOS,
@@ -86,7 +86,8 @@ def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
             if (wanted == family and text) or wanted.removeprefix(family) in map(str, range(1, count + 1)):
                 raise UsageError(f"{wanted}, {text}: no scenario exists yet")
             known = {name for scenario in everything for name in (scenario.id, scenario.row)} | set(FAMILIES)
-            raise UsageError(f'unknown claim "{word}": {near(word, known)}')
+            all_ = f"there are the families {', '.join(sorted(FAMILIES))} and their rows, for example RP14"
+            raise UsageError(f'unknown claim "{word}": {meant(word, known).rstrip() or all_}')
         found.update((scenario.id, scenario) for scenario in mine)
     return tuple(found.values()) if words else everything
 
