@@ -36,7 +36,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "checkers"))
 
 from damaged import DAMAGE, DAMAGE_BESIDE, correct, damage
-from innocent import innocent
+from innocent import ATTEMPTS, innocent
 from test_differential import BROKERS
 
 from checkers import judge, reference
@@ -51,8 +51,10 @@ One = TypeVar("One")
 
 LOT: Final = 250
 PARTS: Final = 3
+INNOCENT: Final = Promises(fifo=True, delivery_attempts=ATTEMPTS, most_attempts=ATTEMPTS)
+"""What the innocent broker promises."""
 IMPATIENT: Final = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
-PATIENT: Final = CheckOptions(unavailable_bound_s=10_000, recovery_bound_s=10_000, broker=Promises(fifo=True))
+PATIENT: Final = CheckOptions(unavailable_bound_s=10_000, recovery_bound_s=10_000, broker=INNOCENT)
 PROMISES: Final = (*BROKERS, Promises(fifo=True), Promises(fifo=True, durable_acks=False))
 _EDITS: Final = {**DAMAGE, **DAMAGE_BESIDE}
 _SCHEMA: Final = pa.schema([pa.field("run", pa.int32()), *SCHEMA])

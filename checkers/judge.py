@@ -538,7 +538,7 @@ def _queues(source: HistorySource, question: Question, known: Mapping[int, Facts
         queues.consumers(source.control, question.ends, question.deaths),
         question.deaths,
         {(run, queue): count for run, one in known.items() for queue, count in one.receives.items()},
-        frozenset(run for run, _ in question.subscriptions.selectors),
+        question.subscriptions,
         question.lossless,
     )
     return queues.find([one for some in told for one in some], beside)

@@ -45,6 +45,7 @@ from checkers.rows import (
     FOR_MESSAGES,
     NONE,
     READ,
+    Flags,
     Numbers,
     Place,
     PlaceTable,
@@ -208,18 +209,26 @@ def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
 
 def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
     tally = InstanceTally(messages.places, question.examples)
-    order.find(messages.lives, messages.places.grouped(), tally)
+    order.find(messages.lives, _in_line(messages.places, question), tally)
     return tally.found
 
 
 def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
     places = messages.places
     tally = InstanceTally(places, question.examples)
-    selective = np.isin(places.runs(), [run for run, _ in question.subscriptions.selectors])
     heard = np.array([(run, queue) not in question.unheard for run, queue, _ in places.named], dtype=bool)
-    lossless = question.lossless & heard & ~places.topics() & ~selective
-    fifo.find(messages.lives, places.grouped(), lossless, tally)
+    lossless = question.lossless & heard & ~places.topics()
+    fifo.find(messages.lives, _in_line(places, question), lossless, tally)
     return tally.found
+
+
+def _in_line(places: PlaceTable, question: Question) -> Flags:
+    """Groups that are promised to be in order: for each selector, where there are any, not between.
+
+    What the group's owner has not asked for waits, and what comes behind it goes on.
+    """
+    result: Flags = places.grouped() & ~question.subscriptions.choosing(places.named)
+    return result
 
 
 def _sessions(messages: Messages, question: Question) -> Held:
@@ -276,7 +285,13 @@ def _transactions(rows: Rows, places: PlaceTable, question: Question) -> transac
 
 def _effects(rows: Rows, places: PlaceTable, question: Question) -> transactions.Effects:
     return transactions.effects(
-        rows, places, question.ends, question.promises, question.complete, question.subscriptions
+        rows,
+        places,
+        question.ends,
+        question.promises,
+        question.complete,
+        question.subscriptions,
+        question.unheard,
     )
 
 
@@ -297,6 +312,10 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
 """Functions of this module, which go to Spark's processes by name; a lambda would go as code, which
 takes its sender 3 ms.
 """
+
+
+OF_COPIES: Final = ("transactions",)
+"""Those that want what is sent to a topic once for each of its subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,11 +354,12 @@ def answer(
                 return PartAnswer(given, failed)
         if topics:
             columns = from_table(renamed(table), places)
+        copied = question.rows(table, places) if topics else columns
         for name, row_family in rows.items():
-            _attempt(name, question.limit_s, given, failed, partial(row_family, columns, places, question))
+            which = copied if name in OF_COPIES else columns
+            _attempt(name, question.limit_s, given, failed, partial(row_family, which, places, question))
+        columns = copied
         if groups:
-            if topics:
-                columns = question.rows(table, places)
             before = sum(len(some.place) for some in lives)
             some, others = lives_and_deliveries(
                 columns,
@@ -500,7 +520,7 @@ def effects(
 ) -> tuple[transactions.Effects, Sequence[Place]]:
     """The effects of some transactions, of all slices, and the names of their places."""
     places = PlaceTable()
-    tables = (from_table(renamed(table), places) for table in part.slices(FOR_MESSAGES))
+    tables = (question.rows(table, places) for table in part.slices(FOR_MESSAGES))
     found = joined(transactions.of(_effects(rows, places, question), wanted) for rows in tables)
     return found, places.named
 

@@ -59,6 +59,7 @@ from checkers.rows import (
     texts_of,
 )
 from checkers.schema import TOPIC
+from checkers.subscriptions import Subscriptions
 
 Queue = tuple[int, str]
 """(run, queue)."""
@@ -248,8 +249,7 @@ class Known:
     consumers: Consumers
     deaths: Deaths
     unheard: Mapping[Queue, int]
-    selective: frozenset[int]
-    """Runs in which some session asked for some messages only."""
+    subscriptions: Subscriptions
     lossless: bool
 
 
@@ -269,7 +269,9 @@ def find(given: Sequence[Told], known: Known) -> list[Instance]:
             continue
         run, name, _ = named[messages.place[some[0]]]
         queue = (run, str(name))
-        if run in known.selective or not _of_one_node(run, brokers[queue], known.deaths):
+        if known.subscriptions.choosing([(run, name, None)]).any() or not _of_one_node(
+            run, brokers[queue], known.deaths
+        ):
             continue
         mine = _chosen(messages, some)
         got = mine.delivered != NONE

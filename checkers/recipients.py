@@ -7,6 +7,7 @@ the selector of who got it is looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from checkers.rows import (
     lowest,
 )
 from checkers.subscriptions import Subscriptions, matches
+
+AFTERLIFE: Final = ("dead-letter", "expired")
+"""Stores that keep what a subscription had when that is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,9 @@ def _earlier(
     if not len(at):
         return None
     begun = ends.sessions.find("begun", rows.run[at], rows.session[at])
-    since = np.where(rows.kind[at] == BROWSE, rows.index[at], begun)
+    of_dead = np.isin(rows.value.codes[at], [rows.value.code(store) for store in AFTERLIFE])
+    stored = np.where(of_dead, subscriptions.begun[number[rows.id[at]]], rows.index[at])
+    since = np.where(rows.kind[at] == BROWSE, stored, begun)
     known = since != NONE
     at, since = at[known], since[known]
     absent = subscriptions.last_absent(number[rows.id[at]], since)

@@ -80,6 +80,7 @@ class History:
                 if r.get(what) is not None:
                     self._of[what, r[what]].append(r)
         self._proven: dict[int, int] = {}
+        self._selective: dict[str | None, bool] = {}
         self._ends: dict[int, int | None] = {}
         self._over: dict[int, int | None] = {}
         self._answered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -230,6 +231,12 @@ class History:
                     best = max(best, sent)
         return best
 
+    def selective(self, queue: str | None) -> bool:
+        """Whether some consumer of it leaves behind what it has not asked for."""
+        if queue not in self._selective:
+            self._selective[queue] = selective(self.rows, queue)
+        return self._selective[queue]
+
     @functools.cached_property
     def all_messages(self) -> list[PlainMessage]:
         """Every message of which a row tells the number."""
@@ -312,7 +319,7 @@ def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
 def _order(history: History) -> Iterator[Instance]:
     groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
-        if m.group is not None and m.sends and m.deliveries and in_turn(m):
+        if m.group is not None and m.sends and m.deliveries and in_turn(m) and not history.selective(m.queue):
             groups[m.queue, m.group].append(m)
     for messages in groups.values():
         # In order of first deliveries: what was delivered before is known by the latest of its
@@ -337,17 +344,22 @@ def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
 
     Of several such the one whose send was certain first.
     """
-    selected = selective(history.rows)
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
-        if m.group is not None and m.sends and not m.aborted and in_turn(m):
+        if (
+            m.group is not None
+            and m.sends
+            and not m.aborted
+            and in_turn(m)
+            and not history.selective(m.queue)
+        ):
             groups[m.queue, m.group].append(m)
     for (queue, group), messages in groups.items():
         in_order = sorted((m for m in messages if m.deliveries), key=lambda m: int(m.deliveries[0]["index"]))
         behind: list[tuple[int, int]] = []  # the send that was certain first of what comes later
         unreadable = any(_is(r, "deliver", "ok") for r in history.messages.get((queue, group, None), ()))
-        excused = (queue or "").startswith(TOPIC) or queue in unheard or selected or unreadable
+        excused = (queue or "").startswith(TOPIC) or queue in unheard or unreadable
         if options.guarantee in LOSSLESS and not excused:
             behind = [
                 (m.ok, m.id)

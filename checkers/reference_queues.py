@@ -22,14 +22,15 @@ def whole_queues(
     history: History, messages: Sequence[PlainMessage], options: CheckOptions
 ) -> Iterator[Instance]:
     """Of each queue without groups the first delivery before which another should have come."""
-    if not options.broker.fifo or selective(history.rows):
+    if not options.broker.fifo:
         return
     queues: dict[str, list[PlainMessage]] = defaultdict(list)
     for m in messages:
         if m.group is None and m.queue is not None and not m.queue.startswith(TOPIC) and in_turn(m):
             queues[m.queue].append(m)
     for queue, mine in queues.items():
-        yield from _of_queue(history, queue, mine, options)
+        if not selective(history.rows, queue):
+            yield from _of_queue(history, queue, mine, options)
 
 
 def _of_queue(

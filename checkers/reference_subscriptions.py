@@ -42,10 +42,13 @@ def spread(rows: Sequence[Row]) -> Iterator[Row]:
             yield from ({**r, "queue": place} for place in mine or [topic])
 
 
-def selective(rows: Iterable[Row]) -> bool:
-    """Whether some session asked for some messages only."""
+def selective(rows: Iterable[Row], queue: str | None) -> bool:
+    """Whether some session of a queue asked for some messages only; of a subscription all do."""
+    if (queue or "").startswith(TOPIC):
+        return False
     asked = (r for r in rows if (r["f"], r["type"]) == ("subscribe", "invoke"))
-    return any(r.get("session") is not None and _told(r, "selector") for r in asked)
+    mine = (r for r in asked if r.get("queue") in (queue, None) and r.get("session") is not None)
+    return any(_told(r, "selector") for r in mine)
 
 
 def is_owed(history: History, m: PlainMessage) -> bool:
@@ -105,11 +108,16 @@ def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
     """
     if m.ok is None or not (m.queue or "").startswith(TOPIC):
         return False
-    begun = shown["index"] if shown["f"] == "browse" else _begun(history, shown)
-    if begun is None:
-        return False
     mine = [r for r in history.subscribing if r.get("queue") == m.queue]
     subscribes = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    if shown["f"] != "browse":
+        begun = _begun(history, shown)
+    elif shown.get("value") in ("dead-letter", "expired"):  # which keep what it had when it is dropped
+        begun = subscribes[0]["index"] if subscribes else None
+    else:
+        begun = shown["index"]
+    if begun is None:
+        return False
     if subscribes and m.ok < subscribes[0]["index"] <= begun:
         return True
     for drop in mine:

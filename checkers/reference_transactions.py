@@ -21,6 +21,7 @@ Row = Mapping[str, Any]
 def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
     """Transactions of which an effect happened and another certainly did not."""
     complete = history.looked_everywhere()
+    unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     seen: dict[int, set[tuple[str | None, str | None]]] = defaultdict(set)
     for m in messages:
         if m.shown:
@@ -29,6 +30,7 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
     missing: dict[int, Instance] = {}
     for m in messages:
         absent = complete and not seen[m.id] - {(m.queue, m.group)} and expires(m) is None
+        absent = absent and m.queue not in unheard
         gone = absent and kept_until_settled(history, m)
         for transaction, index, did in (*_send(m, absent), *_acks(history, m, options, gone)):
             if did:

@@ -163,18 +163,33 @@ class Subscriptions:
     """What the control rows say of all subscriptions, numbered.
 
     ``since``: after which index what is sent is owed (``NEVER``: nothing). ``steady``: what waited
-    for it never went with it, as it was not dropped, nor made anew for another selector.
+    for it never went with it, as it was not dropped, nor made anew for another selector. ``begun``:
+    where it was asked for first (``NONE``: nowhere).
     ``absent``: indexes just before which it certainly did not exist, packed with its number, in
     order. ``wanted`` is its selector (None: all; of one that changed nothing is known, so nothing
-    is owed). ``selectors`` by (run, session), of those that have one.
+    is owed). ``selectors`` by (run, session), of those that have one, and ``selective`` by (run,
+    queue), of which some consumer has one (None: of any).
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
     since: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     steady: Flags = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    begun: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     absent: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     wanted: Sequence[Selector | None] = ()
     selectors: Mapping[tuple[int, int], Selector] = field(default_factory=dict)
+    selective: frozenset[tuple[int, str | None]] = frozenset()
+
+    def choosing(self, places: Sequence[tuple[int, str | None, str | None]]) -> Flags:
+        """Of each place whether a consumer there leaves behind what others get.
+
+        Not in a subscription, which has what matches alone.
+        """
+        found = [
+            not (queue or "").startswith(TOPIC) and bool(self.selective & {(run, queue), (run, None)})
+            for run, queue, _ in places
+        ]
+        return np.array(found, dtype=bool)
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
         """The subscription of each place; ``NONE`` for what is none."""
@@ -225,10 +240,13 @@ class _Name:
         some = (done for asked, done, outcome in self.subscribes if outcome == "ok" and asked > last)
         return min(some, default=NEVER)
 
+    def begun(self) -> int:
+        return min((asked for asked, _, _ in self.subscribes), default=NONE)
+
     def absent(self) -> Iterator[int]:
         """Moments, each just before one index."""
         if self.subscribes:
-            yield min(asked for asked, _, _ in self.subscribes)
+            yield self.begun()
         for asked, answered, outcome in self.drops:
             before = [one for one in self.subscribes if one[0] < answered]
             if outcome == "ok" and all(one[2] in ("ok", "fail") and one[1] < asked for one in before):
@@ -244,6 +262,7 @@ def read(control: pa.Table) -> Subscriptions:
         return Subscriptions()
     names: dict[tuple[int, str], _Name] = {}
     selectors: dict[tuple[int, int], Selector] = {}
+    selective: set[tuple[int, str | None]] = set()
     asked: dict[tuple[int, int, str, str], int] = {}
     rows = control.filter(pa.array(told)).to_pylist()
     for row in sorted(rows, key=lambda one: one["index"]):
@@ -252,6 +271,7 @@ def read(control: pa.Table) -> Subscriptions:
             selector = selector_of(row.get("value"))
             if selector is not None and row.get("session") is not None:
                 selectors[run, row["session"]] = selector
+                selective.add((run, row.get("queue")))
         if row.get("subscription") is None or not (row.get("queue") or "").startswith(TOPIC):
             continue
         place = place_of(row["queue"], row["subscription"])
@@ -270,7 +290,9 @@ def read(control: pa.Table) -> Subscriptions:
         {key: n for n, key in enumerate(names)},
         np.array([name.since() for name in names.values()], dtype=np.int64),
         np.array([name.steady() for name in names.values()], dtype=bool),
+        np.array([name.begun() for name in names.values()], dtype=np.int64),
         np.sort(np.array(absent, dtype=np.int64)),
         [name.selectors[0] if name.selectors else None for name in names.values()],
         selectors,
+        frozenset(selective),
     )

@@ -19,7 +19,7 @@ A send to a topic tells nothing here: who was owed it is told by who was subscri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -120,16 +120,21 @@ def effects(
     promises: Promises,
     complete: Iterable[int],
     subscriptions: Subscriptions,
+    unheard: Container[tuple[int, str | None]] = frozenset(),
 ) -> Effects:
     """All effects of whole messages of which something is certain.
 
-    ``complete`` are the runs in which everything was drained and every store read.
+    ``complete`` are the runs in which everything was drained and every store read, ``unheard`` the
+    (run, queue) of which something may have been received without being heard of.
     """
     if rows.transaction.absent:
         return NO_EFFECTS
     whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
     whole &= asked_by(rows).expires == NONE  # what expires may be gone
-    kept = subscriptions.kept(places.named)[rows.place[rows.first_row]]
+    place = rows.place[rows.first_row]
+    heard = np.array([(run, queue) not in unheard for run, queue, _ in places.named], dtype=bool)
+    whole &= heard[place]
+    kept = subscriptions.kept(places.named)[place]
     return joined([_sends(rows, places, whole), _acks(rows, ends, promises, whole & kept)])
 
 

@@ -22,13 +22,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from checker_rows import MS, Row, finished, o
+from checker_rows import MS, Row, o
 
 QUEUES = ("q", "r")
 TOPIC = "/topic/t"
 NAMES = ("alice", "bob", "carol")
 PULLED = "r"
 GROUPS = ("g", "h", None)
+ATTEMPTS = 3
 COLOURS = ("red", "blue")
 BROKER = "a1"
 
@@ -42,16 +43,42 @@ class Message:
 
     id: int
     columns: Told
-    colour: str | None
+    asked: Told
+    arrived: int = 0
+
+    @property
+    def colour(self) -> str | None:
+        """What selectors look at."""
+        told: str | None = self.asked.get("properties", {}).get("colour")
+        return told
+
+    @property
+    def urgency(self) -> int:
+        """Of a group all come in their turn."""
+        priority: int = self.asked.get("priority", 4)
+        return priority if self.columns["group"] is None else 4
+
+    def told(self, begun: int, done: int | None) -> Told:
+        """The ``value`` of a row of its send: moments as far as they are known."""
+        asked = dict(self.asked)
+        for name in {"expires", "delay"} & {*asked}:
+            asked[name] = [begun + asked[name], None if done is None else done + asked[name]]
+        return {"value": json.dumps(asked)} if asked else {}
 
 
 @dataclass(eq=False)
 class Copy:
-    """A message in one place; ``at`` is where in line, ``count`` how often it was pushed."""
+    """A message in one place; ``at`` is where in line, ``count`` how often it was pushed.
+
+    ``refused``: how often; ``due`` and ``expires`` are moments.
+    """
 
     message: Message
     at: int
     count: int = 0
+    refused: int = 0
+    due: int = 0
+    expires: int = 2**62
 
     @property
     def group(self) -> str | None:
@@ -129,9 +156,12 @@ class World:
             "topics": chance.random() < 0.6, "queues": chance.random() < 0.8,
             "selectors": chance.random() < 0.3, "groups": chance.random() < 0.8,
             "transactions": chance.random() < 0.6, "faults": chance.random() < 0.7,
-            "pulls": chance.random() < 0.3,
+            "pulls": chance.random() < 0.3, "times": chance.random() < 0.3,
+            "priorities": chance.random() < 0.2,
         }  # fmt: skip
         self.asked: list[tuple[Row, Row]] = []
+        self.now = 0
+        self.dead: list[tuple[Place, Copy, str]] = []
         if not self.kinds["topics"] or self.kinds["pulls"]:
             self.kinds["queues"] = True
         self.routes_at_commit = chance.random() < 0.5
@@ -139,7 +169,8 @@ class World:
     # ------------------------------------------------------------------------------------ recording
 
     def add(self, process: int, type_: str, f: str, message: int | None = None, **columns: Any) -> None:
-        self.rows.append(o(len(self.rows), process, type_, f, message, **columns))
+        self.now += self.chance.choice([MS, MS, 50 * MS, 900 * MS])
+        self.rows.append(o(len(self.rows), process, type_, f, message, **{"time": self.now, **columns}))
 
     # --------------------------------------------------------------------------------------- broker
 
@@ -157,7 +188,10 @@ class World:
         for place in places:
             if not place.gone:
                 self.positions += 1
-                place.waiting.append(Copy(message, self.positions))
+                copy = Copy(message, self.positions)
+                copy.due = message.arrived + message.asked.get("delay", 0)
+                copy.expires = message.arrived + message.asked.get("expires", 2**60)
+                place.waiting.append(copy)
 
     def push(self) -> None:
         """To some session with credit, the first of what it may get."""
@@ -166,17 +200,16 @@ class World:
             return
         session = self.chance.choice(sessions)
         place = session.place
-        passed: set[str] = set()
-        for copy in place.waiting:
-            group = copy.group
-            if group is not None:
-                if group in passed or place.owners.get(group, session) is not session:
-                    continue
-                passed.add(group)
-            if session.wanted in (None, copy.message.colour):
-                break
-        else:
+        self.expire(place)
+        wanted = [
+            copy
+            for copy in place.waiting
+            if session.wanted in (None, copy.message.colour) and copy.due <= self.now
+            if copy.group is None or place.owners.get(copy.group, session) is session
+        ]
+        if not wanted:
             return
+        copy = min(wanted, key=lambda one: (-one.message.urgency, one.at))
         place.waiting.remove(copy)
         if copy.group is not None:
             place.owners[copy.group] = session
@@ -193,6 +226,13 @@ class World:
 
         session.link.down.append(read)
 
+    def expire(self, place: Place) -> None:
+        """Some of what has expired is found, and kept or not."""
+        for copy in [copy for copy in place.waiting if copy.expires <= self.now]:
+            place.waiting.remove(copy)
+            if self.chance.random() < 0.5:
+                self.dead.append((place, copy, "expired"))
+
     def close(self, link: Link) -> None:
         """The broker is rid of a connection: what was given out over it goes back."""
         link.closed = True
@@ -202,11 +242,11 @@ class World:
             link.pulling.put_back([link.handed])
             link.down.clear()  # or else it had been heard of, and so acknowledged
         if link.session is not None:
-            self.end(link.session)
+            self.part(link.session)
             if link.temporary:
                 self.drop(link.session.place.name)
 
-    def end(self, session: Session) -> None:
+    def part(self, session: Session) -> None:
         place = session.place
         if session not in place.sessions:
             return
@@ -247,12 +287,22 @@ class World:
         if kind == "taken":
             session.taken.append(copy)
         elif kind == "refused":
-            session.place.put_back([copy])
+            self.refuse(session.place, [copy])
         return "ok"
+
+    def refuse(self, place: Place, copies: list[Copy]) -> None:
+        """Back into line, or among the dead letters."""
+        for copy in copies:
+            copy.refused += 1
+            if copy.refused < ATTEMPTS:
+                place.put_back([copy])
+            elif not place.gone:
+                self.dead.append((place, copy, "dead-letter"))
 
     def send(self, link: Link, message: Message, inside: bool) -> str:
         if self.kinds["faults"] and self.chance.random() < 0.04:
             return "fail"
+        message.arrived = self.now
         if not inside:
             self.enqueue(message, self.route(message))
         else:
@@ -261,7 +311,7 @@ class World:
 
     def commit(self, link: Link) -> str:
         if self.kinds["faults"] and self.chance.random() < 0.04:
-            self.roll_back(link)
+            self.roll_back(link, counts=False)
             return "fail"
         for message, places in link.bound:
             self.enqueue(message, self.route(message) if places is None else places)
@@ -270,11 +320,15 @@ class World:
             link.session.taken.clear()
         return "ok"
 
-    def roll_back(self, link: Link) -> str:
+    def roll_back(self, link: Link, *, counts: bool = True) -> str:
         link.bound.clear()
         if link.session is not None:
-            link.session.place.put_back(link.session.taken)
+            taken = list(link.session.taken)
             link.session.taken.clear()
+            if counts:
+                self.refuse(link.session.place, taken)
+            else:
+                link.session.place.put_back(taken)
         return "ok"
 
     # -------------------------------------------------------------------------------------- clients
@@ -287,17 +341,27 @@ class World:
         group = chance.choice(GROUPS) if self.kinds["groups"] and not pulled else None
         number = self.sequences[producer, queue, group] = self.sequences.get((producer, queue, group), -1) + 1
         self.ids += 1
-        colour = chance.choice([*COLOURS, None]) if self.kinds["selectors"] else None
+        asked: Told = {}
+        if self.kinds["selectors"] and chance.random() < 0.7:
+            asked["properties"] = {"colour": chance.choice(COLOURS)}
+        if self.kinds["priorities"] and chance.random() < 0.5:
+            asked["priority"] = chance.choice([0, 4, 9])
+        for name in ("expires", "delay"):
+            if self.kinds["times"] and chance.random() < 0.3:
+                asked[name] = chance.choice([1, 100, 2_000, 20_000]) * MS
         columns = {"queue": queue, "group": group, "producer": producer, "sequence": number}
-        return Message(self.ids, columns, colour)
+        return Message(self.ids, columns, asked)
 
     def sending(self, process: int, link: Link, producer: int, **inside: Any) -> Script:
         message = self.message(producer)
         told = {**message.columns, **inside}
-        value = None if message.colour is None else json.dumps({"properties": {"colour": message.colour}})
-        self.add(process, "invoke", "send", message.id, digest=message.id * 7, value=value, **told)
+        self.add(process, "invoke", "send", message.id, digest=message.id * 7, **told)
+        begun = self.now
+        self.rows[-1] |= message.told(begun, None)
         outcome = yield lambda: self.send(link, message, bool(inside))
         self.add(process, outcome, "send", message.id, broker=BROKER if outcome == "ok" else None, **told)
+        if outcome == "ok":
+            self.rows[-1] |= message.told(begun, self.now)
         if outcome == "info":
             raise GeneratorExit
 
@@ -366,7 +430,7 @@ class World:
             self.add(process, "invoke", "drop", queue=name[0], subscription=name[1])
 
         def leave() -> str:
-            self.end(session)
+            self.part(session)
             return self.drop(name) if temporary else "ok"
 
         outcome = yield leave
@@ -407,11 +471,14 @@ class World:
 
     def hand_out(self, link: Link, queue: str) -> str:
         """The first that waits; where nobody heard of it, it may come back when that is noticed."""
-        waiting = self.places[queue, None].waiting
-        link.handed = waiting.pop(0) if waiting else None
+        place = self.places[queue, None]
+        self.expire(place)
+        ready = [copy for copy in place.waiting if copy.due <= self.now]
+        link.handed = min(ready, key=lambda one: (-one.message.urgency, one.at), default=None)
         if link.handed is not None:
+            place.waiting.remove(link.handed)
             link.handed.count += 1
-            link.pulling = self.places[queue, None]
+            link.pulling = place
         return "ok"
 
     def dropper(self, process: int, name: tuple[str, str | None]) -> Script:
@@ -516,6 +583,7 @@ class World:
 
     def step(self, *, calm: bool = False) -> None:
         chance = self.chance
+        self.now += chance.choice([0, 0, MS, 20 * MS])
         self.links = [link for link in self.links if not (link.closed and link.left)]
         open_ = [link for link in self.links if not link.closed]
         if open_:
@@ -565,26 +633,26 @@ class World:
             if not self.clients and all(link.closed for link in self.links):
                 break
             self.step(calm=True)
-        end = finished(len(self.rows))
-        self.rows += end[:3]
+        self.end("heal", "recovered", "drain")
         for name in list(self.places):
             if self.places[name].waiting:
                 self.begin(name=name)
                 while self.clients:
                     self.step(calm=True)
-        for place in self.places.values():
-            for copy in place.waiting:
-                told = {**of_message(copy.message), "queue": place.name[0], "subscription": place.name[1]}
-                self.add(-3, "ok", "browse", copy.message.id, digest=copy.message.id * 7, broker=BROKER,
-                         value="main", **told)  # fmt: skip
-        self.rows += end[3:]
+        waiting = [(place, copy, "main") for place in self.places.values() for copy in place.waiting]
+        for place, copy, store in [*waiting, *self.dead]:
+            told = {**of_message(copy.message), "queue": place.name[0], "subscription": place.name[1]}
+            self.add(-3, "ok", "browse", copy.message.id, digest=copy.message.id * 7, broker=BROKER,
+                         value=store, **told)  # fmt: skip
+        self.end("browse", "end")
+
+    def end(self, *phases: str) -> None:
+        for one in phases:
+            self.add(-3, "info", "phase", value=one)
 
     def stamp(self) -> None:
         connected = self.chance.random() < 0.7
-        at = 0
         for row in self.rows:
-            at += self.chance.choice([MS, MS, 50 * MS, 900 * MS])
-            row["time"] = at
             if connected and row["process"] >= 0:
                 row["connection"] = row["process"]
         for delivery, asked in self.asked:

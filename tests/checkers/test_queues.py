@@ -21,6 +21,7 @@ from checkers.deaths import Deaths
 from checkers.queues import Consumers, Known, Messages, Told, find
 from checkers.rows import NONE
 from checkers.source import HereSource, TablePart
+from checkers.subscriptions import Subscriptions
 from checkers.verdict import Promises
 
 FIFO = msgspec.structs.replace(OPTIONS, broker=Promises(fifo=True))
@@ -214,7 +215,7 @@ def accused(histories, unheard):
     places = [(0, str(n), None) for n in range(len(histories))]
     told = Told(known, places, {}, frozenset(), frozenset())
     queues = {(0, str(n)): unheard for n in range(len(histories))}
-    beside = Known(Consumers(), Deaths(), queues, frozenset(), lossless=True)
+    beside = Known(Consumers(), Deaths(), queues, Subscriptions(), lossless=True)
     return {int(i.queue) for i in find([told], beside)}
 
 

@@ -198,6 +198,36 @@ def test_a_consumer_of_a_queue_has_a_selector_too(tmp_path):
     assert found(tmp_path, story) == {("not-subscribed", "q", 2, "not selected")}
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_the_order_of_a_group_is_kept_for_each_selector_not_between_them(tmp_path, elsewhere):
+    queue = {"queue": "q"}
+    story = Story().subscribe(1, of=queue, value=None if elsewhere else RED)
+    story.subscribe(3, of={"queue": "r"}, value=RED)
+    story.send(1, of=queue, properties={"colour": "blue"}).send(2, of=queue, properties={"colour": "red"})
+    story.consume(2, 1, of=queue).leave(1, of=queue).subscribe(2, of=queue).consume(1, 2, of=queue)
+    late = {"reordered", "reordered-realtime", "not-linearizable"}
+    assert {name for name, *_ in found(tmp_path, story)} == (late if elsewhere else set())
+
+
+@pytest.mark.parametrize(("store", "names"), [("dead-letter", set()), ("main", {"not-subscribed"})])
+def test_what_died_in_a_subscription_outlives_it(tmp_path, store, names):
+    story = Story().subscribe(1).send(1).leave(1).drop().keep(1)
+    story.rows[-1]["value"] = store
+    assert {name for name, *_ in found(tmp_path, story)} == names
+
+
+def test_what_may_have_expired_in_a_subscription_was_not_certainly_consumed(tmp_path):
+    for value, torn in ((None, True), (told(expires=[5, 9]), False)):
+        inside = {"transaction": 7, "session": 1}
+        story = Story().subscribe(1).send(1).deliver(1, 1).send(2, of={"queue": "q", "transaction": 7})
+        story.rows[2]["value"] = value
+        story.add(101, "invoke", "ack", 1, **ALICE, **inside).add(101, "ok", "ack", 1, **ALICE, **inside)
+        story.add(101, "invoke", "commit", **inside).add(101, "info", "commit", **inside).leave(1)
+        place = tmp_path / str(torn)
+        place.mkdir()
+        assert any(name == "torn-transaction" for name, *_ in found(place, story)) == torn
+
+
 def test_a_message_is_delivered_once_to_each_subscription_and_twice_to_none(tmp_path):
     story = Story().subscribe(1).subscribe(2, of=BOB).send(1).consume(1, 1).consume(1, 2, of=BOB)
     story.deliver(1, 1)

@@ -85,6 +85,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *end(20, "commit", 9, "info"), *gone(25, 1), *DONE], set()),
     "a send that arrived in another group did happen": (
         [*moved("info"), *deliver(30, 2, 3, queue="r"), *DONE], {"corrupted"}),
+    "a send that somebody may have received unheard may have happened": (
+        [*moved("info"), o(40, 9, "info", "receive", queue="r"), *DONE], set()),
+    "a receive of another queue has not taken it": (
+        [*moved("info"), o(40, 9, "info", "receive", queue="s"), *DONE], {"torn-transaction"}),
     "a send that a store has did happen": (
         [*moved("info"), *kept(80, 2, queue="r", group="h"), *DONE], set()),
     "what is in a store was not consumed": ([*moved("info"), *kept(80, 1), *DONE], set()),
