@@ -104,7 +104,8 @@ class Told:
 def without_groups(table: pa.Table) -> pa.Table:
     """The rows of messages of queues that have no group."""
     queue = table["queue"].cast(pa.string())
-    return table.filter(pc.and_(pc.is_null(table["group"]), pc.invert(pc.starts_with(queue, TOPIC))))
+    table = table.filter(pc.invert(pc.starts_with(queue, TOPIC)))
+    return table.filter(pc.is_null(table["group"])) if "group" in table.column_names else table
 
 
 def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
