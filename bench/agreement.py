@@ -122,7 +122,7 @@ class Runs(HistorySource):
         rows = [{**row, "run": run} for run, some in enumerate(histories) for row in some]
         tables: list[list[Row]] = [[] for _ in range(PARTS + 1)]
         for row in rows:
-            tables[_part(row)].append(row)
+            tables[part_of(row)].append(row)
         made = [pa.Table.from_pylist(some, schema=_SCHEMA) for some in tables]
         if not named:
             made = [table.drop_columns("run") for table in made]
@@ -135,7 +135,7 @@ class Runs(HistorySource):
         return {part.number: work(part) for part in chosen(self._parts, parts)}
 
 
-def _part(row: Mapping[str, Any]) -> int:
+def part_of(row: Mapping[str, Any]) -> int:
     """As rows are exchanged: by queue and group, without a group by message; control rows last."""
     if row["f"] not in WITH_MESSAGES or row.get("queue") is None:
         return PARTS

@@ -161,7 +161,7 @@ ANOMALIES: Final = (
         words="transaction {key}, {outcome}, happened in part: {happened}, but {missing}",
         atomic=True,
         follows_two_lives=True,
-        evidence=Evidence(control=("phase",)),
+        evidence=Evidence(control=("phase",), alone=True),
     ),
     Anomaly(
         name="wrong-total",
