@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None: "UNKNOWN"}
 _SEVERITY_ORDER: Final = ("grave", "warning", "info")
 _WITNESS_ROWS: Final = 4
-_STORY_LINES: Final = 6
+_STORY_LINES: Final = 8
 """A longer story is for the report."""
 _STORY_WIDTH: Final = 118
 STORY_CHARACTERS: Final = _STORY_LINES * (_STORY_WIDTH - 6)

@@ -33,10 +33,12 @@ _IN_TWO: Final = Refuter(
         ),
         Replacement(
             "broker/core/engine.py",
-            "        sequence = self._refuse(transaction.refused, operations, arrivals, done)\n",
+            "        sequence = self._refuse(transaction.refused, operations, arrivals, done, "
+            "transaction.given_up)\n",
             "        sequence = self._append(removals, None) if removals else self.journal.last_sequence\n"
             "        asyncio.get_running_loop().call_later(\n"
-            "            1.0, self._refuse, transaction.refused, operations, arrivals, done\n"
+            "            1.0, self._refuse, transaction.refused, operations, arrivals, done,\n"
+            "            transaction.given_up,\n"
             "        )\n",
         ),
     ),

@@ -121,7 +121,7 @@ class ExcerptReader:
 
         Of one that nobody ended: what was asked for soon after it began.
         """
-        own = finding.details.get("transaction")
+        own = named_in(finding)
         named = [
             *([own] if own is not None else []),
             *(row["transaction"] for row in rows if "transaction" in row),
@@ -231,6 +231,13 @@ def example_of(finding: Finding) -> Row:
     """The first example: queue, group, message, index and key, as far as they are known."""
     examples = finding.details.get("examples") or [{}]
     return dict(examples[0])
+
+
+def named_in(finding: Finding) -> int | None:
+    """The transaction that a finding is about, if it is about one."""
+    wrong: Row = next(iter(finding.details.get("accounts", ())), {})
+    found: int | None = finding.details.get("transaction", wrong.get("transaction"))
+    return found
 
 
 def _messages(finding: Finding) -> list[int]:

@@ -15,7 +15,7 @@ from checkers.schema import TOPIC
 from checkers.subscriptions import split
 from harness.report.narrative.cluster_state import listed
 from harness.report.narrative.excerpt import Row, example_of
-from harness.report.narrative.sentences import because, capital, place_named
+from harness.report.narrative.sentences import because, capital, place_named, worth
 from harness.report.narrative.story import Story
 from harness.report.narrative.subscriptions import Subscription
 from harness.report.narrative.transactions import Transaction
@@ -235,11 +235,14 @@ class Clauses:
         named: dict[str, list[str]] = {}
         for row in rows[:_FEW]:
             place = place_named(str(row.get("queue", "?"))).removeprefix("queue ")
-            own = f" (message {row['message']})" if row.get("message") == self.message else ""
-            named.setdefault(place, []).append(f"{self.names.message(row.get('message'))}{own}")
-        told = [f"{listed(some)} {way} {place}" for place, some in named.items()]
+            message = row.get("message")
+            own = f"message {message}" if message == self.message else ""
+            sent = self.one("send", "invoke", message) or row
+            told = ", ".join(filter(None, (own, worth(sent))))
+            named.setdefault(place, []).append(self.names.message(message) + (f" ({told})" if told else ""))
+        by_queue = [f"{listed(some)} {way} {place}" for place, some in named.items()]
         more = len(rows) - _FEW
-        return listed([*told, *([f"{more} more"] if more > 0 else [])])
+        return listed([*by_queue, *([f"{more} more"] if more > 0 else [])])
 
     def _end_of(self, known: Transaction, whose: str = "") -> str:
         """A clause: when its end was asked for, and what came of that."""

@@ -239,14 +239,9 @@ def _uncommitted(of: Clauses) -> list[str]:
 def _torn(of: Clauses) -> list[str]:
     """A transaction: what of it happened, and what did not."""
     details = of.story.finding.details
-    known = of.story.transactions.get(details.get("transaction", -1))
-    if known is None:
+    told = _with_changes(of, details.get("transaction"))
+    if not told:
         return [of.story.finding.sentence]
-    end = known.end or known.asked or known.begun
-    told = [
-        *of.transaction(known.number),
-        of.between(known.begun["time"], end["time"] + AFTER_NS, "After its begin"),
-    ]
     for which, words in (("happened", "Part of it happened"), ("missing", "Part of it did not")):
         effects = _effects(of, details.get(which, ()))
         told.append(f"{words}: {effects}." if effects else "")
@@ -266,9 +261,9 @@ def _alike(of: Clauses, f: str, how: str, effects: Sequence[Row]) -> str:
     what = f"{verb} {listed([of.names.message(effect['message']) for effect in effects])}"
     them = "it" if len(effects) == 1 else "them"
     if how == "nowhere":
-        return f"{what} (nobody ever got {them}, and when the queues had been drained no store had {them})"
+        return f"{what} (nobody ever got {them}, and in the end no store had {them})"
     if how == "consumed":
-        return f"{what} (nobody got {them} again, and when the queues had been drained no store had {them})"
+        return f"{what} (nobody got {them} again, and in the end no store had {them})"
     shown = _evidence(of, how, effects[0])
     return f"{what} ({shown})" if shown else what
 
@@ -291,22 +286,36 @@ def _wrong_total(of: Clauses) -> list[str]:
     if wrong is None:
         return [of.story.finding.sentence]
     expected, left, message = details["expected"], details["left"], wrong["message"]
-    account = f"account {wrong['account']}" if wrong["account"] else "an account"
+    differs = f"{expected - left:,} are missing" if left < expected else f"{left - expected:,} too many"
     told = [
         (
             f"The accounts were given {expected:,} in all; when the queues had been drained and the stores "
-            f"read, they held {left:,}."
-        ),
-        of.sent(message),
-        f"By that message {account} held {wrong['amount']:,}.",
+            f"read, they held {left:,}: {differs}."
+        )
     ]
-    told += of.transaction(wrong.get("transaction"))
+    within = _with_changes(of, wrong.get("transaction"))
+    if within:
+        told += within
+    else:
+        account = f"account {wrong['account']}" if wrong["account"] else "an account"
+        told += [of.sent(message), f"By that message {account} held {wrong['amount']:,}."]
+    m = of.names.message(message)
     if left < expected:
-        answer = "nor what was sent in its place" if details["first_taken"] else ""
-        return [*told, f"In the end neither the drain nor a store had it{', ' if answer else ''}{answer}."]
+        answer = ", nor what was sent in its place" if details["first_taken"] else ""
+        return [*told, f"In the end neither the drain nor a store had {m}{answer}."]
     if details["first_left"]:
-        return [*told, "Nevertheless it was still there in the end."]
-    return [*told, "What was sent in its place is there more than once."]
+        return [*told, f"Nevertheless {m} was still there in the end."]
+    return [*told, f"What was sent in place of {m} is there more than once."]
+
+
+def _with_changes(of: Clauses, number: int | None) -> list[str]:
+    """A transaction, and what changed meanwhile and soon after; nothing for none."""
+    known = None if number is None else of.story.transactions.get(number)
+    if known is None:
+        return []
+    end = known.end or known.asked or known.begun
+    changed = of.between(known.begun["time"], end["time"] + AFTER_NS, "After its begin")
+    return [*of.transaction(known.number), changed]
 
 
 def _resurrected(of: Clauses) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from checkers.asked import selector_of
-from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC, json_object
 from harness.report.narrative.cluster_state import HEAL, SILENT, Standing, break_of
 from harness.report.narrative.excerpt import Row
 from harness.report.narrative.naming import Names
@@ -225,7 +225,17 @@ def _passed(ns: int) -> str:
 
 def _where(row: Row) -> str:
     group = f", group {row['group']}" if "group" in row else ""
-    return f" ({place_named(row['queue'])}{group})" if "queue" in row else ""
+    amount = f"; {worth(row)}" if worth(row) else ""
+    return f" ({place_named(row['queue'])}{group}{amount})" if "queue" in row else ""
+
+
+def worth(row: Row) -> str:
+    """``account a3: 70``, of a send that says what its message stands for; nothing of others."""
+    told = json_object(row.get("value")) or {}
+    if not isinstance(told.get("amount"), int):
+        return ""
+    whose = f"account {told['account']}" if told.get("account") else "amount"
+    return f"{whose}: {told['amount']:,}"
 
 
 def place_named(queue: str) -> str:

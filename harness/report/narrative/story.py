@@ -22,7 +22,7 @@ from checkers.subscriptions import split
 from checkers.verdict import Finding
 from harness.report.narrative import subscriptions, transactions
 from harness.report.narrative.cluster_state import Break, Standing, moment
-from harness.report.narrative.excerpt import Excerpt, Row, example_of, load_began_ns
+from harness.report.narrative.excerpt import Excerpt, Row, example_of, load_began_ns, named_in
 from harness.report.narrative.logbook import LogLine
 from harness.report.narrative.naming import Kind, Names
 from harness.report.narrative.sentences import phrase
@@ -425,7 +425,7 @@ def _few(some: Iterable[Transaction], finding: Finding, steps: Sequence[Step]) -
     """The transactions that are drawn: those of the finding, then those that begin first."""
     shown = {row["index"] for step in steps for row in step.rows}
     proven = {row["index"] for step in steps if step.witness for row in step.rows}
-    own = finding.details.get("transaction")
+    own = named_in(finding)
     chosen = sorted(
         (one for one in some if one.indexes & shown),
         key=lambda one: (one.number != own, not one.indexes & proven, one.begun["index"]),
