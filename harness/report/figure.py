@@ -281,7 +281,8 @@ def _subscriptions(
     yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">subscriptions{others}</text>'
     for number, (name, spans) in enumerate(shown):
         y = top + number * LANE
-        label = name if len(name) <= NAME_MAX else f"{name[: NAME_MAX - 1]}…"
+        called = name.rpartition(" of ")[0]
+        label = called if len(called) <= NAME_MAX else f"{called[: NAME_MAX - 1]}…"
         yield (
             f'<g><title>{escape(name)}</title><text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" '
             f'fill="#24292f">{escape(label)}</text></g>'
@@ -296,27 +297,28 @@ def _subscriptions(
                 f'fill="{SUBSCRIPTION}"{pale}>'
                 f"<title>{escape(hint)}</title></rect>"
             )
-            if width > 7 * len(there):
+            words = name if span.sure else there
+            if width > 6 * len(words):
                 yield (
                     f'<text x="{left + 4}" y="{y + 14}" font-size="10" '
-                    f'fill="{"#fff" if span.sure else "#24292f"}" pointer-events="none">{there}</text>'
+                    f'fill="{"#fff" if span.sure else "#24292f"}" pointer-events="none">'
+                    f"{escape(words)}</text>"
                 )
 
 
 def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Iterable[str]:
-    last = -math.inf
+    free = -math.inf
     for name, at_s in phases:
         at = x(at_s)
+        beyond = at + 6 * len(name) > WIDTH  # it would be cut
+        left = at - 2 - 6 * len(name) if beyond else at + 2
         yield (
             f'<line x1="{at}" x2="{at}" y1="14" y2="{bottom}" stroke="#57606a" stroke-width="0.7" '
             f'stroke-dasharray="2 3"><title>{escape(name)}, {at_s:.2f} s</title></line>'
         )
-        if at - last > 7 * len(name) + 6:
-            place = f'x="{at + 2}"'
-            if at + 6 * len(name) > WIDTH:  # it would be cut
-                place = f'x="{at - 2}" text-anchor="end"'
-            yield f'<text {place} y="11" font-size="10" fill="#57606a">{escape(name)}</text>'
-            last = at
+        if left > free:
+            yield f'<text x="{left}" y="11" font-size="10" fill="#57606a">{escape(name)}</text>'
+            free = left + 6 * len(name)
 
 
 def _ticks(timeline: Timeline, x: _Axis, bottom: int) -> Iterable[str]:
