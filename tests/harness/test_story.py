@@ -262,41 +262,54 @@ EXPECTED = {
         ],
     ),
     "expired": Told(
-        steps=["*1.00 send p1#4", "*2.00 subscribe q", "*2.10 deliver p1#4"],
+        steps=[
+            "*1.00 send p1#4",
+            "*2.00 subscribe q",
+            "*2.10 deliver p1#4",
+        ],
         words=[
-            "expired-delivery was found.",
             (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
-                "load) acknowledged it at 1.010 s."
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before "
+                "the load) acknowledged it at 1.010 s."
             ),
-            "a1 delivered p1#4 to session 1 at 2.100 s.",
+            "By 1.600 s it had certainly expired.",
+            "Nevertheless a1 delivered p1#4 to session 1 at 2.100 s, 0.500 s later.",
             "What has expired must not be delivered any more.",
         ],
     ),
     "early": Told(
-        steps=["*1.00 send p1#4", "*1.10 deliver p1#4"],
+        steps=[
+            "*1.00 send p1#4",
+            "*1.10 deliver p1#4",
+        ],
         words=[
-            "early-delivery was found.",
             (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
-                "load) acknowledged it at 1.010 s."
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before "
+                "the load) acknowledged it at 1.010 s."
             ),
-            "a1 delivered p1#4 to session 1 at 1.100 s.",
+            "It was not to be delivered before 1.500 s.",
+            "Nevertheless a1 delivered p1#4 to session 1 at 1.100 s, 0.400 s too early.",
             "What is to be delivered later must not be delivered before.",
         ],
     ),
     "died early": Told(
-        steps=["*1.00 send p1#4", " 1.10 deliver p1#4", "*9.00 has p1#4"],
+        steps=[
+            "*1.00 send p1#4",
+            " 1.10 deliver p1#4",
+            "*9.00 has p1#4",
+        ],
         words=[
-            "died-early was found.",
             (
-                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
-                "load) acknowledged it at 1.010 s."
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before "
+                "the load) acknowledged it at 1.010 s."
             ),
             "a1 delivered p1#4 to session 1 at 1.100 s.",
+            "Session 1 ended at 2.000 s (broker silent).",
+            "Nobody had refused it.",
+            "Nevertheless a1 had p1#4 in its dead-letter store at 9.000 s.",
             (
-                "A message may become a dead letter only when it has been refused as often as is configured, "
-                "or has expired."
+                "A message may become a dead letter only when it has been refused as often as is "
+                "configured, or has expired."
             ),
         ],
     ),

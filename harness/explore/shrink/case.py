@@ -112,6 +112,7 @@ class Attempts(Generic[T]):
         self._allowed = allowed
         self._seeds = seeds
         self._tell = tell
+        self._told = ""
         self._known: dict[bytes, T | None] = {}
 
     def fails(self, case: ShrinkCase) -> bool:
@@ -127,8 +128,10 @@ class Attempts(Generic[T]):
             found = self._found(seeded)
             if found is not None:
                 self.best, self.evidence = seeded, found
-                if self._tell is not None:
-                    self._tell(f"{describe(seeded)}, after {self.budget.spent} runs")
+                words = describe(seeded)
+                if self._tell is not None and words != self._told:  # what became smaller may not show
+                    self._told = words
+                    self._tell(f"{words}, after {self.budget.spent} runs")
                 return True
         return False
 

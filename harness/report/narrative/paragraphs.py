@@ -18,7 +18,7 @@ from typing import Final
 from checkers.anomaly import named
 from checkers.asked import properties_of, selector_of
 from checkers.delivery import UNWANTED
-from checkers.schema import HARNESS
+from checkers.schema import HARNESS, json_object
 from checkers.verdict import Verdict
 from harness.history import parquet
 from harness.report.narrative import ownership
@@ -333,6 +333,58 @@ def _resurrected(of: Clauses) -> list[str]:
     ]
 
 
+def _expired(of: Clauses) -> list[str]:
+    got, end = of.completing(), _wished(of, "expires", 1)
+    if got is None or end is None:
+        return _in_general(of)
+    passed = f"{(got['time'] - end) / 1e9:.3f} s later"
+    return [
+        of.sent(of.message),
+        f"By {of.standing.seconds(end)} it had certainly expired.",
+        f"Nevertheless {_shown(of, got)}, {passed}.",
+    ]
+
+
+def _early(of: Clauses) -> list[str]:
+    got, due = of.completing(), _wished(of, "delay", 0)
+    if got is None or due is None:
+        return _in_general(of)
+    return [
+        of.sent(of.message),
+        f"It was not to be delivered before {of.standing.seconds(due)}.",
+        f"Nevertheless {_shown(of, got)}, {(due - got['time']) / 1e9:.3f} s too early.",
+    ]
+
+
+def _wished(of: Clauses, name: str, which: int) -> int | None:
+    """An end of the interval in which a message was to expire, or to be due."""
+    found = None
+    for row in of.rows("send", None, of.message):
+        span = (json_object(row.get("value")) or {}).get(name)
+        if isinstance(span, list) and len(span) > which and span[which] is not None:
+            found = int(span[which])
+    return found
+
+
+def _died(of: Clauses) -> list[str]:
+    kept = of.completing()
+    if kept is None:
+        return _in_general(of)
+    got = of.rows("deliver", "ok", of.message)
+    times = len(of.rows("nack", "invoke", of.message))
+    refused = "Nobody had refused it" if not times else f"It had been refused {_times(times)}"
+    return [
+        of.sent(of.message),
+        *(_let_go(of, got[0]) if got else ["No consumer ever got it."]),
+        f"{refused}.",
+        f"Nevertheless {_shown(of, kept)}.",
+    ]
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
 def _too_late(of: Clauses) -> list[str]:
     got = of.completing()
     if got is None:
@@ -551,6 +603,9 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "wrong-total": _wrong_total,
     "resurrected": _resurrected,
     "late-delivery": _too_late,
+    "expired-delivery": _expired,
+    "early-delivery": _early,
+    "died-early": _died,
     "count-fell": _again,
     "duplicate": _again,
     "unflagged-redelivery": _again,
