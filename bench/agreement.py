@@ -101,14 +101,11 @@ class Part:
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """One table for each slice."""
         present = [name for name in columns if name in self.table.column_names]
-        if self.slices_ > 1:  # as of files, of which a column without a value is not read
+        if self.slices_ > 1 and len(self.table):  # as of files, of which a column without a value is not read
             present = [name for name in present if self.table[name].null_count < len(self.table)]
         table = self.table.select([*present, *(["run"] if "run" in self.table.column_names else [])])
-        if self.slices_ == 1:
+        if self.slices_ == 1 or "message" not in present:
             yield table
-            return
-        if "message" not in present:
-            yield from [table] * bool(len(table))
             return
         which = table["message"].fill_null(0).to_numpy() % self.slices_
         for number in range(self.slices_):

@@ -340,7 +340,7 @@ ANOMALIES: Final = (
         follows_two_lives=True,
         follows=frozenset({"lost", "stuck", "corrupted", "reordered", "reordered-realtime"}),
         of_queues=True,
-        evidence=Evidence(control=("role", "restart", *DEADLY), partner="key"),
+        evidence=Evidence(control=("role", "restart", *DEADLY), partner="key", alone=True),
     ),
     Anomaly(
         name="zombie",

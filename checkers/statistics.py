@@ -131,6 +131,8 @@ def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
 
 def _by_slot(time: Numbers, code: Numbers, slot_ns: int = _SLOT_NS) -> dict[int, Sends]:
     """By code, each slot's first and last moment; in a run ``time`` does not go back."""
+    if not len(time):
+        return {}
     slot = time // slot_ns
     low = int(slot.min())
     width = int(slot.max()) - low + 1

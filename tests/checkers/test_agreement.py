@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from innocent import innocent
 
-from bench.agreement import PATIENT, Campaign, history, shrunk
+from bench.agreement import PATIENT, Campaign, history, on_columns, shrunk
 from checkers import reference
 
 
@@ -46,3 +46,8 @@ def test_where_they_differ_few_rows_are_printed(monkeypatch, capsys):
 @pytest.mark.parametrize("wanted", [{3}, {0, 9}, {2, 3, 7}])
 def test_all_that_is_not_needed_is_left_out(wanted):
     assert set(shrunk(range(10), lambda some: wanted <= {*some})) == wanted
+
+
+def test_an_answer_whose_question_is_missing_spoils_no_figures():
+    answer = {"index": 0, "time": 5, "process": 1, "type": "ok", "f": "send", "queue": "q", "message": 4}
+    assert on_columns([[answer], []], PATIENT, 4) == [set(), set()]
