@@ -29,7 +29,7 @@ from broker.core.browsing import BrowsedMessage
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
 from broker.core.filtering import headers_of
-from broker.core.subscription import TOPIC_PREFIX
+from broker.core.settings import INTERNAL_PREFIX
 from broker.policies.policy import BrokerPolicy, Command, RequestRefusedError
 from broker.sections import AdminSection
 from broker.start_error import StartError
@@ -305,11 +305,17 @@ def _told(stored: BrowsedMessage) -> dict[str, Any]:
 
 
 def _origin(stored: BrowsedMessage) -> dict[str, str]:
-    """Which subscription gave up a dead letter that was sent to a topic."""
-    if stored.store != "dead-letter":
+    """Which queue, or which subscription, gave up a dead letter or what has expired.
+
+    Of what expired on its way to another broker the queue that it was sent to.
+    """
+    if stored.store not in ("dead-letter", "expired"):
         return {}
-    origin = headers_of(stored.message).get("_AMQ_ORIG_QUEUE", "")
-    return {"origin": origin} if origin.startswith(TOPIC_PREFIX) else {}
+    headers = headers_of(stored.message)
+    origin = headers.get("_AMQ_ORIG_QUEUE", "")
+    if origin.startswith(INTERNAL_PREFIX):
+        origin = headers.get("_AMQ_ORIG_ADDRESS", "")
+    return {"origin": origin} if origin else {}
 
 
 def _of_file(large: Blob | None) -> dict[str, int]:

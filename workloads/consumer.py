@@ -22,7 +22,7 @@ from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
 from workloads.connection import Connection
 from workloads.failover import FailoverClient
-from workloads.operations import Ack, ConsumerOperation, Subscribe, Unsubscribe
+from workloads.operations import Ack, ConsumerOperation, Nack, Subscribe, Unsubscribe
 from workloads.payload import Payload, decode, digest, unreadable
 from workloads.processes import Processes
 from workloads.sessions import Session, Sessions
@@ -285,13 +285,16 @@ class Consumer:
             self._timer = self._loop.call_later(max(held[0][0] - now, 0.002), self._release)
 
     def _acknowledge(self, session: Session, ack_id: str, payload: Payload | None) -> None:
+        self._answer(Ack, session, ack_id, payload)
+
+    def _answer(self, kind: type[Ack | Nack], session: Session, ack_id: str, payload: Payload | None) -> None:
         connection = self._connection
         if connection is None or connection.closed:
             return
-        operation = Ack(self, session, payload)
+        operation = kind(self, session, payload)
         self.acks_open += 1
         self.row(operation, "invoke", None)
-        connection.request(ack_head(ack_id), operation)
+        connection.request(answer_head(kind.f.upper(), ack_id), operation)
 
     def row(self, operation: ConsumerOperation, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
         """Record an operation."""
@@ -341,6 +344,11 @@ class Consumer:
 
 def ack_head(ack_id: str) -> bytes:
     """The ACK frame of a delivery."""
+    return answer_head("ACK", ack_id)
+
+
+def answer_head(command: str, ack_id: str) -> bytes:
+    """The ACK or NACK frame of a delivery."""
     if ack_id.isascii() and ack_id.isprintable() and ":" not in ack_id and "\\" not in ack_id:
-        return f"ACK\nid:{ack_id}\n".encode()
-    return head("ACK", {"id": ack_id})
+        return f"{command}\nid:{ack_id}\n".encode()
+    return head(command, {"id": ack_id})

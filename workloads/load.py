@@ -59,6 +59,7 @@ class Load(abc.ABC):
     description = ""
     grouped: ClassVar[bool] = False
     """Whether its messages have groups, where brokers have such."""
+    consumer_kind: ClassVar[type[Consumer]] = Consumer
     queues_least: ClassVar[int] = 1
 
     def __init__(
@@ -152,7 +153,7 @@ class Load(abc.ABC):
         seed = context.random.getrandbits
         hold_s, prefetch = self._consuming(spec, full_speed=full_speed)
         for _, pair, zone in staffed(spec.consumers, pairs, context.zones):
-            consumer = Consumer(
+            consumer = self.consumer_kind(
                 context,
                 zone,
                 pair.nodes,

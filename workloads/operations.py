@@ -57,6 +57,16 @@ class Ack(ConsumerOperation):
         self._consumer.acknowledged(type)
 
 
+class Nack(ConsumerOperation):
+    """One message refused."""
+
+    __slots__ = ()
+    f = "nack"
+
+    def _completed(self, type: str) -> None:  # noqa: A002 - as above
+        self._consumer.acknowledged(type)
+
+
 class SessionOperation(ConsumerOperation):
     """What concerns a whole session; ``begin`` records the invocation and sends the frame."""
 

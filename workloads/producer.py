@@ -65,6 +65,11 @@ class Stream:
         del sequence
         return self.head, None
 
+    def answered(self, sequence: int, value: str | None) -> str | None:
+        """What the row says in ``value`` that answers it ``ok``."""
+        del sequence
+        return value
+
 
 class ProducerStream(Stream):
     """One that goes through a client of its own, message by message."""
@@ -144,6 +149,8 @@ class Slot:
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
         """The broker has answered, or never will."""
         connection = self._stream.client.connection
+        if type == "ok":
+            self._value = self._stream.answered(self._sequence, self._value)
         self._finish(type, error, None if connection is None else connection.broker)
         self._on_idle(self, True)
 

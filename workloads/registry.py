@@ -11,11 +11,13 @@ from workloads.bank import BankLoad
 from workloads.groups import GroupsLoad
 from workloads.load import Load
 from workloads.queue import QueueLoad
+from workloads.refusals import RefusalsLoad
 from workloads.subscriptions import SubscriptionsLoad
 from workloads.transactions import TransactionsLoad
 
 WORKLOADS: Final[Mapping[str, type[Load]]] = {
-    kind.name: kind for kind in (BankLoad, GroupsLoad, QueueLoad, SubscriptionsLoad, TransactionsLoad)
+    kind.name: kind
+    for kind in (BankLoad, GroupsLoad, QueueLoad, RefusalsLoad, SubscriptionsLoad, TransactionsLoad)
 }
 
 

@@ -63,6 +63,7 @@ class AddressBook:
             DEFAULTS.dead_letter_address,
             *(entry.dead_letter_address for entry in settings),
         } - {""}
+        self._expiry = {DEFAULTS.expiry_address, *(entry.expiry_address for entry in settings)} - {""}
 
     def settings(self, queue: str) -> AddressSettings:
         """What holds for the queue of that name."""
@@ -71,6 +72,10 @@ class AddressBook:
     def is_dead_letter(self, queue: str) -> bool:
         """Is it a queue to which dead letters go?"""
         return queue in self._dead_letters
+
+    def is_expiry(self, queue: str) -> bool:
+        """Is it a queue to which goes what has expired?"""
+        return queue in self._expiry
 
 
 def _specificity(match: str) -> tuple[int, int, int]:

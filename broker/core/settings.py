@@ -63,7 +63,9 @@ class EngineSettings:
         return f"{INTERNAL_PREFIX}sf.{self.cluster}.{node_id}"
 
     def store(self, queue: str) -> str:
-        """Which kind of store a queue is: "main", "dead-letter" or "store-and-forward"."""
+        """Which kind of store a queue is: "main", "dead-letter", "expired", "store-and-forward"."""
         if queue.startswith(INTERNAL_PREFIX):
             return "store-and-forward"
-        return "dead-letter" if self.addresses.is_dead_letter(queue) else "main"
+        if self.addresses.is_dead_letter(queue):
+            return "dead-letter"
+        return "expired" if self.addresses.is_expiry(queue) else "main"

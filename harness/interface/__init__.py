@@ -10,7 +10,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 """
 
 from checkers.schema import TOPIC as TOPIC  # workloads know of it by the interface
-from harness.interface.dialect import Dialect, Feed, Topics
+from harness.interface.dialect import Dialect, Feed, Topics, Wishes
 from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
 from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources

@@ -64,6 +64,19 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
         return {self.selector: " AND ".join(some)}
 
 
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """Headers of a SEND with which a message asks for something; None: brokers have no such.
+
+    ``expires`` is in milliseconds, since the epoch or, if it ``lasts``, from when the message came;
+    so is ``delay``, until when it is not to be delivered. ``priority`` is 0 to 9.
+    """
+
+    expires: str | None = None
+    lasts: bool = False
+    delay: str | None = None
+    priority: str | None = None
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """STOMP 1.2 as one system's brokers speak it.
 
@@ -95,6 +108,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     redirect_header: str | None = None  # of ERROR: "name:port" of the broker to connect to instead
     feed: Feed | None = None
     topics: Topics | None = None
+    wishes: Wishes = Wishes()
+    nacks: bool = True
+    """Whether a client can refuse a message; what becomes of it then, brokers promise."""
     transactional_acks: bool = True
     """Whether an ACK can be part of a transaction, which STOMP leaves open."""
     redelivers_aborted: bool = False

@@ -71,11 +71,11 @@ class Provision(msgspec.Struct, frozen=True, kw_only=True):
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message found in a broker's store when the test looks into it at the end.
 
-    ``store`` is "main", "dead-letter" or "store-and-forward"; ``queue`` is where it is meant to go
-    (a topic by its name in the history, and then ``subscription`` for whom it was kept),
-    ``group`` what its header says; ``body`` is what was stored; of a large message only the
-    beginning, and then ``digest`` is the CRC-32C of all of it, or ``cut`` says that nobody knows
-    it.
+    ``store`` is "main", "dead-letter", "expired" or "store-and-forward"; ``queue`` is where it is
+    meant to go (a topic by its name in the history, and then ``subscription`` for whom it was
+    kept), or, if ``origin`` is set, where it was before it died or expired; ``group`` what its
+    header says; ``body`` is what was stored; of a large message only the beginning, and then
+    ``digest`` is the CRC-32C of all of it, or ``cut`` says that nobody knows it.
     """
 
     store: str
@@ -85,6 +85,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     digest: int | None = None
     cut: bool = False
     subscription: str | None = None
+    origin: bool = False
 
 
 class Event(NamedTuple):

@@ -49,6 +49,8 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     resolve: Callable[[str, str], Address]
     """(zone, node name) -> where a client of that zone reaches that node's STOMP port."""
     stopping: Any  # asyncio.Event, set when the load must end
+    zero_ms: int = 0
+    """The moment at which the history began, in milliseconds since the epoch."""
     counters: dict[str, int] = msgspec.field(default_factory=dict)
     """ok / fail / info totals of sends and acknowledgements, and "deliver", for the live display
     and to see a recovery: a broker that takes subscriptions and no message has not recovered.

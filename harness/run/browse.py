@@ -70,11 +70,11 @@ async def anything_left(test: Composition, roles: Mapping[str, str]) -> bool:
 
 
 def _with_copies(found: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
-    """The brokers that have a message in a main store which they, or another, have there, too."""
+    """The brokers that have a message which they, or another, have in a second copy."""
     held: dict[int, list[str]] = {}
     for name, stored in found.items():
         for message in stored:
-            told = payload.decode(message.body) if message.store == "main" else None
+            told = payload.decode(message.body) if message.store != "store-and-forward" else None
             if told is not None:
                 held.setdefault(told.message, []).append(name)
     several = {name for names in held.values() if len(names) > 1 for name in names}
@@ -138,11 +138,12 @@ def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
 
     A body that is not ours keeps its digest and says what is wrong.
 
-    In a main store the broker's word on queue and group counts: it must be what was sent. In the
-    others the message is on its way, or has gone astray.
+    In a main store the broker's word on queue and group counts: it must be what was sent. So it
+    does of a dead letter, or of what has expired, if it says where that was. Else the message is on
+    its way, or has gone astray.
     """
     told = payload.decode(stored.body)
-    mine = told is None or stored.store == "main"
+    mine = told is None or stored.store == "main" or stored.origin
     digest = None if stored.cut else payload.digest(stored.body) if stored.digest is None else stored.digest
     recorder.event(
         HARNESS,

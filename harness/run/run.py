@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,9 +24,11 @@ from typing import Any, Final
 import nemesis
 import nemesis.conductor
 from checkers.schema import HARNESS
+from environments.simulation.clock import EPOCH_S
 from harness.history import store as stores
 from harness.history.rows import HistoryRecorder
 from harness.interface import (
+    Environment,
     InfrastructureError,
     NemesisContext,
     NodePlan,
@@ -175,6 +178,7 @@ class Run:
             zones=self.test.environment.zones,
             resolve=lambda zone, node: self.test.environment.resolve(zone, node, "stomp"),
             stopping=asyncio.Event(),
+            zero_ms=zero_ns(self.test.environment, recorder) // 1_000_000,
             counters=self._counters,
         )
         self._enter(recorder, "load")
@@ -541,3 +545,9 @@ def gravest(error: BaseException) -> BaseException:
         return next((-rank for rank, kind in enumerate(order) if isinstance(single, kind)), -len(order))
 
     return min((gravest(single) for single in error.exceptions), key=lightness)
+
+
+def zero_ns(environment: Environment, recorder: HistoryRecorder) -> int:
+    """What a clock that is right shows at the history's time zero, in ns since the epoch."""
+    offset_ns = EPOCH_S * 1_000_000_000 if environment.virtual else time.time_ns() - environment.clock_ns()
+    return recorder.zero_ns + offset_ns

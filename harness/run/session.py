@@ -16,7 +16,6 @@ import platform
 import shlex
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import msgspec
 
 import nemesis.schedule
-from environments.simulation.clock import EPOCH_S
 from harness.history import judge as judging
 from harness.history import known
 from harness.history import store as stores
@@ -50,7 +48,7 @@ from harness.report import files, summary
 from harness.report.progress import Lines, Progress, choose
 from harness.run import reproduction
 from harness.run.compose import Composition, compose
-from harness.run.run import Run
+from harness.run.run import Run, zero_ns
 
 if TYPE_CHECKING:
     from checkers.starting import Starting
@@ -538,8 +536,7 @@ def _nohup(number: signal.Signals) -> bool:
 
 def _wall_clock(environment: Environment, recorder: HistoryRecorder) -> str:
     """What a broker whose clock is right logs at the history's time zero."""
-    offset_ns = EPOCH_S * 1_000_000_000 if environment.virtual else time.time_ns() - environment.clock_ns()
-    moment = datetime.fromtimestamp((recorder.zero_ns + offset_ns) / 1e9, UTC)
+    moment = datetime.fromtimestamp(zero_ns(environment, recorder) / 1e9, UTC)
     return moment.isoformat(timespec="microseconds")
 
 

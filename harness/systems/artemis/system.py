@@ -19,6 +19,7 @@ from harness.interface import (
     TestSpec,
     Topics,
     UsageError,
+    Wishes,
 )
 from harness.interface.errors import near
 from harness.systems import readiness, runtime, store
@@ -74,6 +75,7 @@ class ArtemisSystem(Management):
         STANDALONE: PolicySummary(description="brokers without a backup, clustered"),
     }
     dialect = Dialect(
+        wishes=Wishes(expires="expires", delay="AMQ_SCHEDULED_DELAY", priority="priority"),
         login="tester",
         passcode="tester",
         # Without them all is a topic where the acceptor has no prefix for queues, as by default.

@@ -20,6 +20,7 @@ from harness.interface import (
     TestSpec,
     Topics,
     UsageError,
+    Wishes,
 )
 from harness.interface.errors import near
 from harness.systems import readiness, runtime, store
@@ -51,6 +52,7 @@ class ClassicSystem(Management):
         STANDALONE: PolicySummary(description="brokers that know nothing of each other"),
     }
     dialect = Dialect(
+        wishes=Wishes(expires="expires"),
         login="tester",
         passcode="tester",
         durable={"persistent": "true"},

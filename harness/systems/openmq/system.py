@@ -49,6 +49,7 @@ class OpenmqSystem(Management):
         HA_DATABASE: PolicySummary(description="brokers on PostgreSQL; each takes over from any other"),
     }
     dialect = Dialect(
+        nacks=False,
         login=configuration.USER,
         passcode=configuration.PASSWORD,
         window_header=None,

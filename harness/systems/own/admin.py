@@ -93,8 +93,8 @@ class AdminClients:
 
 def stored(message: Mapping[str, Any]) -> StoredMessage:
     """What a broker tells of a message."""
-    queue = message["queue"]
-    kept = _SUBSCRIPTION.fullmatch(message.get("origin", queue))
+    queue = message.get("origin", message["queue"])
+    kept = _SUBSCRIPTION.fullmatch(queue)
     return StoredMessage(
         store=message["store"],
         queue=queue if kept is None else kept[1],
@@ -102,4 +102,5 @@ def stored(message: Mapping[str, Any]) -> StoredMessage:
         body=base64.b64decode(message["body"]),
         digest=message.get("crc32c"),
         subscription=None if kept is None else kept[2],
+        origin="origin" in message,
     )

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from broker import config
+from broker.sections import AddressSettings
 from harness.interface import DATABASE, Address, Layout, NodePlan, TestSpec, UsageError
 from harness.systems import store
 from harness.systems.own.credentials import Credentials
@@ -28,6 +29,8 @@ from harness.systems.own.policies.registry import POLICIES
 LOGIN: Final = "tester"
 PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
 _CLUSTER_USER: Final = "cluster"
+
+ADDRESSES: Final = "address-settings."
 
 TEST_DEFAULTS: Final[Mapping[str, Any]] = {
     "acceptor.connection-ttl": 2000,
@@ -39,6 +42,21 @@ TEST_DEFAULTS: Final[Mapping[str, Any]] = {
     "cluster.max-retry-interval": 500,
 }
 """Short times for tests (milliseconds), by dotted name, for every node."""
+
+REFUSALS: Final[Mapping[str, Any]] = {
+    f"{ADDRESSES}#.max-delivery-attempts": 3,
+    f"{ADDRESSES}#.redelivery-delay": 100,
+    "broker.message-expiry-scan-period": 1000,
+}
+"""The same where clients refuse messages: what dies and expires does so within a test."""
+
+REFUSALS_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
+    f"{ADDRESSES}#.max-delivery-attempts": (1, 2, 5),
+    f"{ADDRESSES}#.redelivery-delay": (0, 700),
+    f"{ADDRESSES}#.expiry-address": ("",),
+    "broker.message-expiry-scan-period": (200, 30_000),
+}
+"""What a search draws of these."""
 
 _HA: Final = "ha-policy."
 _ROLES: Final = ("master", "slave")
@@ -72,7 +90,7 @@ def table(
         },
         "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
     }
-    defaults = {**TEST_DEFAULTS, **POLICIES[spec.policy].defaults(node, hosts)}
+    defaults = {**TEST_DEFAULTS, **of_load(spec), **POLICIES[spec.policy].defaults(node, hosts)}
     made = config.apply(made, defaults)
     everywhere, own = (
         dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))
@@ -87,6 +105,35 @@ def table(
     except config.ConfigurationError as error:
         problem = str(error)  # it was wrong before the node's own were added
     raise UsageError(problem)
+
+
+def of_load(spec: TestSpec) -> Mapping[str, Any]:
+    """What a test's load takes."""
+    return REFUSALS if {"refusals", "mixed"} & set(spec.workload.split(",")) else {}
+
+
+def attempts(spec: TestSpec) -> tuple[int, int]:
+    """After how many refusals a message may be dead, and certainly is (-1: never, or none can say).
+
+    Of several settings the lowest and the highest that may hold for a queue.
+    """
+    name, everywhere = f"{ADDRESSES}#.max-delivery-attempts", spec.properties.get("*", {})
+    usual = everywhere.get(name, of_load(spec).get(name, AddressSettings().max_delivery_attempts))
+    known = [usual] + [
+        value
+        for given in spec.properties.values()
+        for one, value in given.items()
+        if one.startswith(ADDRESSES) and one.endswith(".max-delivery-attempts")
+    ]
+    others = any(
+        one.startswith(ADDRESSES) and not one.startswith(f"{ADDRESSES}#.")
+        for given in spec.properties.values()
+        for one in given
+    )
+    if others:  # of which each has its own, or the usual
+        known.append(AddressSettings().max_delivery_attempts)
+    least = min((some for some in known if some >= 0), default=-1)
+    return least, -1 if min(known) < 0 else max(known)
 
 
 def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
 from broker.seams import Seams
-from broker.sections import AddressSettings
 from broker.storage.volume import Volume
 from checkers.verdict import Promises
 from harness.interface import (
@@ -30,7 +29,7 @@ from harness.interface.errors import near
 from harness.systems import readiness, store
 from harness.systems.own import database_plan
 from harness.systems.own.admin import AdminClients
-from harness.systems.own.configuration import table
+from harness.systems.own.configuration import ADDRESSES, REFUSALS_DRAWN, attempts, of_load, table
 from harness.systems.own.credentials import Credentials
 from harness.systems.own.database import WorldDatabase
 from harness.systems.own.dialect import DIALECT
@@ -78,15 +77,14 @@ class OwnSystem(AdminClients):
         """
         # Of several settings the one under which a message dies first: nobody is accused of what
         # another would allow.
-        attempts = [AddressSettings().max_delivery_attempts]
-        keeps = True
-        for properties in spec.properties.values():
-            for name, value in properties.items():
-                if name.startswith("address-settings."):
-                    attempts += [value] if name.endswith(".max-delivery-attempts") else []
-                    keeps &= not name.endswith(".dead-letter-address") or bool(value)
-        least = min((some for some in attempts if some >= 0), default=-1)
-        return Promises(nack="requeue", delivery_attempts=least, keeps_dead_letters=keeps)
+        least, most = attempts(spec)
+        keeps = all(
+            value or not name.endswith(".dead-letter-address")
+            for properties in spec.properties.values()
+            for name, value in properties.items()
+            if name.startswith(ADDRESSES)
+        )
+        return Promises(nack="requeue", delivery_attempts=least, most_attempts=most, keeps_dead_letters=keeps)
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone.
@@ -133,6 +131,7 @@ class OwnSystem(AdminClients):
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
         """Times and sizes on which bugs depend; of one broker alone none of a cluster."""
         drawn = {**_DRAWN, **POLICIES[spec.policy].drawn(nodes)}
+        drawn |= REFUSALS_DRAWN if of_load(spec) else {}
         alone = [node.configured for node in nodes] == [standalone.CONFIGURED]
         return {
             name: choices for name, choices in drawn.items() if not (alone and name.startswith("cluster."))

@@ -19,6 +19,7 @@ from harness.interface import (
     TestSpec,
     Topics,
     UsageError,
+    Wishes,
 )
 from harness.interface.errors import near
 from harness.systems.rabbitmq import configuration, distribution, properties
@@ -48,6 +49,7 @@ class RabbitmqSystem(Management):
     def __init__(self) -> None:
         super().__init__()
         self.dialect = Dialect(
+            wishes=Wishes(expires="expiration", lasts=True),
             login=configuration.USER,
             passcode=self.password,
             virtual_host="/",
