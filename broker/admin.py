@@ -29,7 +29,6 @@ from broker.core.browsing import BrowsedMessage
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
 from broker.core.filtering import headers_of
-from broker.core.settings import INTERNAL_PREFIX
 from broker.policies.policy import BrokerPolicy, Command, RequestRefusedError
 from broker.sections import AdminSection
 from broker.start_error import StartError
@@ -305,16 +304,10 @@ def _told(stored: BrowsedMessage) -> dict[str, Any]:
 
 
 def _origin(stored: BrowsedMessage) -> dict[str, str]:
-    """Which queue, or which subscription, gave up a dead letter or what has expired.
-
-    Of what expired on its way to another broker the queue that it was sent to.
-    """
+    """Which queue, or which subscription, gave up a dead letter or what has expired."""
     if stored.store not in ("dead-letter", "expired"):
         return {}
-    headers = headers_of(stored.message)
-    origin = headers.get("_AMQ_ORIG_QUEUE", "")
-    if origin.startswith(INTERNAL_PREFIX):
-        origin = headers.get("_AMQ_ORIG_ADDRESS", "")
+    origin = headers_of(stored.message).get("_AMQ_ORIG_QUEUE", "")
     return {"origin": origin} if origin else {}
 
 

@@ -12,9 +12,12 @@ from typing import Final, Generic, TypeVar
 
 from broker.sections import AddressSettings, SecuritySettings
 
-__all__ = ["DEFAULTS", "AddressBook", "AddressSettings", "Matches", "matches"]
+__all__ = ["DEFAULTS", "INTERNAL_PREFIX", "AddressBook", "AddressSettings", "Matches", "matches"]
 
 DEFAULTS: Final = AddressSettings()
+
+INTERNAL_PREFIX: Final = "$.artemis.internal."
+"""Queues of the broker itself; clients may neither send to nor consume from them."""
 
 
 def matches(pattern: str, name: str) -> bool:

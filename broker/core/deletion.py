@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.engine import Engine
-from broker.core.settings import INTERNAL_PREFIX
 
 ATTEMPTS: Final = 3
 """How often a queue is emptied before producers are said to be faster."""

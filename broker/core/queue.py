@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final, Protocol
 
-from broker.core.addresses import AddressSettings
+from broker.core.addresses import INTERNAL_PREFIX, AddressSettings
 from broker.core.backlog import CHUNK, Backlog
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.filtering import Filtering
@@ -435,7 +435,9 @@ class Queue:
 
     @property
     def _may_expire(self) -> bool:
-        return self.settings.expiry_address != self.name and not self.dropped
+        """Not on its way to another broker, which may have it already: it expires there."""
+        forwards = self.name.startswith(INTERNAL_PREFIX)
+        return self.settings.expiry_address != self.name and not self.dropped and not forwards
 
     def _has_expired(self, message: Message) -> bool:
         properties = message.properties

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Final
 
+from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.queue import Queue
-from broker.core.settings import INTERNAL_PREFIX
 from broker.storage.errors import JournalError
 
 SLICE: Final = 200

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from broker.config import BrokerConfig
-from broker.core.addresses import AddressBook
+from broker.core.addresses import INTERNAL_PREFIX, AddressBook
 from broker.core.message import Message
 from broker.core.open_transactions import TransactionBounds
 
-INTERNAL_PREFIX: Final = "$.artemis.internal."
-"""Queues of the broker itself; clients may neither send to nor consume from them."""
 SYSTEM_PREFIX: Final = "$SYS."
 """Destinations of feeds."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.properties import DEFAULT_PRIORITY, INSTANT_MAX, Properties
 from broker.core.selector import Selector, SelectorError, compile_selector
-from broker.core.settings import INTERNAL_PREFIX, SYSTEM_PREFIX
+from broker.core.settings import SYSTEM_PREFIX
 from broker.core.subscription import SEPARATOR, TOPIC_PREFIX
 from stomp_protocol.versions import header_line
 

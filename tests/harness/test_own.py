@@ -175,9 +175,11 @@ def test_deliveries_are_read_as_the_broker_writes_them():
 
 
 def test_what_its_refusals_mean_is_told_as_it_is_configured():
-    """Of several settings the one under which a message dies first."""
+    """Of several settings those under which a message dies first, and certainly has."""
     spec = TestSpec(name="t")
-    assert OwnSystem().promises(spec) == Promises(delivery_attempts=10)
+    assert OwnSystem().promises(spec) == Promises(delivery_attempts=10, most_attempts=10)
+    refusing = msgspec.structs.replace(spec, workload="refusals")
+    assert OwnSystem().promises(refusing) == Promises(delivery_attempts=3, most_attempts=3)
     settings = {
         "address-settings.#.max-delivery-attempts": 3,
         "address-settings.q1.max-delivery-attempts": -1,
