@@ -19,6 +19,7 @@ from mutants.parts import (
     shared_store,
     store_database,
     topics,
+    transactions,
     votes,
 )
 
@@ -37,14 +38,14 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         ha_database,
         paging,
         messages,
+        transactions,
+        topics,
     )
     for mutant in part.MUTANTS
 }
 
-UNSEARCHED: Final[Mapping[str, Mutant]] = {
-    mutant.name: mutant for mutant in (*topics.MUTANTS, *messages.UNSEARCHED)
-}
-"""Bugs of what no workload does yet: machines of ``stateful`` and tests of the core find them."""
+UNFOUND: Final = (*topics.UNFOUND, *messages.UNFOUND)
+"""Machines of ``stateful`` and tests of the core find most of them."""
 
 WAITING: Final = (
     Waiting(

@@ -57,6 +57,43 @@ FORWARDING_ALONE: Final = Arena(
 )
 """The same without backups: what a broker has not stored itself nobody has."""
 
+TRANSACTIONS: Final = Arena(
+    ("kill", "power-loss", "disk-slow"),
+    {
+        "policy": "standalone",
+        "workload": "transactions",
+        "pairs": 1,
+        "queues": 3,
+        "producers": 3,
+        "consumers": 4,
+    },
+)
+"""One broker and its disk, and messages that move in transactions."""
+
+BANK: Final = Arena(
+    ("kill", "power-loss", "disk-slow"),
+    {
+        "policy": "standalone",
+        "workload": "bank",
+        "ordered": False,
+        "pairs": 1,
+        "producers": 2,
+        "consumers": 4,
+    },
+)
+"""The same with money."""
+
+SUBSCRIPTIONS: Final = Arena(
+    ("kill", "power-loss", "disk-slow"),
+    {"policy": "standalone", "workload": "subscriptions", "pairs": 1, "producers": 3, "consumers": 6},
+)
+"""One broker and its disk, and subscriptions that come, go, and are made again."""
+
+SUBSCRIPTIONS_OF_A_PAIR: Final = Arena(
+    ("kill", "pause", "stop"), {"workload": "subscriptions", "pairs": 1, "producers": 3, "consumers": 6}
+)
+"""The same with a backup."""
+
 DISK: Final = Arena(
     ("kill", "power-loss", "disk-slow"),
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harness.claims.changed import Replacement
-from mutants.mutant import Arena, Mutant
+from mutants.mutant import Arena, Mutant, Unfound
 from mutants.parts.arenas import DISK, ONE_PAIR
 from mutants.parts.clients import SENDS_AGAIN
 
@@ -26,6 +26,9 @@ SENT_ONCE: Final = Arena(
 )
 """Producers that send again what they know nothing of, with the id of its first send."""
 
+SENT_ONCE_TO_A_PAIR: Final = Arena(ONE_PAIR.kinds, ONE_PAIR.fields, SENT_ONCE.clients)
+"""The same with a backup."""
+
 MUTANTS: Final = (
     Mutant(
         "ids-of-sends-not-journalled",
@@ -42,38 +45,59 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        "ids-of-sends-forgotten-at-a-takeover",
+        _PART,
+        "ARTEMIS-4312",
+        "a broker that takes over, or starts, does not read which ids clients have sent already",
+        frozenset({"duplicate", "double-delivery"}),
+        SENT_ONCE_TO_A_PAIR,
+        (
+            Replacement(
+                "broker/core/recovery.py",
+                "            image.sent.append((record.id, decode_sent(record.data)))\n",
+                "            decode_sent(record.data)\n",
+            ),
+        ),
+    ),
 )
 
-UNSEARCHED: Final = (
-    Mutant(
-        "selector-tests-another-message",
-        _PART,
-        "own",
-        "a selector is evaluated on the headers of the message that was tested before",
-        frozenset({"phantom", "stuck"}),
-        ONE_PAIR,
-        (
-            Replacement(
-                "broker/core/filtering.py",
-                "        if known is not message:\n",
-                "        if known is None:\n",
+UNFOUND: Final = (
+    Unfound(
+        Mutant(
+            "selector-tests-another-message",
+            _PART,
+            "own",
+            "a selector is evaluated on the headers of the message that was tested before",
+            frozenset({"phantom", "stuck"}),
+            ONE_PAIR,
+            (
+                Replacement(
+                    "broker/core/filtering.py",
+                    "        if known is not message:\n",
+                    "        if known is None:\n",
+                ),
             ),
         ),
+        "consumers of queues that have selectors",
     ),
-    Mutant(
-        "expires-while-it-is-held",
-        _PART,
-        "own",
-        "the scan moves what has expired to the expiry address though a consumer holds it",
-        frozenset({"duplicate", "double-delivery"}),
-        ONE_PAIR,
-        (
-            Replacement(
-                "broker/core/groups.py",
-                "        return [message for message in waiting if message in messages]\n",
-                "        return list(messages)\n",
+    Unfound(
+        Mutant(
+            "expires-while-it-is-held",
+            _PART,
+            "own",
+            "the scan moves what has expired to the expiry address though a consumer holds it",
+            frozenset({"duplicate", "double-delivery"}),
+            ONE_PAIR,
+            (
+                Replacement(
+                    "broker/core/groups.py",
+                    "        return [message for message in waiting if message in messages]\n",
+                    "        return list(messages)\n",
+                ),
             ),
         ),
+        "messages that expire, and a scan for them often enough",
     ),
 )
-"""No workload asks for these yet: ``test_filtering`` and ``test_expiry`` find them."""
+"""``test_filtering`` and ``test_expiry`` find them."""

@@ -5,51 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from harness.claims.changed import Replacement
-from mutants.mutant import Mutant
-from mutants.parts.arenas import ONE_PAIR
+from mutants.mutant import Mutant, Unfound
+from mutants.parts.arenas import SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
 
 _PART: Final = "topics"
 _ENGINE: Final = "broker/core/engine.py"
 
 MUTANTS: Final = (
     Mutant(
-        "drop-not-durable",
-        _PART,
-        "own",
-        "the drop of a subscription that has messages is not written to the journal",
-        frozenset({"resurrected", "phantom"}),
-        ONE_PAIR,
-        (
-            Replacement(
-                _ENGINE,
-                "        return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]\n",
-                "        return []\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "name-made-again-keeps-its-backlog",
-        _PART,
-        "own",
-        "a start does not see that a subscription was dropped that was not empty yet; one that was made "
-        "again under its name has the messages of both",
-        frozenset({"resurrected", "phantom"}),
-        ONE_PAIR,
-        (
-            Replacement(
-                "broker/core/recovery.py",
-                "durable or any(update.kind == DROPPED for update in record.updates):\n",
-                "durable:\n",
-            ),
-        ),
-    ),
-    Mutant(
         "send-to-a-topic-in-several-entries",
         _PART,
         "own",
         "what is sent to a topic is an entry of the journal for each subscription",
         frozenset({"lost"}),
-        ONE_PAIR,
+        SUBSCRIPTIONS,
         (
             Replacement(
                 _ENGINE,
@@ -63,4 +32,208 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        "start-drops-shared-subscriptions",
+        _PART,
+        "own",
+        "a start or a takeover drops shared subscriptions, as it does those that end with a connection",
+        frozenset({"lost"}),
+        SUBSCRIPTIONS,
+        (
+            Replacement(
+                "broker/core/recovery.py",
+                "    if not subscription.durable or any(",
+                "    if not subscription.durable or subscription.shared or any(",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-connection-ends-a-shared-subscription",
+        _PART,
+        "own",
+        "a shared subscription ends with the last of its consumers",
+        frozenset({"lost"}),
+        SUBSCRIPTIONS_OF_A_PAIR,
+        (
+            Replacement(
+                "broker/stomp/session.py",
+                "transient=not subscription.durable)\n",
+                "transient=not subscription.durable or subscription.shared)\n",
+            ),
+            Replacement(
+                "broker/stomp/subscription.py",
+                "        if self.transient and not engine.abandoned",
+                "        if self.transient and not queue.consumers and not engine.abandoned",
+            ),
+        ),
+    ),
+    Mutant(
+        "selector-of-another-subscription",
+        _PART,
+        "own",
+        "what the first subscription with a selector wants decides for all that have one, and for those "
+        "behind it without",
+        frozenset({"lost", "not-subscribed", "phantom"}),
+        SUBSCRIPTIONS,
+        (
+            Replacement(
+                "broker/core/topics.py",
+                "        return [queue for queue in bound if queue.wants is None or "
+                "queue.wants.matches(headers)]\n",
+                "        (wants, *_) = [queue.wants for queue in bound if queue.wants is not None]\n"
+                "        return [queue for queue in bound if wants.matches(headers)]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "copies-stored-for-the-oldest-subscription",
+        _PART,
+        "own",
+        "of what is sent to a topic all copies are stored as those of the oldest subscription",
+        frozenset({"lost", "duplicate", "double-delivery"}),
+        SUBSCRIPTIONS,
+        (
+            Replacement(
+                _ENGINE,
+                "            data = readdressed(data, holder.id) if data else encode(message, holder.id)\n",
+                "            data = data or encode(message, holder.id)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "shared-subscription-delivers-to-two",
+        _PART,
+        "own",
+        "what a consumer of a shared subscription holds goes back to it when another joins",
+        frozenset({"double-delivery", "duplicate"}),
+        SUBSCRIPTIONS_OF_A_PAIR,
+        (
+            Replacement(
+                _ENGINE,
+                "        known.join(consumer)\n",
+                "        if known.subscription is not None and known.subscription.shared:\n"
+                "            for other in known.consumers:\n"
+                "                held = list(other.unacknowledged.values())\n"
+                "                other.unacknowledged.clear()\n"
+                "                known.returned(held)\n"
+                "        known.join(consumer)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "new-subscription-gets-what-was-last",
+        _PART,
+        "own",
+        "a new subscription gets what was sent to its topic last before it was made",
+        frozenset({"not-subscribed", "phantom"}),
+        SUBSCRIPTIONS_OF_A_PAIR,
+        (
+            Replacement(
+                _ENGINE,
+                "        operations, places = self._stored(holders, message)\n",
+                "        self._last = message\n        operations, places = self._stored(holders, message)\n",
+            ),
+            Replacement(
+                _ENGINE,
+                "        return self._add_queue(subscription.queue, queue_id, subscription)\n",
+                "        queue = self._add_queue(subscription.queue, queue_id, subscription)\n"
+                "        last = getattr(self, '_last', None)\n"
+                "        if last is not None and last.target == '/topic/' + subscription.topic:\n"
+                "            self._send_to_all((queue,), last.copy(), None)\n"
+                "        return queue\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "consumed-copy-comes-back",
+        _PART,
+        "own",
+        "what a shared subscription's consumers acknowledge is deleted in memory alone",
+        frozenset({"duplicate", "double-delivery"}),
+        SUBSCRIPTIONS,
+        (
+            Replacement(
+                _ENGINE,
+                "        sequence = self._append(self.paging.removals([one.message for one in deliveries]), "
+                "done)\n",
+                "        ended = [\n"
+                "            one.message\n"
+                "            for one in deliveries\n"
+                "            if (of := one.consumer.queue.subscription) is None or not of.shared\n"
+                "        ]\n"
+                "        if ended:\n"
+                "            sequence = self._append(self.paging.removals(ended), done)\n"
+                "        else:\n"
+                "            sequence = self.journal.last_sequence\n"
+                "            if done is not None:\n"
+                "                self.gate.when_durable(sequence, done)\n",
+            ),
+        ),
+    ),
 )
+
+_MUCH_DROPPED: Final = (
+    "drops of subscriptions in which thousands of messages wait, or of which a transaction holds some"
+)
+
+UNFOUND: Final = (
+    Unfound(
+        Mutant(
+            "drop-not-durable",
+            _PART,
+            "own",
+            "the drop of a subscription that has messages is not written to the journal",
+            frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
+            SUBSCRIPTIONS,
+            (
+                Replacement(
+                    _ENGINE,
+                    "        return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]\n",
+                    "        return []\n",
+                ),
+            ),
+        ),
+        _MUCH_DROPPED,
+    ),
+    Unfound(
+        Mutant(
+            "name-made-again-keeps-its-backlog",
+            _PART,
+            "own",
+            "a start does not see that a subscription was dropped that was not empty yet; one that was made "
+            "again under its name has the messages of both",
+            frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
+            SUBSCRIPTIONS,
+            (
+                Replacement(
+                    "broker/core/recovery.py",
+                    "durable or any(update.kind == DROPPED for update in record.updates):\n",
+                    "durable:\n",
+                ),
+            ),
+        ),
+        _MUCH_DROPPED,
+    ),
+    Unfound(
+        Mutant(
+            "drop-answered-before-it-is-durable",
+            _PART,
+            "own",
+            "an UNSUBSCRIBE that drops a subscription is answered when that is dropped in memory",
+            frozenset({"resurrected", "phantom", "not-subscribed"}),
+            SUBSCRIPTIONS,
+            (
+                Replacement(
+                    "broker/stomp/session.py",
+                    "            self._busy_until = self.engine.drop(dropped)\n",
+                    "            self.engine.drop(dropped)\n",
+                ),
+            ),
+        ),
+        "brokers that are killed within the milliseconds between a drop and its sync, as a rule",
+    ),
+)
+"""What is left of a dropped subscription is deleted within a turn or two of the loop.
+
+``topic_machine`` finds the first two, and ``test_topics_of_queue_managers``, with thousands.
+"""
