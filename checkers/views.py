@@ -19,6 +19,9 @@ Row = Mapping[str, Any]
 
 NAME: Final = "diverged"
 
+CLIENTS: Final = "clients"
+"""Who stands for a broker in what clients were answered: brokers must not disagree with that."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -16,6 +16,7 @@ from checkers.delivery import AFTER, DEAD, UNWANTED
 from checkers.instance import Instance
 from checkers.schema import TOPIC, json_object
 from checkers.subscriptions import split
+from checkers.views import CLIENTS
 
 Row = Mapping[str, Any]
 
@@ -324,12 +325,15 @@ class _Fields:
         if not held:
             return f"brokers disagree about {self._i.key} after recovery"
         told = " and ".join(
-            f"{broker} knows nothing of it" if value is None else f'{broker} says "{value}"'
+            f"{broker} knows nothing of it"
+            if value is None
+            else f'{broker} {"were answered" if broker == CLIENTS else "says"} "{value}"'
             for broker, value in held.items()
         )
+        who = "clients and brokers" if CLIENTS in held else "brokers"
         return (
             f"after recovery, from {self.begin()} to "
-            f"{self.end()}, brokers disagree about {self._details['kind']} "
+            f"{self.end()}, {who} disagree about {self._details['kind']} "
             f"{self._details['key']}: {told}"
         )
 

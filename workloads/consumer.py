@@ -211,8 +211,9 @@ class Consumer:
             )
         self._open.clear()
 
-    def confirmed(self) -> None:
+    def subscribed(self, session: Session) -> None:
         """A subscription has its receipt."""
+        session.confirmed = True
         if self._open and all(session.confirmed for session in self._open.values()):
             self.attached.set()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -141,6 +141,10 @@ class Load(abc.ABC):
             for task in stays:
                 task.cancel()
         self._remember([*clients, *consumers])
+
+    def answered(self) -> Mapping[tuple[str, str], bool]:
+        """As ``Workload``'s."""
+        return {}
 
     async def drain(self, context: WorkloadContext) -> None:
         """Consume what is left on every pair."""

@@ -104,8 +104,7 @@ class Subscribe(SessionOperation):
 
     def _completed(self, type: str) -> None:  # noqa: A002 - as above
         if type == "ok":
-            self.session.confirmed = True
-            self._consumer.confirmed()
+            self._consumer.subscribed(self.session)
         elif type == "fail":
             self._consumer.ended(self.session)
         if type != "ok" and not self._connection.closed:
@@ -149,6 +148,7 @@ class Drop:
         """Record the invocation and send the frame."""
         if self._ending is not None:
             self._consumer.row(self._ending, "invoke", None)
+        self._consumer.dropping(self._session)
         self._consumer.drop_row(self._process, self._session, "invoke", None)
         self._connection.request(self._consumer.drop_head(self._session), self)
 

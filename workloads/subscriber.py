@@ -39,8 +39,9 @@ class Subscription:
 
     ``base`` is what its names begin with, and the client that a durable one belongs to;
     ``selector`` which properties what is wanted has, None for all; ``home`` the number of the pair
-    that has the topic. ``dropped``: it is certainly not
-    there. ``left``: names under which it may still be there, unwanted.
+    that has the topic. ``dropped``: it is certainly not there. ``left``: names under which it may
+    still be there, unwanted. ``there``: what brokers have said of it last, None where that is in
+    doubt; ``pairs`` are those of the brokers that were asked for it.
     """
 
     topic: str
@@ -50,6 +51,8 @@ class Subscription:
     home: int = 0
     generation: int = 0
     dropped: bool = True
+    there: bool | None = None
+    pairs: set[str] = field(default_factory=set)
     left: deque[str] = field(default_factory=deque)
 
     @property
@@ -67,6 +70,8 @@ class Subscription:
         self.left.append(self.name)
         self.generation += 1
         self.dropped = True
+        self.there = None
+        self.pairs.clear()
 
 
 class Subscriber(Consumer):
@@ -79,7 +84,7 @@ class Subscriber(Consumer):
         subscription: from which; shared with its other consumers.
     """
 
-    __slots__ = ("_speech", "followed")
+    __slots__ = ("_pairs", "_speech", "followed")
 
     def __init__(
         self,
@@ -99,6 +104,7 @@ class Subscriber(Consumer):
         assert context.dialect.topics is not None, "a dialect without topics"
         self._speech = context.dialect.topics
         self.followed = subscription
+        self._pairs = {node.name: node.pair for node in context.nodes}
 
     @property
     def client_id(self) -> str | None:
@@ -150,6 +156,9 @@ class Subscriber(Consumer):
         if followed.kind == "plain" and followed.generation < PLAIN_NAMES_MAX:
             followed.generation += 1
         followed.dropped = False
+        followed.pairs.add(self._pairs[connection.node])
+        if not followed.there:
+            followed.there = None
         return self._of(followed.name, connection)
 
     def _of(self, name: str, connection: Connection) -> Session:
@@ -197,11 +206,25 @@ class Subscriber(Consumer):
             drop.begin()
             await self._until(lambda: connection.closed or drop.outcome is not None)
 
+    def subscribed(self, session: Session) -> None:
+        """As a consumer's; the subscription is there."""
+        super().subscribed(session)
+        if session.subscription_name == self.followed.name:
+            self.followed.there = True
+
+    def dropping(self, session: Session) -> None:
+        """A drop is about to be asked for."""
+        if session.subscription_name == self.followed.name:
+            self.followed.there = None
+
     def dropped(self, session: Session, outcome: str) -> None:
         """A drop has its answer, or never will."""
         if session.subscription_name != self.followed.name:
             return  # one that was left behind
         if outcome == "ok":
             self.followed.dropped = True
+            # Where it was asked for in several pairs another may have one of that name, too.
+            self.followed.there = False if len(self.followed.pairs) == 1 else None
+            self.followed.pairs.clear()
         elif outcome == "info":
             self.followed.begin_again()

@@ -145,6 +145,14 @@ class SubscriptionsLoad(Load):
         del context, pairs
         return [*self._followings]
 
+    def answered(self) -> Mapping[tuple[str, str], bool]:
+        """As ``Workload``'s."""
+        return {
+            (one.topic, one.name): one.there
+            for one, _ in self._followed
+            if one.kind != "plain" and one.there is not None
+        }
+
     async def drain(self, context: WorkloadContext) -> None:
         """Consume what waits for each subscription, on every broker of its pair."""
         pairs = pairs_of(context.nodes)

@@ -32,6 +32,7 @@ from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
 from harness.interface.system import (
     Event,
     Installed,
+    Keeping,
     Layout,
     Looked,
     Nameless,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -297,6 +297,15 @@ class Secretive(Protocol):
     """
 
     made_secrets: Sequence[str]
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A system whose brokers tell which subscriptions they keep."""
+
+    async def subscriptions(self, admin: Address) -> Collection[tuple[str, str]]:
+        """Topic and name, as a history has them, of each that outlives its connections."""
+        ...
 
 
 @runtime_checkable

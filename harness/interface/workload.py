@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -26,6 +26,13 @@ class Workload(Protocol):
 
     def lacks(self, dialect: Dialect) -> str:
         """What brokers that speak so have not and it cannot do without; "" if nothing."""
+        ...
+
+    def answered(self) -> Mapping[tuple[str, str], bool]:
+        """Of each subscription (topic, name) whether brokers have said that it is there, or gone.
+
+        When nobody asks for anything any more; what is in doubt is left out.
+        """
         ...
 
     async def run(self, context: WorkloadContext) -> None:

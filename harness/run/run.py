@@ -200,6 +200,8 @@ class Run:
                 self._enter(recorder, "recovered" if recovered else "not-recovered")
         if recovered is not False:
             await monitor.until(self._settled, self.test.system.patience.settle_s)
+            if not views.hopeless(monitor.statuses().values()):
+                await views.recall(self.test, monitor.roles, recorder)
         self._enter(recorder, "drain")
         await self._drain(workload, monitor)
         quiet_s = self.test.system.dialect.quiet_s(spec.quiet_period_s)

@@ -10,14 +10,16 @@ no claim, and is asked a few times more before that is taken for its answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from checkers.schema import HARNESS
-from harness.interface import LIVE, Address, Recorder, Status, Viewed
+from checkers.subscriptions import place_of
+from checkers.views import CLIENTS
+from harness.interface import LIVE, Address, Keeping, Recorder, Status, Viewed
 from harness.run.compose import Composition
 
 ANSWER_S: Final = 5.0
@@ -28,6 +30,12 @@ AGAIN_S: Final = 0.25
 
 TRIES: Final = 4
 """Rounds after which those that agree wait no longer for one that does not answer."""
+
+SUBSCRIPTION: Final = "subscription"
+"""The kind of view that tells of a subscription, by its place (``checkers.subscriptions``)."""
+
+THERE: Final = "there"
+GONE: Final = "gone"
 
 Thing = tuple[str, str]
 """(kind, key)."""
@@ -85,6 +93,68 @@ async def look(
                 _record(recorder, name, kind, key, mine[kind, key])
     for name, error in silent.items():
         recorder.event(HARNESS, "info", "view", broker=name, error=error)
+
+
+async def recall(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
+    """What clients were answered of their subscriptions, and what live brokers have, as views.
+
+    Before anybody subscribes again, and asked twice: what a broker says both times it held between.
+    One that is to be there must be with one broker at least, since a topic is each broker's own;
+    what none of them has, all say to be gone. Nothing where no broker can tell, one does not, or a
+    pair has none that is live.
+    """
+    claims = test.workload.answered()
+    if not claims or not isinstance(test.system, Keeping):
+        return
+    low = recorder.now_ns()
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            first = await _kept(test, test.system, roles(), recorder)
+            await asyncio.sleep(AGAIN_S)
+            second = await _kept(test, test.system, roles(), recorder)
+    except (TimeoutError, OSError):
+        return
+    if first.keys() != second.keys():
+        return
+    for (topic, name), there in sorted(claims.items()):
+        key = place_of(topic, name)
+        held = {
+            broker: (topic, name) in kept.known
+            for broker, kept in first.items()
+            if ((topic, name) in kept.known) == ((topic, name) in second[broker].known)
+        }
+        having = [broker for broker, has in held.items() if has]
+        missing = list(held) if there and not having and len(held) == len(first) else []
+        told = _Held(THERE if there else GONE, low, recorder.now_ns())
+        _record(recorder, CLIENTS, SUBSCRIPTION, key, told)
+        for broker in having or missing:
+            span = first[broker].arrived, second[broker].sent
+            _record(recorder, broker, SUBSCRIPTION, key, _Held(THERE if having else GONE, *span))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The subscriptions that a broker had, at a moment between ``sent`` and ``arrived`` (ns)."""
+
+    known: Collection[tuple[str, str]]
+    sent: int
+    arrived: int
+
+
+async def _kept(
+    test: Composition, system: Keeping, roles: Mapping[str, str], recorder: Recorder
+) -> dict[str, _Kept]:
+    """Of each live broker; raises OSError where a pair has none."""
+    found: dict[str, _Kept] = {}
+    for pair, nodes in test.pairs.items():
+        live = [node.name for node in nodes if roles.get(node.name) == LIVE]
+        if not live:
+            raise OSError(f"pair {pair} has no live broker")
+        for name in live:
+            sent = recorder.now_ns()
+            known = await system.subscriptions(test.admin(name))
+            found[name] = _Kept(known, sent, recorder.now_ns())
+    return found
 
 
 async def _ask(

@@ -277,6 +277,13 @@ def test_what_brokers_disagree_on_is_told_with_what_each_says(tmp_path):
     assert 'a1 says "c1 c1:1" and b1 knows nothing of it' in told.sentence
 
 
+def test_what_clients_were_answered_and_a_broker_denies_is_told_so(tmp_path):
+    rows = [*view(5, "clients", "there", 1, 5), *view(6, "a1", "gone", 2, 6)]
+    told = named(judge(tmp_path, rows))["diverged"]
+    assert "clients and brokers disagree about" in told.sentence
+    assert 'clients were answered "there" and a1 says "gone"' in told.sentence
+
+
 def test_a_killed_harness_leaves_lost_undecided_and_the_rest_judged(tmp_path):
     verdict = judge(tmp_path, [*send(0, 1), *send(2, 2), *deliver(5, 2), *deliver(6, 3)])
     assert set(named(verdict)) == {"phantom", "not-linearizable"}

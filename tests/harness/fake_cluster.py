@@ -169,6 +169,9 @@ class FakeWorkload:
         context.recorder.event(consumer, "invoke", "unsubscribe", **session)
         context.recorder.event(consumer, "ok", "unsubscribe", **session)
 
+    def answered(self):
+        return {}
+
     async def drain(self, context):
         self.drained = True
 

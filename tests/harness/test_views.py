@@ -155,3 +155,60 @@ def test_only_live_brokers_are_asked():
     cluster = Cluster(a1=[members(n="a1")], a2=[AssertionError("a backup need not agree")])
     look(cluster, LONG_S, {"a1": "live", "a2": "backup"})
     assert cluster.asked == {"a1": 1, "a2": 0}
+
+
+class Keepers(Cluster):
+    """Brokers that have subscriptions, and clients that were answered something of them."""
+
+    def __init__(self, claims, **answers):
+        super().__init__(**answers)
+        self.workload = SimpleNamespace(answered=lambda: claims)
+        self.pairs = {}
+        for node in self.nodes:
+            self.pairs.setdefault(node.name[0], []).append(node)
+
+    subscriptions = Cluster.views
+
+
+TOPIC = "/topic/t"
+
+
+def recall(claims, roles=None, **answers):
+    ticks = itertools.count()
+    recorder = MemoryRecorder(lambda: next(ticks))
+    cluster = Keepers({(TOPIC, name): there for name, there in claims.items()}, **answers)
+    roles = roles or dict.fromkeys(answers, "live")
+    asyncio.run(views.recall(cluster, lambda: roles, recorder))
+    return recorder.dicts()
+
+
+def keeps(*names):
+    return {(TOPIC, name) for name in names}
+
+
+def test_a_subscription_that_clients_made_and_no_broker_has_has_diverged():
+    rows = recall({"s": True}, a1=[keeps()], b1=[keeps("other")])
+    assert diverged(rows) == ["subscription /topic/t > s"]
+    assert diverged(recall({"s": True}, a1=[keeps()], b1=[keeps("s")])) == []
+
+
+def test_a_subscription_that_clients_dropped_and_a_broker_has_has_diverged():
+    assert diverged(recall({"s": False}, a1=[keeps("s")], b1=[keeps()])) == ["subscription /topic/t > s"]
+    assert diverged(recall({"s": False}, a1=[keeps()], b1=[keeps("other")])) == []
+
+
+def test_of_what_nobody_knows_for_certain_nothing_is_said():
+    assert recall({}, a1=[keeps("s")]) == []
+    assert diverged(recall({"s": True}, a1=[keeps(), keeps("s")])) == []
+    assert diverged(recall({"s": False}, a1=[keeps("s"), keeps()])) == []
+    assert recall({"s": True}, a1=[OSError("busy")], b1=[keeps()]) == []
+    assert recall({"s": True}, {"a1": "starting", "b1": "live"}, a1=[keeps()], b1=[keeps()]) == []
+
+
+def test_systems_that_cannot_tell_of_subscriptions_are_not_asked():
+    cluster = Cluster(a1=[keeps()])
+    cluster.workload = SimpleNamespace(answered=lambda: {(TOPIC, "s"): True})
+    recorder = MemoryRecorder(lambda: 0)
+    asyncio.run(views.recall(cluster, lambda: {"a1": "live"}, recorder))
+    assert recorder.dicts() == []
+    assert cluster.asked == {"a1": 0}

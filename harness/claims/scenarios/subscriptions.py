@@ -37,7 +37,7 @@ _DROP: Final = """\
 """
 _UNDROPPED: Final = Refuter(
     without="a subscription that is dropped is forgotten in memory alone, with what waits for it",
-    fails="found not-subscribed",
+    fails="not-subscribed",
     changes=(
         Replacement(
             _ENGINE,
@@ -50,7 +50,7 @@ _UNDROPPED: Final = Refuter(
 )
 _UNMADE: Final = Refuter(
     without="a durable subscription is one that is not, by the journal",
-    fails="found lost",
+    fails="lost",
     changes=(
         Replacement(
             _ENGINE,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from broker.admin_client import AdminClient, BrokerRefusedError, Target
 from checkers.schema import TOPIC
-from harness.interface import Address, Status, StoredMessage, Takeover
+from harness.interface import LIVE, Address, Status, StoredMessage, Takeover
 from harness.systems.own.credentials import Credentials
 
 _SUBSCRIPTION: Final = re.compile(rf"({TOPIC}.+?)::(?:.*(?<!\\)\.)?(.+)")
@@ -52,6 +52,14 @@ class AdminClients:
         """Every message in every store; over a connection of its own, since it may take long."""
         answer = await self.administer(admin, "browse", {})
         return [stored(message) for message in answer["messages"]]
+
+    async def subscriptions(self, admin: Address) -> Collection[tuple[str, str]]:
+        """As ``Keeping``'s; those that are not durable belong to no client by name."""
+        answer = await self._kept(admin, "status", {})
+        if answer["role"] != LIVE:
+            raise OSError(f"{answer['name']} is not live, but {answer['role']}")
+        kept = (_SUBSCRIPTION.fullmatch(one["name"]) for one in answer["queues"])
+        return {(one[1], one[2]) for one in kept if one is not None and "::." not in one[0]}
 
     async def views(self, admin: Address) -> dict[str, dict[str, str]]:
         """The live brokers that it is linked with, and those that it sends clients to."""
