@@ -47,9 +47,9 @@ Of the harness
     view          what a live broker takes for true when the cluster has recovered and had time to
                   agree: broker, time_low, time_high, value = JSON {"kind", "key", "value"}: of kind
                   "members" or "topology" the key is a node ID, the value who is live with it; of
-                  others what there is to agree on (the owner of a group). Of kind "subscription" the
-                  key is a topic and a subscription, " > " between, the value "there" or "gone": as
-                  clients were answered (broker "clients"), and as brokers had it before the drain.
+                  others what there is to agree on (the owner of a group). Of kind "subscription"
+                  the key is a topic and a subscription, " > " between, the value "there" or "gone":
+                  as clients were answered (broker "clients"), as brokers had it before the drain.
                   ``ok``: it gave this answer, and no other, to every question from one that was
                   answered by time_low to one that was asked at time_high, so that time_low is after
                   time_high where it was asked once. A null value: it knows nothing of what others
