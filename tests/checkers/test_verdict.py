@@ -29,6 +29,7 @@ from test_findings import (
     tidy,
     view,
 )
+from test_totals import ALL as TOTALS
 
 from checkers import api, part, reference
 from checkers.anomaly import ANOMALIES, looked_for, severity
@@ -98,6 +99,7 @@ SHOWN = [
     "a message that was sent to another queue is looked up there, and is corrupted",
     "a delivery before its commit was asked for reads what is not committed",
     "of a transaction that was committed one message arrives and the other is nowhere",
+    "what was put in is missing",
     "what a consumer did not select is not for it",
     "a message that two sessions settled was doubly delivered, even while the first ack was under way",
     "a delivery after the unsubscribe was answered is late",
@@ -105,7 +107,7 @@ SHOWN = [
     "what never came before something that was sent later makes its group no FIFO queue",
     "what was in no queue before its commit was asked for is behind what was sent for certain by then",
 ]
-ALL = {**CASES, **FATES}
+ALL = {**CASES, **FATES, **{name: (rows, expected) for name, (rows, _, expected) in TOTALS.items()}}
 
 
 @pytest.mark.parametrize("case", SHOWN)

@@ -328,11 +328,11 @@ def test_nobody_comes_in_with_a_passcode_that_was_made_for_the_run():
 @pytest.mark.parametrize(
     ("system", "policy", "not_promised"),
     [
-        ("classic", "", {"durable_acks", "single", "answers_in_order"}),
-        ("classic", "shared-store", {"answers_in_order"}),
-        ("classic", "network", {"durable_acks", "single", "answers_in_order"}),
-        ("openmq", "", {"groups"}),
-        ("artemis", "", set()),
+        ("classic", "", {"durable_acks", "single", "fifo", "answers_in_order"}),
+        ("classic", "shared-store", {"fifo", "answers_in_order"}),
+        ("classic", "network", {"durable_acks", "single", "fifo", "answers_in_order"}),
+        ("openmq", "", {"groups", "fifo"}),
+        ("artemis", "", {"fifo"}),
     ],
 )
 def test_without_a_policy_only_what_all_of_them_promise_is_promised(system, policy, not_promised):
