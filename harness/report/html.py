@@ -155,6 +155,7 @@ def _story(
     return {
         "text": paragraphs.paragraph(found),
         "head": markupsafe.Markup(sequence.head(found)),  # noqa: S704 - as the figure
+        "head_px": sequence.head_height(found),
         "legend": sequence.legend(found),
         "zero": f"{zero / 1e9:.3f} s",
         "left_out": found.left_out,

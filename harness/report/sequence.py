@@ -25,6 +25,7 @@ from harness.report.narrative.cluster_state import SILENT
 from harness.report.narrative.story import Mark, Participant, Step, Story
 
 HEAD: Final = 34
+LINE: Final = 14
 CROWDED: Final = 7
 """More lanes than this have small names."""
 HEIGHT: Final = 40
@@ -76,17 +77,35 @@ def head(story: Story) -> str:
 
     The number of a client under what it is, so that many find room.
     """
-    parts = [_open(HEAD, "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
+    parts = [_open(head_height(story), "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
+    names = [lane for lane in story.lanes if lane.kind == "subscription"]
     for lane in story.lanes:
+        if lane.kind == "subscription":
+            parts.append(_named(story, lane, 14 + LINE * names.index(lane)))
+            continue
         words = lane.name.rsplit(" ", 1) if lane.kind != "broker" else [lane.name]
-        for line, word in zip((14, 28)[-len(words) :], words, strict=True):
-            small = ' font-size="9"' if len(story.lanes) > CROWDED and line == 14 else ""
-            bold = ' font-weight="700"' if lane.kind == "broker" or line == 28 else ""
+        low = head_height(story) - 6
+        for line, word in zip((low - LINE, low)[-len(words) :], words, strict=True):
+            small = ' font-size="9"' if len(story.lanes) > CROWDED and line < low else ""
+            bold = ' font-weight="700"' if lane.kind == "broker" or line == low else ""
             parts.append(
                 f'<text x="{_x(story, lane)}%" y="{line}" text-anchor="middle" '
                 f'fill="#1f2328"{bold}{small}>{escape(word)}</text>'
             )
     return "".join([*parts, "</svg>"])
+
+
+def head_height(story: Story) -> int:
+    """Pixels that the names need: subscriptions have long ones, each on a line of its own."""
+    return HEAD + LINE * sum(lane.kind == "subscription" for lane in story.lanes)
+
+
+def _named(story: Story, lane: Participant, y: int) -> str:
+    x = _x(story, lane)
+    return (
+        f'<text x="{x}%" y="{y}" text-anchor="middle" fill="{SUBSCRIPTION}" font-weight="700" '
+        f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(lane.name)}</text>'
+    )
 
 
 def legend(story: Story) -> list[tuple[str, str]]:

@@ -214,6 +214,25 @@ def test_what_may_not_be_for_a_subscription_is_drawn_in_dashes_and_what_is_not_f
     assert life.gets({**asked, "value": None}) == ""
 
 
+def test_only_subscriptions_that_got_the_message_stand_beside_the_one_that_lost_it():
+    scene = Scene()
+    for session, name in enumerate(("alice", "bob", "carol"), 1):
+        scene.subscribe(0.1, session, queue=NEWS, subscription=name)
+    scene.send(1.0, 3, queue=NEWS)
+    scene.send(1.2, 4, queue=NEWS)
+    for message, session, name in ((3, 1, "alice"), (3, 3, "carol"), (4, 2, "bob"), (3, 2, "bob")):
+        scene.deliver(1.3, message, session, queue=NEWS, subscription=name)
+    scene.end(9.0)
+    told = scene.story("lost", message=4, neighbours={3})
+    lanes = [lane.name for lane in told.lanes]
+    assert [name for name in lanes if name.startswith("sub")] == ["subscription alice", "subscription bob"]
+    assert "session 3" not in lanes
+    head = [(text.text, int(text.get("y"))) for text in ET.fromstring(sequence.head(told)).iter(f"{SVG}text")]
+    above = [y for name, y in head if name.startswith("subscription")]
+    assert above == sorted(set(above))
+    assert max(above) < min(y for name, y in head if not name.startswith("subscription"))
+
+
 def test_a_run_without_transactions_and_subscriptions_has_no_lane_for_them():
     told = SCENES["duplicate"]()
     assert {lane.kind for lane in told.lanes} == {"producer", "broker", "session"}

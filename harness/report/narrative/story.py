@@ -143,9 +143,12 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     brokers = _brokers(finding, own, standing)
     low, high = _window(finding, own, excerpt.control)
     witness = frozenset(row["index"] for row in finding.witness.rows)
+    subscribed = {one.name: one for one in subscriptions.of_rows(own)}
+    wanted = _wanted(subscribed, finding, own)
+    hidden_of = {one.called for one in subscribed.values()} - {one.called for one in wanted}
     candidates = [
-        *_of_clients(finding, own, witness, low, high),
-        *_of_neighbours(excerpt.neighbours),
+        *_of_clients(finding, _without(own, hidden_of, witness), witness, low, high),
+        *_of_neighbours(_without(excerpt.neighbours, hidden_of, witness)),
         *_of_control(finding, excerpt.control, witness, brokers, low, high),
     ]
     faults = tuple(one for one in standing.breaks if one.touches(low, high))
@@ -158,10 +161,9 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     steps = [_step(each, names, standing, witness) for each in kept]
     steps = sorted(steps, key=lambda step: (step.at, step.index))
     within = transactions.of_rows(own)
-    subscribed = {one.name: one for one in subscriptions.of_rows(own)}
     lives: list[Transaction | Subscription] = [
         *_few(within.values(), finding, steps),
-        *_wanted(subscribed, finding),
+        *wanted,
     ]
     steps = [replace(step, marks=tuple(_marks(step, lives))) for step in steps]
     lanes, hidden = _lanes(steps, brokers, names, lives)
@@ -433,11 +435,28 @@ def _few(some: Iterable[Transaction], finding: Finding, steps: Sequence[Step]) -
     return sorted(chosen, key=lambda one: one.begun["index"])
 
 
-def _wanted(some: Mapping[str, Subscription], finding: Finding) -> list[Subscription]:
-    """The subscriptions that are drawn: that of the finding, then those that others name."""
-    both = split(example_of(finding).get("queue"))
-    ordered = sorted(some.values(), key=lambda one: (both is None or one.called != both[1], one.called))
-    return ordered[:LIVES_MAX]
+def _wanted(some: Mapping[str, Subscription], finding: Finding, rows: Sequence[Row]) -> list[Subscription]:
+    """The subscriptions that are drawn: that of the finding, and those that got its message."""
+    both, message = split(example_of(finding).get("queue")), example_of(finding).get("message")
+    got = [
+        row["subscription"]
+        for row in rows
+        if row["f"] == "deliver" and "subscription" in row and message in {None, row.get("message")}
+    ]
+    first = [both[1], *got] if both is not None else got
+    known = {one.called: one for one in some.values()}
+    return [known[name] for name in dict.fromkeys(first) if name in known][:LIVES_MAX]
+
+
+def _without(rows: Sequence[Row], hidden: set[str], witness: frozenset[int]) -> list[Row]:
+    """Without what consumers of these subscriptions did."""
+    sessions = {row["session"] for row in rows if row.get("subscription") in hidden and "session" in row}
+    return [
+        row
+        for row in rows
+        if row["index"] in witness
+        or (row.get("subscription") not in hidden and row.get("session") not in sessions)
+    ]
 
 
 def _marks(step: Step, lives: Iterable[Transaction | Subscription]) -> Iterator[Mark]:
