@@ -7,6 +7,7 @@ import pytest
 from engines import Broker, Client, settings
 from stored import stored
 
+from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.message import Message, decode, encode, stored_size
 from broker.core.properties import Properties, bounded
 from broker.core.selector import compile_selector
@@ -241,3 +242,16 @@ def test_a_record_with_properties_is_read_as_it_was_written(group, large):
         properties, b"body", b"a:b\n", group, large,
     )  # fmt: skip
     assert stored_size(data) == message.size
+
+
+def test_what_is_on_its_way_to_another_broker_does_not_expire_here():
+    async def scenario(broker, clock):
+        broker.engine.send(f"{INTERNAL_PREFIX}sf.c.n", expiring("gone", 10))
+        await broker.settle()
+        clock.seconds += 60
+        bridge = broker.consume(f"{INTERNAL_PREFIX}sf.c.n")
+        await broker.settle()
+        assert bridge.texts == ["gone"]
+        assert "ExpiryQueue" not in broker.engine.queues
+
+    run(scenario)
