@@ -69,8 +69,10 @@ class SubscriptionsLoad(Load):
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
         """As ``Load``'s."""
-        has = dialect.topics is not None and (dialect.topics.durable or dialect.topics.shared)
-        return "" if has else "subscriptions that outlive their connections"
+        topics = dialect.topics
+        if topics is None:
+            return "topics that jepsen-run can look into"
+        return "" if topics.durable or topics.shared else "subscriptions that outlive their connections"
 
     @classmethod
     def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
