@@ -317,7 +317,7 @@ def page(lines: list[str], said: str, seeds: int, budget: int) -> str:
             "",
             "## Found by no search yet",
             "",
-            "Tests of the core find them, but for the third.",
+            "Tests of the core find them, but for `drop-answered-before-it-is-durable`.",
             "",
             *unfound,
             "",

@@ -15,6 +15,7 @@ from mutants.parts import (
     messages,
     multi_instance,
     paging,
+    refusals,
     replication,
     shared_store,
     store_database,
@@ -40,11 +41,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         messages,
         transactions,
         topics,
+        refusals,
     )
     for mutant in part.MUTANTS
 }
 
-UNFOUND: Final = (*topics.UNFOUND, *messages.UNFOUND)
+UNFOUND: Final = (*topics.UNFOUND, *messages.UNFOUND, *refusals.UNFOUND)
 """Machines of ``stateful`` and tests of the core find most of them."""
 
 WAITING: Final = (

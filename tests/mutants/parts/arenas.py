@@ -89,6 +89,12 @@ SUBSCRIPTIONS: Final = Arena(
 )
 """One broker and its disk, and subscriptions that come, go, and are made again."""
 
+REFUSALS: Final = Arena(
+    ("kill", "power-loss", "disk-slow"),
+    {"policy": "standalone", "workload": "refusals", "pairs": 1, "producers": 3, "consumers": 4},
+)
+"""One broker and its disk, and messages that are refused, expire, or wait for their time."""
+
 SUBSCRIPTIONS_OF_A_PAIR: Final = Arena(
     ("kill", "pause", "stop"), {"workload": "subscriptions", "pairs": 1, "producers": 3, "consumers": 6}
 )

@@ -81,23 +81,5 @@ UNFOUND: Final = (
         ),
         "consumers of queues that have selectors",
     ),
-    Unfound(
-        Mutant(
-            "expires-while-it-is-held",
-            _PART,
-            "own",
-            "the scan moves what has expired to the expiry address though a consumer holds it",
-            frozenset({"duplicate", "double-delivery"}),
-            ONE_PAIR,
-            (
-                Replacement(
-                    "broker/core/groups.py",
-                    "        return [message for message in waiting if message in messages]\n",
-                    "        return list(messages)\n",
-                ),
-            ),
-        ),
-        "messages that expire, and a scan for them often enough",
-    ),
 )
-"""``test_filtering`` and ``test_expiry`` find them."""
+"""``test_filtering`` finds it."""
