@@ -43,6 +43,7 @@ from checkers import judge, reference
 from checkers.anomaly import AT_END
 from checkers.arrow_schema import SCHEMA
 from checkers.instance import Instance
+from checkers.schema import ALWAYS, TOPIC
 from checkers.source import WITH_MESSAGES, HistorySource, Result, Work, chosen
 from checkers.verdict import CheckOptions, Promises
 
@@ -73,7 +74,14 @@ def history(seed: int) -> tuple[list[Row], bool]:
             edits.insert(0, ("commit_later", seed))
     else:
         rows = innocent(seed)
-    return damage(rows, edits, _EDITS), not edits
+    rows = [row for row in damage(rows, edits, _EDITS) if not _nameless(row)]
+    return numbered(rows), not edits
+
+
+def _nameless(row: Row) -> bool:
+    """What no history may have: a consumer of a topic that names no subscription."""
+    consuming = row["f"] not in ("send", "browse") and row.get("queue", "").startswith(TOPIC)
+    return consuming and row.get("subscription") is None
 
 
 def edit(chance: random.Random) -> tuple[str, int]:
@@ -102,7 +110,9 @@ class Part:
         """One table for each slice."""
         present = [name for name in columns if name in self.table.column_names]
         if self.slices_ > 1 and len(self.table):  # as of files, of which a column without a value is not read
-            present = [name for name in present if self.table[name].null_count < len(self.table)]
+            kept = (*ALWAYS, "subscription")
+            empty = {name for name in present if self.table[name].null_count == len(self.table)}
+            present = [name for name in present if name in kept or name not in empty]
         table = self.table.select([*present, *(["run"] if "run" in self.table.column_names else [])])
         if self.slices_ == 1 or "message" not in present:
             yield table

@@ -76,7 +76,7 @@ def clocks_wrong(history: History, m: PlainMessage, until: int) -> bool:
             open_.setdefault(label, r["index"])
         elif r["type"] != "invoke" and label in open_:
             spans.append((open_.pop(label), r["index"]))
-    spans += [(begin, until) for begin in open_.values()]
+    spans += [(begin, history.rows[-1]["index"]) for begin in open_.values()]
     return any(begin <= until and end >= since for begin, end in spans)
 
 
