@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from harness.interface import TestSpec, Workload
+from harness.interface import TestSpec, UsageError, Workload
 from harness.interface.errors import choose
 from workloads.bank import BankLoad
 from workloads.groups import GroupsLoad
 from workloads.load import Load
+from workloads.mixture import Mixture
+from workloads.names import Numbers
 from workloads.queue import QueueLoad
 from workloads.refusals import RefusalsLoad
 from workloads.subscriptions import SubscriptionsLoad
@@ -21,24 +23,57 @@ WORKLOADS: Final[Mapping[str, type[Load]]] = {
 }
 
 
+def parts(text: str) -> dict[str, int]:
+    """The workloads that a text names, with their weights: ``bank:2,queue``.
+
+    Raises UsageError, with the near name, for one there is not, and for one that is there twice.
+    """
+    found: dict[str, int] = {}
+    for one in text.split(","):
+        name, colon, weight = one.partition(":")
+        if name in found:
+            raise UsageError(f"--workload {text} names one workload twice")
+        if colon and not (weight.isascii() and weight.isdigit() and int(weight)):
+            raise UsageError(f'--workload {text}: the weight "{weight}" must be a number, 1 or more')
+        found[choose("workload", name, WORKLOADS)] = int(weight) if colon else 1
+    return found
+
+
 def create(name: str, *, pipeline: int | None = None) -> Workload:
-    """A fresh workload for one test.
+    """A fresh workload for one test, or several side by side.
 
     Raises UsageError, with the near name, for one there is not.
     """
-    return WORKLOADS[choose("workload", name, WORKLOADS)](pipeline=pipeline)
+    named = parts(name)
+    if len(named) == 1:
+        return WORKLOADS[next(iter(named))](pipeline=pipeline)
+    numbers = Numbers()
+    return Mixture(
+        name,
+        {
+            WORKLOADS[one](pipeline=pipeline, prefix=_prefix(one, named), numbers=numbers): weight
+            for one, weight in named.items()
+        },
+    )
+
+
+def _prefix(name: str, named: Collection[str]) -> str:
+    """Of the names of its queues and topics: none where it is alone."""
+    return f"{name.replace('-', '_')}_" if len(named) > 1 else ""
 
 
 def queues_of(spec: TestSpec) -> tuple[str, ...]:
     """Names of the queues that a test of that spec needs from its beginning."""
-    return WORKLOADS[choose("workload", spec.workload, WORKLOADS)].queues_of(spec)
+    named = parts(spec.workload)
+    return tuple(queue for one in named for queue in WORKLOADS[one].queues_of(spec, _prefix(one, named)))
 
 
 def topics_of(spec: TestSpec) -> tuple[str, ...]:
     """Names of its topics, as they stand in a history."""
-    return WORKLOADS[choose("workload", spec.workload, WORKLOADS)].topics_of(spec)
+    named = parts(spec.workload)
+    return tuple(topic for one in named for topic in WORKLOADS[one].topics_of(spec, _prefix(one, named)))
 
 
 def grouped(workload: str) -> bool:
     """Whether messages of that workload have groups, where brokers have such."""
-    return WORKLOADS[choose("workload", workload, WORKLOADS)].grouped
+    return any(WORKLOADS[one].grouped for one in parts(workload))

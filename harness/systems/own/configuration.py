@@ -25,6 +25,7 @@ from harness.systems import store
 from harness.systems.own.credentials import Credentials
 from harness.systems.own.policies import shared_store
 from harness.systems.own.policies.registry import POLICIES
+from workloads.registry import parts as workloads_of
 
 LOGIN: Final = "tester"
 PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
@@ -109,7 +110,7 @@ def table(
 
 def of_load(spec: TestSpec) -> Mapping[str, Any]:
     """What a test's load takes."""
-    return REFUSALS if {"refusals", "mixed"} & set(spec.workload.split(",")) else {}
+    return REFUSALS if "refusals" in workloads_of(spec.workload) else {}
 
 
 def attempts(spec: TestSpec) -> tuple[int, int]:
