@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from harness.interface import TestSpec, UsageError, Workload
+from harness.interface import Dialect, TestSpec, UsageError, Workload
 from harness.interface.errors import choose
 from workloads.bank import BankLoad
 from workloads.groups import GroupsLoad
@@ -23,20 +23,33 @@ WORKLOADS: Final[Mapping[str, type[Load]]] = {
 }
 
 
+MIXED: Final = "mixed"
+"""All that brokers can be loaded with."""
+
+
 def parts(text: str) -> dict[str, int]:
-    """The workloads that a text names, with their weights: ``bank:2,queue``.
+    """The workloads that a text names, with their weights: ``bank:2,queue``; of ``mixed`` all.
 
     Raises UsageError, with the near name, for one there is not, and for one that is there twice.
     """
+    if text == MIXED:
+        return dict.fromkeys(WORKLOADS, 1)
     found: dict[str, int] = {}
     for one in text.split(","):
         name, colon, weight = one.partition(":")
         if name in found:
             raise UsageError(f"--workload {text} names one workload twice")
+        if name == MIXED:
+            raise UsageError(f"--workload {text}: {MIXED} is all of them, and goes with no other")
         if colon and not (weight.isascii() and weight.isdigit() and int(weight)):
             raise UsageError(f'--workload {text}: the weight "{weight}" must be a number, 1 or more')
-        found[choose("workload", name, WORKLOADS)] = int(weight) if colon else 1
+        found[choose("workload", name, (*WORKLOADS, MIXED))] = int(weight) if colon else 1
     return found
+
+
+def possible(dialect: Dialect) -> list[str]:
+    """With what brokers that speak so can be loaded."""
+    return [name for name, kind in WORKLOADS.items() if not kind.lacks(dialect)]
 
 
 def create(name: str, *, pipeline: int | None = None) -> Workload:

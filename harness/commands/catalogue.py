@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,9 @@ from harness.systems import equipment
 from harness.systems import registry as systems
 from harness.systems.given import given_to_another
 from nemesis.target import TARGETS
+from workloads.registry import MIXED
+
+_MIXED: Final = "all that brokers of the system can be loaded with; a search draws which, and their weights"
 
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +128,8 @@ def read(name: str) -> Catalogue:
         workloads={
             name: WorkloadEntry(description=kind.description)
             for name, kind in workloads.registry.WORKLOADS.items()
-        },
+        }
+        | {MIXED: WorkloadEntry(description=_MIXED)},
         environments={
             name: UsableEntry(description=line, problem=_problem(name, supports[name]))
             for name, line in environments.registry.ENVIRONMENTS.items()
@@ -208,6 +213,7 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     yield "Workloads (--workload)"
     for name, workload in catalogue.workloads.items():
         yield f"  {name:<14} {workload.description}"
+    yield "  several go together, with commas, each with a weight if it has one: groups,bank:2"
     yield ""
     yield "Environments (--environment; auto takes docker where an engine answers)"
     yield from _places(catalogue.environments)

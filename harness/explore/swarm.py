@@ -25,12 +25,13 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import Fault, Installed, NodePlan, Schedule, TestSpec, UsageError
+from harness.interface import Fault, Installed, NodePlan, Paging, Schedule, TestSpec, UsageError
 from harness.run.compose import place
 from harness.systems import registry as systems
 from harness.systems.equipment import equip
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
+from workloads.registry import MIXED, possible
 
 DEFAULTS: Final[Mapping[str, Any]] = {
     "environment": "simulation",
@@ -80,6 +81,12 @@ _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "payload_bytes": (8, 512, 4096),
     "operation_timeout_s": (1.0, 2.5),
 }
+_SIZED: Final = 0.15
+"""How many runs have large bodies, and how many pages."""
+_LARGE_SHARES: Final = (0.02, 0.1)
+_MIXED_MOST: Final = 3
+_WEIGHTS: Final = (1, 1, 2, 5)
+"""Of a mixture: how many workloads a run has at most, and how much of the load one may be."""
 RATE: Final = "rate_bytes_s"
 _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
 """Fields that no base fixes: its properties, nemeses and targets bound what is drawn."""
@@ -149,13 +156,13 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     nodes = swarm.nodes
     times = pace(swarm.base)
     chosen = _chosen(_family(swarm, chance), chance)
-    possible = [target for target in swarm.base.targets or _TARGETS if _possible(target, nodes)]
+    targets = [target for target in swarm.base.targets or _TARGETS if _possible(target, nodes)]
     changes: dict[str, Any] = {
         "seed": chance.getrandbits(31),
         "nemeses": chosen,
         "duration_s": _about(times * chance.choice(_DURATIONS_S), chance),
         "interval_s": _about(times * chance.choice(_INTERVALS_S), chance),
-        "targets": tuple(chance.sample(possible, min(len(possible), chance.randint(1, 3)))),
+        "targets": tuple(chance.sample(targets, min(len(targets), chance.randint(1, 3)))),
         "properties": _properties(swarm.base, nodes, chance),
     }
     for field, choices in _CLIENTS.items():
@@ -164,8 +171,11 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
             changes[field] = value
     if swarm.base.environment != "simulation":
         changes.pop("operation_timeout_s", None)  # clients of deployed brokers are not made impatient
+    changes |= _sizes(swarm.base, changes["properties"], random.Random(f"sizes:{seed}"))
     given = swarm.fixed - _ALWAYS_DRAWN
     changes = {field: value for field, value in changes.items() if field not in given}
+    if swarm.base.workload == MIXED:
+        changes["workload"] = _mixture(swarm.base, chance)
     spec = msgspec.structs.replace(swarm.base, **changes)
     faults: Sequence[Fault] = schedules.generate(spec, nodes, chance).faults
     if swarm.bounded and _paired(nodes):
@@ -179,6 +189,15 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
         pair = chance.choice(sorted(_pairs(nodes)))
         faults = [_focused(fault, pair, nodes) for fault in faults]
     return spec, Schedule(faults=tuple(faults))
+
+
+def _mixture(base: TestSpec, chance: random.Random) -> str:
+    """Some of the workloads that the brokers can be loaded with, each with a weight."""
+    names = possible(systems.of(base).dialect)
+    some = sorted(chance.sample(names, chance.randint(1, min(len(names), _MIXED_MOST))))
+    if len(some) == 1:
+        return some[0]
+    return ",".join(f"{name}:{chance.choice(_WEIGHTS)}" for name in some)
 
 
 def promised(spec: TestSpec, schedule: Schedule) -> bool:
@@ -246,6 +265,22 @@ def _properties(
         if chance.random() < 0.25:
             drawn[name] = value
     return {**base.properties, "*": {**drawn, **base.properties.get("*", {})}}
+
+
+def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
+    """Large bodies, and so little memory that what waits is on pages, in some runs.
+
+    From a chance of their own, so that all else of a run is what it was before there were such.
+    """
+    changes: dict[str, Any] = {}
+    share, large, paged = chance.choice(_LARGE_SHARES), chance.random(), chance.random()
+    if large < _SIZED:
+        changes["large_message_share"] = share
+    system = systems.of(base)
+    if paged < _SIZED and isinstance(system, Paging):
+        room = {name: chance.choice(values) for name, values in system.paging.items()}
+        changes["properties"] = {**properties, "*": {**room, **properties["*"]}}
+    return changes
 
 
 def _apart(faults: Sequence[Fault], times: float) -> Iterator[Fault]:

@@ -88,7 +88,8 @@ def default_name(values: Mapping[str, Any]) -> str:
         for field, default in (("system", OWN), ("policy", "replication"), ("workload", "groups"))
     )
     words = [system if system != OWN else "", policy, *values.get("nemeses", ())]
-    return "-".join(filter(None, [*words, workload if workload != "groups" else ""]))
+    load = workload.replace(",", "-").replace(":", "")
+    return "-".join(filter(None, [*words, load if load != "groups" else ""]))
 
 
 def validate(spec: TestSpec) -> None:

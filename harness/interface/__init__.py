@@ -36,6 +36,7 @@ from harness.interface.system import (
     Layout,
     Looked,
     Nameless,
+    Paging,
     Patience,
     PolicySummary,
     Portable,

@@ -254,6 +254,17 @@ class Prepared(Protocol):
 
 
 @runtime_checkable
+class Paging(Protocol):
+    """A system whose brokers keep what waits on pages of their disk, once it fills so much memory.
+
+    ``paging`` has the properties that say so, and values with which it happens within a short test.
+    They go together.
+    """
+
+    paging: Mapping[str, Sequence[int]]
+
+
+@runtime_checkable
 class Looked(Protocol):
     """A system that must look at what is there before the first client is let in."""
 

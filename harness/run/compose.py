@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import psutil
 
 import environments.registry
@@ -40,6 +41,7 @@ from harness.report.summary import size
 from harness.systems import equipment
 from harness.systems import registry as systems
 from nemesis.target import ROLE_TARGETS
+from workloads.registry import MIXED, possible
 
 _OF_THIS_MACHINE: Final = ("local", "docker")
 """Environments whose brokers have their memory of this machine."""
@@ -165,6 +167,8 @@ def compose(
         given_schedule: where they came from, for messages and for the line that repeats the run.
     """
     system = systems.of(spec)
+    if spec.workload == MIXED:
+        spec = msgspec.structs.replace(spec, workload=",".join(possible(system.dialect)))
     workload = workloads.registry.create(spec.workload)
     if lack := workload.lacks(system.dialect):
         raise UsageError(f"--workload {spec.workload}: brokers of system {system.name} have no {lack}")

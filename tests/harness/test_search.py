@@ -20,6 +20,8 @@ from checkers.verdict import Verdict
 from harness.commands import cli
 from harness.explore import plans, runs, swarm, workers
 from harness.explore.search import search
+from harness.explore.shrink.case import ShrinkCase
+from harness.explore.shrink.simpler import form
 from harness.history import judge as judging
 from harness.interface import Schedule, TestSpec, UsageError
 from harness.run import reproduction
@@ -29,6 +31,7 @@ from harness.systems.own.events import EVENTS
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
 from nemesis.registry import KINDS
+from workloads.registry import parts as shares
 
 DRAWS = 300
 
@@ -93,8 +96,23 @@ def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_othe
     assert {"journal.segment-size", "cluster.connection-ttl", "ha-policy.replication.vote-retries"} <= names
     for name in names:
         assert len({drawn.properties["*"].get(name) for drawn, _ in runs}) > 2, name
-    for field in ("prefetch", "hold_s", "operation_timeout_s"):
+    assert {"address-settings.#.max-size-bytes", "address-settings.#.page-size-bytes"} <= names
+    for field in ("prefetch", "hold_s", "operation_timeout_s", "large_message_share"):
         assert len({getattr(drawn, field) for drawn, _ in runs}) > 2, field
+
+
+def test_of_a_mixture_each_run_has_some_workloads_with_weights_and_shrinking_may_drop_one():
+    drawn = {one.workload for one, _ in draws(swarm.swarm(spec(workload="mixed")))}
+    assert {"bank", "groups", "refusals"} <= {name for one in drawn for name in shares(one)}
+    several = [one for one in drawn if len(shares(one)) > 1]
+    assert len(several) > 10
+    assert len({weight for one in several for weight in shares(one).values()}) > 2
+    (place,) = (
+        place
+        for place in form(ShrinkCase(spec(workload="bank:2,groups:1"), Schedule(faults=()))).fields
+        if place.name == "workload"
+    )
+    assert place.candidates == ("bank", "groups", "bank:2,groups:1")
 
 
 def test_a_bounded_run_does_not_mix_what_ends_brokers_with_what_silences_them_and_lets_a_pair_recover():

@@ -407,7 +407,7 @@ def test_masters_are_asked_first():
 def test_an_unknown_workload_is_told_with_the_near_one():
     with pytest.raises(UsageError, match='unknown workload "group": did you mean "groups"'):
         workloads.registry.create("group")
-    with pytest.raises(UsageError, match="known: bank, groups, queue, refusals, subscriptions, transactions"):
+    with pytest.raises(UsageError, match="known: bank, groups, mixed, queue"):
         workloads.registry.create("xyz")
 
 

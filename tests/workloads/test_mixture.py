@@ -2,12 +2,16 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from checkers.schema import COLUMNS
 from harness.history import spec as specs
 from harness.interface import UsageError
+from harness.run.compose import compose
 from harness.run.simulate import simulate
+from harness.systems.own.dialect import DIALECT
+from harness.systems.own.system import OwnSystem
 from workloads import registry
 
 NAMED = "bank:2,groups,queue"
@@ -51,6 +55,7 @@ def test_no_two_have_a_producer_or_a_message_in_common(ran):
     [
         ("bank,quue", 'unknown workload "quue": did you mean "queue"'),
         ("bank,bank", "names one workload twice"),
+        ("mixed,bank", "mixed is all of them, and goes with no other"),
         ("bank:0", 'the weight "0" must be a number'),
     ],
 )
@@ -61,3 +66,10 @@ def test_a_wrong_name_or_weight_is_refused_in_one_line(text, said):
 
 def test_who_is_alone_has_the_names_it_always_had():
     assert registry.queues_of(specs.build({"workload": "bank:3"})) == ("q0",)
+
+
+def test_a_mixture_is_what_the_brokers_can_be_loaded_with(monkeypatch):
+    few = msgspec.structs.replace(DIALECT, topics=None, transactional_acks=False)
+    monkeypatch.setattr(OwnSystem, "dialect", few)
+    asked = compose(specs.build({"workload": "mixed", "environment": "simulation"})).spec.workload
+    assert asked == "groups,queue,refusals,transactions"

@@ -24,6 +24,7 @@ import msgspec
 from harness.explore.shrink.case import COUNTS, ShrinkCase
 from harness.explore.shrink.delta import parts
 from harness.interface import Fault, Schedule, TestSpec
+from workloads.registry import parts as workloads_of
 
 _DEFAULTS: Final = TestSpec(name="")
 _UNUSED: Final = ("nemeses", "targets", "shapes", "interval_s", "duration_s")
@@ -140,6 +141,8 @@ def _fields(spec: TestSpec) -> Iterator[Place]:
         yield Place(_TRACES, (False, True))
     for name in OFF_DEFAULT:
         yield from _place(spec, name, [getattr(_DEFAULTS, name)])
+    if len(several := [*workloads_of(spec.workload)]) > 1:
+        yield from _place(spec, "workload", several)
     yield from _place(spec, "rate", [*_below(spec.rate, _RATES)])
     for name in reversed(COUNTS):
         count = getattr(spec, name)

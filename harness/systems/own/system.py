@@ -66,6 +66,10 @@ class OwnSystem(AdminClients):
     events = EVENTS
     lacking = staticmethod(readiness.lacking)
     made_secrets = ("admin",)
+    paging: Mapping[str, Sequence[int]] = {
+        f"{ADDRESSES}#.max-size-bytes": (8192, 65_536),
+        f"{ADDRESSES}#.page-size-bytes": (2048, 4096),
+    }
 
     def __init__(self) -> None:
         super().__init__(Credentials())
