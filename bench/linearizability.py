@@ -1,6 +1,7 @@
 """How fast FIFO linearizability is judged, and that it is judged rightly.
 
     python -m bench.linearizability                # the bars, on this machine
+    python -m bench.linearizability --spark        # the same through a session of Spark
     python -m bench.linearizability --porcupine    # beside a search that knows nothing of queues
     python -m bench.linearizability --prove 7      # all histories of 7 operations
 
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -170,6 +172,26 @@ def measure() -> None:
             )
 
 
+def through_spark() -> None:
+    """By the clock, from the question to what was found, once a first question has warmed up."""
+    from checkers import session  # noqa: PLC0415 - starts a JVM
+    from checkers.spark_source import FileSource  # noqa: PLC0415 - as above
+
+    spark = session.start()
+    question = part.Question(ends=ends.read(SCHEMA.empty_table()), examples=10, bound_ns=10**10)
+    work = partial(part.answer, question=question, rows={}, groups={"fifo": part.GROUP_FAMILIES["fifo"]})
+    for warm, queues, overlapping in ((0, 1, 1), (1, 1_000, 1), (1, 1_000, 16), (1, 1, 1), (1, 1, 16)):
+        with tempfile.TemporaryDirectory() as directory:
+            file = written(history(500_000, queues, overlapping, wrong=True), directory)
+            begun = time.monotonic()
+            answers = FileSource(spark, [file], SCHEMA.empty_table(), {0: 0}, file.rows).ask(work)
+            took = time.monotonic() - begun
+            assert answers[0].given["fifo"][0][0][fifo.NAME].count == 1
+            if warm:
+                print(f"{queues:>5,} groups, {overlapping:>2} sends at a time: {took:.2f} s", flush=True)
+    session.stop()
+
+
 def porcupine() -> None:
     with tempfile.TemporaryDirectory() as directory:
         here = Path(directory)
@@ -237,10 +259,13 @@ def prove(size: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Judge FIFO linearizability fast, and rightly.")
     parser.add_argument("--prove", type=int, metavar="OPERATIONS")
+    parser.add_argument("--spark", action="store_true")
     parser.add_argument("--porcupine", action="store_true")
     arguments = parser.parse_args()
     if arguments.prove is not None:
         prove(arguments.prove)
+    elif arguments.spark:
+        through_spark()
     elif arguments.porcupine:
         porcupine()
     else:
