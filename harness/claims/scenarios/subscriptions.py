@@ -67,7 +67,7 @@ def _row(
 ) -> Scenario:  # fmt: skip
     """One case of a row: what fails, and who goes on with what the broker had.
 
-    Each pair has five topics with a durable subscription, one that has a selector and is dropped
+    Each pair has eight topics with a durable subscription, one that has a selector and is dropped
     often, and a shared one, so that some is always being dropped or made.
     """
     label = f"{fault.kind}-1"
@@ -79,7 +79,7 @@ def _row(
         source="AMQ 17.3.4, SUN, WMQ",
         spec=load(
             name, policy, 13.0, pairs=pairs, clients=2 * pairs, rate=60.0 * pairs, workload="subscriptions",
-            hold_s=0.3, prefetch=2, queues=5, **fields,
+            hold_s=0.3, prefetch=2, queues=8, **fields,
         ),
         schedule=faults(fault),
         allowed=allowed,
