@@ -22,6 +22,8 @@ _BRIDGES: Final = f"{_BROKER},connector=networkConnectors,networkConnectorName=*
 _CONNECTORS: Final = f"{_BROKER},connector=clientConnectors,connectorName=*"
 _ENDPOINT: Final = "endpoint=Consumer"
 _DURABLE: Final = f"{_BROKER},destinationType=Topic,destinationName=*,{_ENDPOINT},*"
+_KEPT: Final = "consumerId=Durable("
+"""Of a durable subscription; what another has, a bridge for advisories say, is not kept."""
 _PENDING: Final = "PendingQueueSize"
 _TOLD: Final = ("DestinationName", "SubscriptionName", _PENDING)
 BRIDGES: Final = "bridges"
@@ -92,7 +94,7 @@ class Management:
         """What waits for durable subscriptions. Raises OSError where one did not show all of it."""
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DURABLE})
         stored: list[StoredMessage] = []
-        for bean in sorted(bean for bean in beans or () if _ENDPOINT in bean):
+        for bean in sorted(bean for bean in beans or () if _KEPT in bean):
             told, messages = await self._jolokia.ask(
                 admin,
                 {"type": "read", "mbean": bean, "attribute": list(_TOLD)},
