@@ -269,15 +269,16 @@ def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811
 def test_what_waits_for_a_durable_subscription_is_shown_by_its_name(jolokia):  # noqa: F811
     address, say = jolokia
     bean = f"{BROKER},destinationType=Topic,destinationName=t0,endpoint=Consumer,clientId=me"
+    kept, bridge = f"{bean},consumerId=Durable(me:audit)", f"{bean},consumerId=b1->a1-33173-1795-5_2_1_1"
     told = {"DestinationName": "t0", "SubscriptionName": "audit", "PendingQueueSize": 1}
     asked = {
-        "search": {"status": 200, "value": [bean]},
+        "search": {"status": 200, "value": [bridge, kept]},
         "read": {"status": 200, "value": told},
         "exec": {"status": 200, "value": [{"Text": "t", "JMSXGroupID": "g1"}]},
     }
     say(asked)
-    (kept,) = asyncio.run(Management().durable(address))
-    assert (kept.store, kept.queue, kept.subscription, kept.group) == ("main", "/topic/t0", "audit", "g1")
+    (one,) = asyncio.run(Management().durable(address))
+    assert (one.store, one.queue, one.subscription, one.group) == ("main", "/topic/t0", "audit", "g1")
     say({**asked, "read": {"status": 200, "value": {**told, "PendingQueueSize": 2}}})
     with pytest.raises(OSError, match="did not show all"):
         asyncio.run(Management().durable(address))
