@@ -51,7 +51,7 @@ class Load(abc.ABC):
     Args:
         pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is
             "as fast as possible".
-        prefix: of the names of its queues, topics and temporary queues; "" where it is alone.
+        prefix: of the names of its queues and topics; "" where it is alone.
         numbers: shared with the other workloads of the test.
     """
 
@@ -95,10 +95,6 @@ class Load(abc.ABC):
     def topics(self, context: WorkloadContext) -> tuple[str, ...]:
         """Its topics."""
         return self.topics_of(context.spec, self._prefix)
-
-    def temporary_queue(self) -> str:
-        """A name for a temporary queue, never used before."""
-        return names.temporary_queue(self._prefix, next(self._numbers.temporaries))
 
     @abc.abstractmethod
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:

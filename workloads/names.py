@@ -1,8 +1,8 @@
 """What nothing else of a test may be called, and numbers that nothing else of it may have.
 
-Why in one place: several workloads may share a test. Each names its queues, topics and temporary
-queues with a prefix of its own, and all take the numbers of sessions, transactions and producers
-from the same ``Numbers``.
+Why in one place: several workloads may share a test. Each names its queues and topics with a
+prefix of its own, and all take the numbers of sessions, transactions and producers from the same
+``Numbers``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ class Numbers:
     def __init__(self) -> None:
         self.sessions = Sessions()
         self.transactions = itertools.count(1)
-        self.temporaries = itertools.count()
         self._producers = 0
 
     def producers(self, count: int) -> int:
@@ -36,8 +35,3 @@ def queues(prefix: str, count: int) -> tuple[str, ...]:
 def topics(prefix: str, count: int) -> tuple[str, ...]:
     """Names of topics, as they stand in a history."""
     return tuple(f"/topic/{prefix}t{number}" for number in range(count))
-
-
-def temporary_queue(prefix: str, number: int) -> str:
-    """The name of a temporary queue, as it stands in a history."""
-    return f"/temp-queue/{prefix}r{number}"
