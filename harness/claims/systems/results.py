@@ -71,7 +71,6 @@ _LATER = (
     "expired-delivery",
     "early-delivery",
     "died-early",
-    "priority-inversion",
     "wrong-total",
 )
 
