@@ -24,7 +24,7 @@ import requests
 from environments import payload
 from environments.agent import AGENT_MODULES, firewall
 from environments.agent.firewall import SlowTarget, disciplines, ruleset
-from environments.agent.prober import Prober
+from environments.agent.prober import Prober, clock
 from environments.board import FaultBoard
 from environments.docker import clean, deployment, engine, environment, image, kernel
 from environments.docker.container import Container
@@ -472,6 +472,19 @@ def test_machines_whose_clocks_differ_are_not_slow_by_that(until_ms, took_ms):
     there, here = OtherMachine(until_ms, until_ms + took_ms), OtherMachine(0.0)
     seen = asyncio.run(probes.probe({"a1": here, "a2": there}, [Link("a1", "a2")]))
     assert seen["a1->a2"].partition(" ")[0] == ("slow" if took_ms > 100 else "open")
+
+
+@pytest.mark.parametrize(("delays_ms", "expected"), [([22.0, 0.1], "open"), ([22.0] * 3, "slow 22 ms")])
+def test_a_machine_that_was_busy_once_is_no_slow_link(delays_ms, expected):
+    class Busy(OtherMachine):
+        async def ask(self, operation, **asked):
+            self.delay_ms = delays_ms.pop(0) if operation == "arrived" else 0.0
+            return (
+                {"clock": clock(), "ms": 0.0} if operation == "now" else await super().ask(operation, **asked)
+            )
+
+    seen = asyncio.run(probes.probe({"a1": Busy(0.0), "a2": Busy(0.0)}, [Link("a1", "a2")]))
+    assert (seen, delays_ms) == ({"a1->a2": expected}, [])
 
 
 class Narrow(asyncio.DatagramProtocol):
