@@ -143,7 +143,7 @@ ANOMALIES: Final = (
         name="not-subscribed",
         columns=("subscription", "session"),
         rule="A subscription must get nothing that was sent before it existed, and no consumer what its "
-             "selector does not match.",
+             "selector does not match, nor any connection what is in the temporary queue of another.",
         words="{message} ({place}) {seen}, {not_for_it}",
     ),
     Anomaly(
@@ -210,8 +210,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="resurrected",
         columns=("broker", "node_id", "role", "value", "session"),
-        rule="A message whose acknowledgement was confirmed must be in no store any more, and no "
-             "message in more than one.",
+        rule="A message whose acknowledgement was confirmed, or whose temporary queue has ended, must be in "
+             "no store any more, and no message in more than one.",
         words="{message} ({place}) {seen} {undead}",
         follows_two_lives=True,
         evidence=Evidence(control=("browse", "role")),

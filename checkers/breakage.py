@@ -42,8 +42,9 @@ from checkers.rows import (
     numbers_of,
     texts_of,
 )
-from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC, TYPES, json_object
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY, TOPIC, TYPES, json_object
 from checkers.subscriptions import of_topics
+from checkers.temporaries import of_temporaries
 
 KNOTS: Final = 1 << 18
 """Rows of all parts together whose time is compared with that of the others."""
@@ -437,8 +438,10 @@ def _of_control(
         for n in np.flatnonzero(null)[: name not in lacking].tolist():
             yield _null(index, f, n, name)
     subscription, topics = texts_of(table, "subscription").codes, of_topics(texts_of(table, "queue"))
-    for n in np.flatnonzero(f.are("drop") & ~topics)[:1].tolist():
-        yield Breakage(int(index[n]), f'queue is no topic in a drop: its name does not begin with "{TOPIC}"')
+    lasting = f.are("drop") & ~topics & ~of_temporaries(texts_of(table, "queue"))
+    for n in np.flatnonzero(lasting)[:1].tolist():
+        cause = f'a drop of what lasts: its queue begins neither with "{TOPIC}" nor with "{TEMPORARY}"'
+        yield Breakage(int(index[n]), cause)
     null = f.are("drop", "subscribe", "unsubscribe") & topics & (subscription < 0)
     for n in np.flatnonzero(null)[: "subscription" not in lacking].tolist():
         yield _null(index, f, n, "subscription")

@@ -26,7 +26,7 @@ from checkers.clocks import Clocks
 from checkers.ends import Ends, Keyed
 from checkers.lifecycle import Lives, as_sent
 from checkers.owed import owed
-from checkers.recipients import recipients
+from checkers.recipients import Recipients, recipients
 from checkers.rows import (
     ACK_OK,
     BROWSE,
@@ -50,6 +50,7 @@ from checkers.running import highest_before, segments
 from checkers.stores import Owners, resurrected
 from checkers.subscriptions import Subscriptions
 from checkers.tally import InstanceTally
+from checkers.temporaries import Temporaries
 from checkers.verdict import Promises
 
 RECOVERED: Final = "~recovered"
@@ -60,11 +61,12 @@ AFTER: Final = "after delivery"
 DEAD: Final = "refused too often"
 EARLIER: Final = "sent before it"
 UNWANTED: Final = "not selected"
+ANOTHERS: Final = "another connection's"
 _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
     ("lost", NEVER), ("lost", AFTER), ("lost", DEAD), ("died-early", None), ("stuck", NEVER),
     ("stuck", AFTER), ("resurrected", None), ("phantom", None), ("corrupted", None),
     ("aborted-delivery", None), ("read-uncommitted", None), ("not-subscribed", EARLIER),
-    ("not-subscribed", UNWANTED),
+    ("not-subscribed", UNWANTED), ("not-subscribed", ANOTHERS),
 )  # fmt: skip
 _LOST: Final = (0, 1, 2)
 
@@ -118,6 +120,7 @@ class RuleContext:
     owners: Owners
     promises: Promises
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    temporaries: Temporaries = field(default_factory=Temporaries)
     clocks: Clocks = field(default_factory=Clocks)
     last_ns: Mapping[int, int] = field(default_factory=dict)
     drained_ns: Mapping[int, int] = field(default_factory=dict)
@@ -134,7 +137,7 @@ def marks(
     in_store = first(rows.id[stored], rows.index[stored], size) if len(stored) else None
     shown = lives.delivered if in_store is None else earliest(lives.delivered, in_store)
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
-    of = recipients(rows, places, lives, asked.ends, asked.subscriptions)
+    of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries)
     certain = known & sent & (lives.ok != NONE) & of.owed
     left = owed(rows, asked.ends, places, lives.sent, certain, asked.promises)
     missing = left.missing
@@ -154,18 +157,14 @@ def marks(
         (died_early, dead_letters),
         (stuck & never, lives.sent),
         (stuck & ~never, lives.sent),
-        (
-            None,
-            resurrected(rows, asked.ends, asked.owners, durable_acks=asked.promises.durable_acks)
-            if len(stored)
-            else None,
-        ),
+        (None, _resurrected(rows, of, asked) if len(stored) else None),
         (None, phantom),
         (None, _corrupted(rows, lives, misplaced)),
         (known & sent & lives.aborted & (shown != NONE), shown),
         (None, _uncommitted(rows, lives, asked.ends)),
         (None, of.earlier),
         (None, of.unwanted),
+        (None, of.anothers),
     ]
     pieces = []
     for what, (where, index) in enumerate(tables):
@@ -174,6 +173,12 @@ def marks(
             whats = np.full(len(life), what, dtype=np.int64)
             pieces.append(Marks(lives.place[life], lives.message[life], life + offset, whats, index[life]))
     return joined(pieces), stray
+
+
+def _resurrected(rows: Rows, of: Recipients, asked: RuleContext) -> Numbers:
+    """The first row of each message that shows it in a store where it must not be."""
+    found = resurrected(rows, asked.ends, asked.owners, durable_acks=asked.promises.durable_acks)
+    return found if of.outlived is None else np.where(found == NONE, of.outlived, found)
 
 
 def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags]:

@@ -42,7 +42,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from checkers import breakage
-from checkers.schema import ALWAYS, COLUMNS, HARNESS, KINDS, MONITOR, NEMESIS, TOPIC, TYPES, json_object
+from checkers.schema import (
+    ALWAYS,
+    COLUMNS,
+    HARNESS,
+    KINDS,
+    MONITOR,
+    NEMESIS,
+    TEMPORARY,
+    TOPIC,
+    TYPES,
+    json_object,
+)
 
 Row = dict[str, Any]
 Event = Mapping[str, Any]
@@ -459,6 +470,10 @@ def _queue(value: Any) -> str:
     if name.startswith(TOPIC):
         raise IntakeError(
             f"queue is {_shown(name)}: what begins with {TOPIC} is a topic, and topics are not taken"
+        )
+    if name.startswith(TEMPORARY):
+        raise IntakeError(
+            f"queue is {_shown(name)}: what begins with {TEMPORARY} is a temporary queue, and none is taken"
         )
     return name
 

@@ -38,6 +38,7 @@ from checkers import (
     stores,
     subscriptions,
     takeovers,
+    temporaries,
     totals,
     transactions,
     views,
@@ -259,6 +260,9 @@ def examine(check_run: CheckRun) -> Examination | None:
     subscribed = check_run.attempt("subscriptions", lambda: subscriptions.read(source.control))
     if subscribed is None:
         return None
+    temporary = check_run.attempt("temporary queues", lambda: temporaries.read(source.control))
+    if temporary is None:
+        return None
     case, unheard = _begin(check_run)
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
@@ -279,6 +283,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         drained_from={run: known.drained_from for run, known in case.known.items()},
         promises=options.broker,
         subscriptions=subscribed,
+        temporaries=temporary,
         lossless=options.guarantee in LOSSLESS,
         unheard=frozenset((run, queue) for run, known in case.known.items() for queue in known.receives),
         look_step=0 if check_run.inspection is None else check_run.inspection.step,

@@ -58,6 +58,7 @@ from checkers.source import HistoryError, HistoryPart
 from checkers.stores import Owners
 from checkers.subscriptions import Subscriptions, has_topics, renamed, spread
 from checkers.tally import InstanceTally
+from checkers.temporaries import Temporaries
 from checkers.verdict import Promises
 
 
@@ -74,6 +75,7 @@ class Question:
     owners: Owners = field(default_factory=Owners)
     promises: Promises = field(default_factory=Promises)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    temporaries: Temporaries = field(default_factory=Temporaries)
     lossless: bool = True
     """Whether the guarantee owes every message a delivery."""
     unheard: frozenset[tuple[int, str | None]] = frozenset()
@@ -107,6 +109,7 @@ class Question:
             owners=self.owners,
             promises=self.promises,
             subscriptions=self.subscriptions,
+            temporaries=self.temporaries,
             clocks=self.clocks,
             last_ns=self.last_ns,
             drained_ns=self.drained_ns,
@@ -217,7 +220,7 @@ def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, F
     places = messages.places
     tally = InstanceTally(places, question.examples)
     heard = np.array([(run, queue) not in question.unheard for run, queue, _ in places.named], dtype=bool)
-    lossless = question.lossless & heard & ~places.topics()
+    lossless = question.lossless & heard & ~places.passing()
     fifo.find(messages.lives, _in_line(places, question), lossless, tally)
     return tally.found
 

@@ -58,7 +58,7 @@ from checkers.rows import (
     numbers_of,
     texts_of,
 )
-from checkers.schema import TOPIC
+from checkers.schema import TEMPORARY, TOPIC
 from checkers.subscriptions import Subscriptions
 
 Queue = tuple[int, str]
@@ -104,7 +104,7 @@ class Told:
 def without_groups(table: pa.Table) -> pa.Table:
     """The rows of messages of queues that have no group."""
     queue = table["queue"].cast(pa.string())
-    table = table.filter(pc.invert(pc.starts_with(queue, TOPIC)))
+    table = table.filter(pc.invert(pc.or_(pc.starts_with(queue, TOPIC), pc.starts_with(queue, TEMPORARY))))
     return table.filter(pc.is_null(table["group"])) if "group" in table.column_names else table
 
 

@@ -1,7 +1,7 @@
 """For whom a message is: what a subscription is owed, and what it must not get.
 
-The rules are those of ``checkers.subscriptions``, here on columns. Of a message of a queue only
-the selector of who got it is looked at.
+The rules are those of ``checkers.subscriptions`` and ``checkers.temporaries``, here on columns. Of
+a message of another queue only the selector of who got it is looked at.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from checkers.rows import (
     lowest,
 )
 from checkers.subscriptions import Subscriptions, matches
+from checkers.temporaries import Temporaries
 
 AFTERLIFE: Final = ("dead-letter", "expired")
 """Stores that keep what a subscription had when that is dropped."""
@@ -38,22 +39,37 @@ class Recipients:
     """Of each message: whether it is ``owed`` to its place, and the first rows that show it wrong.
 
     ``earlier``: it was given to, or kept for, a subscription that began after it; ``unwanted``: it
-    was given to who had asked for others. None: nothing of the kind.
+    was given to who had asked for others; ``anothers``: to another connection than the owner of its
+    temporary queue, of which ``outlived``: it is in a store though that has ended. None: nothing of
+    the kind.
     """
 
     owed: Flags
     earlier: Numbers | None = None
     unwanted: Numbers | None = None
+    anothers: Numbers | None = None
+    outlived: Numbers | None = None
 
 
 def recipients(
-    rows: Rows, places: PlaceTable, lives: Lives, ends: Ends, subscriptions: Subscriptions
+    rows: Rows,
+    places: PlaceTable,
+    lives: Lives,
+    ends: Ends,
+    subscriptions: Subscriptions,
+    temporaries: Temporaries,
 ) -> Recipients:
     """Of whole messages."""
     owed = np.ones(rows.messages, dtype=bool)
     topics = places.topics()
+    anothers = outlived = None
+    brief = (places.passing() & ~topics)[lives.place]
+    if brief.any():
+        queue = temporaries.number(places.named)[lives.place]
+        owed[brief] = temporaries.owed(rows, queue, lives.sent)[brief]
+        anothers, outlived = temporaries.strayed(rows, queue), temporaries.outlived(rows, queue, lives.ok)
     if not topics.any() and not subscriptions.selectors:
-        return Recipients(owed)
+        return Recipients(owed, anothers=anothers, outlived=outlived)
     selection = _Selection(rows)
     number = subscriptions.number(places.named)[lives.place]
     mine = np.flatnonzero(number != NONE)
@@ -64,7 +80,11 @@ def recipients(
             here = mine[number[mine] == n]
             owed[here] &= selection.wants(selector)[here]
     return Recipients(
-        owed, _earlier(rows, lives, ends, subscriptions, number), _unwanted(rows, subscriptions, selection)
+        owed,
+        _earlier(rows, lives, ends, subscriptions, number),
+        _unwanted(rows, subscriptions, selection),
+        anothers,
+        outlived,
     )
 
 

@@ -26,7 +26,7 @@ from checkers.reference_roles import divergences, double_takeovers, split_brains
 from checkers.reference_subscriptions import by_place, selective, spread
 from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
-from checkers.schema import HARNESS, MONITOR, TOPIC
+from checkers.schema import HARNESS, MONITOR, TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
 Row = Mapping[str, Any]
@@ -71,6 +71,7 @@ class History:
         self._times = {r["index"]: int(r["time"]) for r in rows}
         self.data = [r for r in spread(rows) if r["f"] in _DATA and r.get("queue") is not None]
         self.subscribing = [r for r in rows if r["f"] in ("subscribe", "drop")]
+        self.temporary = [r for r in rows if (r.get("queue") or "").startswith(TEMPORARY)]
         self.messages: dict[Key, list[Row]] = defaultdict(list)
         for r in self.data:
             self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)
@@ -359,7 +360,7 @@ def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
         in_order = sorted((m for m in messages if m.deliveries), key=lambda m: int(m.deliveries[0]["index"]))
         behind: list[tuple[int, int]] = []  # the send that was certain first of what comes later
         unreadable = any(_is(r, "deliver", "ok") for r in history.messages.get((queue, group, None), ()))
-        excused = (queue or "").startswith(TOPIC) or queue in unheard or unreadable
+        excused = (queue or "").startswith((TOPIC, TEMPORARY)) or queue in unheard or unreadable
         if options.guarantee in LOSSLESS and not excused:
             behind = [
                 (m.ok, m.id)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.instance import Instance
 from checkers.reference_asked import clocks_wrong, early, expired, may_be_delayed, may_have_expired
 from checkers.reference_subscriptions import is_owed, not_subscribed
+from checkers.reference_temporaries import outlived
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions
 
@@ -166,7 +167,7 @@ class PlainStores:
 
 
 def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options: CheckOptions) -> int | None:
-    """In a store though acknowledged; or in several copies, twice in the same way."""
+    """In a store though acknowledged or its temporary queue is gone; or in several copies."""
     if options.broker.durable_acks:
         settled = min((at for at, _ in settlements(history, m)), default=None)
         left = [r for r in m.stored if r.get("value") in _KEPT]
@@ -177,7 +178,7 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     now = stores.copies(kept, 1)
     if sum(now.values()) > 1 and now == stores.copies(kept, 2):
         return max(int(r["index"]) for r in kept)
-    return None
+    return outlived(history, m)
 
 
 def settlements(history: History, m: PlainMessage) -> Iterator[tuple[int, Row]]:

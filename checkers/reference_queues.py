@@ -11,7 +11,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn
 from checkers.reference_messages import of_one_node, saw_gone, sealed
 from checkers.reference_subscriptions import selective
-from checkers.schema import TOPIC
+from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -26,7 +26,12 @@ def whole_queues(
         return
     queues: dict[str, list[PlainMessage]] = defaultdict(list)
     for m in messages:
-        if m.group is None and m.queue is not None and not m.queue.startswith(TOPIC) and in_turn(m):
+        if (
+            m.group is None
+            and m.queue is not None
+            and not m.queue.startswith((TOPIC, TEMPORARY))
+            and in_turn(m)
+        ):
             queues[m.queue].append(m)
     for queue, mine in queues.items():
         if not selective(history.rows, queue):

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers.schema import TOPIC
+from checkers.reference_temporaries import is_anothers, lives_on
+from checkers.schema import TEMPORARY, TOPIC
 
 if TYPE_CHECKING:
     from checkers.reference import History, PlainMessage
@@ -52,7 +53,9 @@ def selective(rows: Iterable[Row], queue: str | None) -> bool:
 
 
 def is_owed(history: History, m: PlainMessage) -> bool:
-    """Whether a message was meant for its place; one of a queue always is."""
+    """Whether a message was meant for its place; one of a lasting queue always is."""
+    if (m.queue or "").startswith(TEMPORARY):
+        return lives_on(history, m)
     if not (m.queue or "").startswith(TOPIC):
         return True
     mine = [r for r in history.subscribing if r.get("queue") == m.queue]
@@ -77,6 +80,8 @@ def is_owed(history: History, m: PlainMessage) -> bool:
 
 def kept_until_settled(history: History, m: PlainMessage) -> bool:
     """Whether its place was never dropped, nor made anew for another selector."""
+    if (m.queue or "").startswith(TEMPORARY):
+        return False
     if not (m.queue or "").startswith(TOPIC):
         return True
     mine = [r for r in history.subscribing if r.get("queue") == m.queue]
@@ -99,6 +104,9 @@ def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str
         unwanted = [r["index"] for r in m.deliveries if not _matches(_selector(history, r), m)]
         if unwanted:
             yield min(unwanted), "not selected"
+    strayed = [r["index"] for r in m.deliveries if is_anothers(history, m, r)]
+    if strayed:
+        yield min(strayed), "another connection's"
 
 
 def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:

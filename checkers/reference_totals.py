@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_messages import settlements
-from checkers.schema import HARNESS, TOPIC, json_object
+from checkers.schema import HARNESS, TEMPORARY, TOPIC, json_object
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _sent(m: PlainMessage) -> int:
 
 
 def _amount(m: PlainMessage) -> int | None:
-    if (m.queue or "").startswith(TOPIC):
+    if (m.queue or "").startswith((TOPIC, TEMPORARY)):
         return None
     return next((one for one in map(_said, m.sends) if one is not None), None)
 

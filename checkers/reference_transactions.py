@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.instance import Instance
 from checkers.reference_asked import expires
 from checkers.reference_subscriptions import kept_until_settled
-from checkers.schema import TOPIC
+from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _send(m: PlainMessage, absent: bool) -> Iterator[tuple[int, int, bool]]:
     """Its transaction, the row that asked for it, and whether it happened; nothing if unknown."""
     if len({s.get("transaction") for s in m.sends}) != 1 or m.transaction is None:
         return
-    if (m.queue or "").startswith(TOPIC):
+    if (m.queue or "").startswith((TOPIC, TEMPORARY)):
         return
     if any(r["f"] == "send" and r["type"] == "fail" for r in m.rows):
         return

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.schema import TOPIC
+from checkers.schema import TEMPORARY, TOPIC
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -97,6 +97,10 @@ class PlaceTable:
     def grouped(self) -> Flags:
         """Whether each place is a group: ungrouped messages promise no order."""
         return np.array([place[2] is not None for place in self.named], dtype=bool)
+
+    def passing(self) -> Flags:
+        """Whether what waits at each place may end with that: of a topic, or a temporary queue."""
+        return np.array([(place[1] or "").startswith((TOPIC, TEMPORARY)) for place in self.named], dtype=bool)
 
     def topics(self) -> Flags:
         """Whether each place is of a topic."""

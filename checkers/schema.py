@@ -21,7 +21,9 @@ Operations ``f`` of clients
     subscribe     queue, session, broker; ``ok`` begins the session
     unsubscribe   queue, session, broker; ``ok`` ends it
     drop          queue (a topic), subscription, broker: the subscription of that name is to end,
-                  with what waits for it; or it ends with its connection, ``info`` if that is lost
+                  with what waits for it; or it ends with its connection, ``info`` if that is lost.
+                  Of a temporary queue without subscription: its owner ends its connection, ``ok``
+                  when that was answered, ``info`` if it was lost
     disconnect    ``info``, one row a session: the client noticed or made the end of the connection;
                   session, broker, error
     connect       broker on completion; a failed connect is ``fail``
@@ -83,11 +85,13 @@ answers in the order of one connection. It is on the ``ok`` of a connect and on 
 client that happened over one; null where nothing was connected, and in histories of before.
 A queue whose name begins with ``/topic/`` is a topic. ``subscription`` is the name of one of its
 subscriptions, in every row of a consumer of it: subscribe, unsubscribe, deliver, ack, nack, and
-browse of what is stored for it. ``value`` of a send or a subscribe may be a JSON object of what it
-asks for (``checkers.asked``): of a subscribe a ``selector``, of a send ``properties``,
-``priority``, ``expires`` and ``delay`` (each [low, high] in ns), ``reply_to``, ``amount``. Else
-``value`` of a send or a delivery is what others call its message, where that is no number of 64
-bits.
+browse of what is stored for it. A queue whose name begins with ``/temp-queue/`` is a temporary one:
+its name is unique in the history, its owner is the connection of its first subscribe, and it lives
+as long as that (``checkers.temporaries``).
+``value`` of a send or a subscribe may be a JSON object of what it asks for (``checkers.asked``): of
+a subscribe a ``selector``, of a send ``properties``, ``priority``, ``expires`` and ``delay`` (each
+[low, high] in ns), ``reply_to``, ``amount``. Else ``value`` of a send or a delivery is what others
+call its message, where that is no number of 64 bits.
 
 What a history must be before it is judged
     columns       of the types below; texts plain or by dictionary. ``connection`` and
@@ -105,8 +109,8 @@ What a history must be before it is judged
     not null      index, time, process, type, f; queue and message of a send, and producer where it
                   has a sequence; queue and session of ack, nack and deliver; session of subscribe,
                   unsubscribe and disconnect; transaction of begin, commit and abort; queue and
-                  subscription of a drop; subscription of what consumers of a topic do; broker,
-                  role,
+                  subscription of a drop of a topic; subscription of what consumers of a topic do;
+                  broker, role,
                   time_low and time_high of a role; broker, node_id and both times of a takeover;
                   broker, value and both times of a replication; value of a phase; broker, value and
                   both times of a view that is ``ok``; broker of a browse that is ``ok`` and has no
@@ -116,8 +120,8 @@ What a history must be before it is judged
                   object with texts "kind" and "key", and "value", a text or null)
     pairs         one invocation and at most one completion after it, by the same process, for send,
                   ack and nack (of a message), subscribe and unsubscribe (of a session), begin,
-                  commit and abort (of a transaction), drop (of a subscription) and connect; a
-                  fault's by its label. All others have no invocation
+                  commit and abort (of a transaction), drop (of a subscription, or a queue) and
+                  connect; a fault's by its label. All others have no invocation
     files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver and browse that
                   name a queue, all of one queue and group in one file, and those without a group
                   all of one queue and producer (none counts as 0); ``control.parquet`` has the
@@ -142,6 +146,8 @@ TYPES: Final = ("invoke", "ok", "fail", "info")
 
 TOPIC: Final = "/topic/"
 """How the name of a topic begins."""
+TEMPORARY: Final = "/temp-queue/"
+"""How the name of a temporary queue begins."""
 
 KINDS: Final = {
     "index": "int64",

@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from checkers.asked import Selector, selector_of
 from checkers.rows import NONE, Flags, Numbers, Texts, numbers_of, texts_of
-from checkers.schema import TOPIC
+from checkers.schema import TEMPORARY, TOPIC
 
 _BETWEEN: Final = " > "
 _BITS: Final = 33
@@ -200,10 +200,12 @@ class Subscriptions:
         """Of each place whether all that waits there stays until it is settled."""
         number = self.number(places)
         known = number != NONE
-        topics = np.array([(queue or "").startswith(TOPIC) for _, queue, _ in places], dtype=bool)
+        passing = np.array(
+            [(queue or "").startswith((TOPIC, TEMPORARY)) for _, queue, _ in places], dtype=bool
+        )
         steady = np.zeros(len(places), dtype=bool)
         steady[known] = self.steady[number[known]]
-        result: Flags = ~topics | steady
+        result: Flags = ~passing | steady
         return result
 
     def last_absent(self, number: Numbers, until: Numbers) -> Numbers:

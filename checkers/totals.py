@@ -173,7 +173,7 @@ def books(rows: Rows, places: PlaceTable, ends: Ends, drained_from: Mapping[int,
     """
     size = rows.messages
     asked = rows.of(SEND_INVOKE)
-    asked = asked[~places.topics()[rows.place[asked]]]
+    asked = asked[~places.passing()[rows.place[asked]]]
     told = [amount_of(value) for value in rows.value.values]
     saying = np.array([one is not None for one in told] + [False], dtype=bool)
     saying = saying[rows.value.codes[asked]]

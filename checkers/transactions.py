@@ -175,7 +175,7 @@ def _sends(rows: Rows, places: PlaceTable, whole: Flags) -> Effects:
     alone = marked(ids[transaction != number[ids]], size)  # a send of it was in no or another transaction
     sent = first(ids, rows.index[asked], size)
     mine = (number != NONE) & ~alone & ~marked(rows.id[fails], size)
-    mine &= (rows.message[rows.first_row] != NONE) & ~places.topics()[rows.place[rows.first_row]]
+    mine &= (rows.message[rows.first_row] != NONE) & ~places.passing()[rows.place[rows.first_row]]
     delivered = highest(rows.id[delivers], rows.index[delivers], size)
     kept = highest(rows.id[stored], rows.index[stored], size)
     nowhere = whole & marked(rows.id[oks], size) & (delivered == NONE) & (kept == NONE)

@@ -22,6 +22,7 @@ from checkers import reference
 from checkers.anomaly import ANOMALIES, Evidence, named
 from checkers.fetch import AnsweredBefore, IndexRange, RowSelection, control_rows, messages_rows
 from checkers.instance import Instance
+from checkers.schema import TEMPORARY
 from checkers.source import HistorySource
 from checkers.subscriptions import split, topic_of
 from checkers.verdict import CheckOptions, Witness
@@ -30,6 +31,8 @@ Row = dict[str, Any]
 _PARTNER_ROWS: Final = 2_000
 _REACH: Final = 20_000
 _CONTEXT_ROWS: Final = 400
+_ENDS: Final = ("subscribe", "unsubscribe", "disconnect", "drop")
+"""What says how long a temporary queue lived."""
 _CONTROL: Final = sorted({f for anomaly in ANOMALIES for f in anomaly.evidence.control})
 """Of what the monitor and the harness recorded, what can show anything."""
 
@@ -98,6 +101,10 @@ def witnesses(
                 ),
             ]
         )
+    temporary = sorted({i.queue for i in instances if i.queue is not None and i.queue.startswith(TEMPORARY)})
+    if temporary:
+        of_them = pc.is_in(table["queue"].cast(pa.string()), pa.array(temporary, pa.string()))
+        control = _unique([*control, *control_rows(source, of_them)])
     proofs = _proofs(source, instances, by_instance, near)
     if links:
         proofs += messages_rows(source, RowSelection(links=links))
@@ -293,6 +300,8 @@ def _belongs(i: Instance, r: Row) -> bool:
     evidence = _evidence(i)
     both = split(i.queue)
     if both is not None and r["f"] in ("subscribe", "drop") and _is_of(i.queue, r):
+        return True
+    if (i.queue or "").startswith(TEMPORARY) and r["f"] in _ENDS and r.get("queue") == i.queue:
         return True
     return r["f"] in evidence.control or (evidence.clients and r["process"] >= 0)
 

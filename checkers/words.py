@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from checkers.anomaly import named
-from checkers.delivery import AFTER, DEAD, UNWANTED
+from checkers.delivery import AFTER, ANOTHERS, DEAD, UNWANTED
 from checkers.instance import Instance
 from checkers.schema import TOPIC, json_object
 from checkers.subscriptions import split
@@ -148,6 +148,8 @@ class _Fields:
         """Why a subscription must not have a message."""
         if self._i.key == UNWANTED:
             return "whose selector it does not match"
+        if self._i.key == ANOTHERS:
+            return f"on connection {self._at.get('connection')}, which does not own that temporary queue"
         return f"though it was sent for certain at {self.sent_at()}, before that subscription existed"
 
     def otherwise(self) -> str:
@@ -177,6 +179,9 @@ class _Fields:
     def undead(self) -> str:
         """Why a message may not be in a store."""
         ack = self._row("ack", "ok")
+        drop = next((r for r in self._rows if (r["f"], r["type"]) == ("drop", "ok")), None)
+        if not ack and drop is not None:
+            return f"although its temporary queue ended with its connection at {seconds(drop.get('time'))}"
         if not ack:
             return "beside another copy of it, twice in the same way"
         return (

@@ -269,7 +269,7 @@ def test_the_sentence_names_subscription_and_topic_and_the_witness_shows_it():
 @pytest.mark.parametrize(
     ("rows", "cause"),
     [
-        ([o(0, 1, "invoke", "drop", queue="q", subscription="alice")], "queue is no topic in a drop"),
+        ([o(0, 1, "invoke", "drop", queue="q", subscription="alice")], "a drop of what lasts"),
         ([o(0, 1, "invoke", "drop", queue="/topic/t")], "subscription is null in a drop"),
         (
             [o(0, 1, "invoke", "subscribe", queue="/topic/t", session=1)],

@@ -1,0 +1,71 @@
+"""The second implementation of what is owed to a temporary queue, and what must not come of it.
+
+See ``checkers.temporaries`` for the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from checkers.schema import HARNESS
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+
+
+def lives_on(history: History, m: PlainMessage) -> bool:
+    """Whether its queue was there when it was sent, at the broker that took it, until the drain."""
+    mine = _rows(history, m.queue)
+    begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
+    taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
+    if begun is None or taken is None or m.sends[0]["index"] < begun["index"]:
+        return False
+    if begun.get("broker") != taken.get("broker"):
+        return False
+    drains = [r["index"] for r in history.control if _is_drain(r)]
+    for asked, answer in _ends(mine):
+        certain = answer is not None and answer["type"] == "ok"
+        if answer is not None and answer["type"] == "fail":
+            continue
+        if not drains or asked["index"] < drains[0] or not (certain or asked["f"] == "disconnect"):
+            return False
+    return True
+
+
+def outlived(history: History, m: PlainMessage) -> int | None:
+    """The first row of a main store that has it though its queue ended after it was sent."""
+    ends = [(asked, answer) for asked, answer in _ends(_rows(history, m.queue)) if asked["f"] == "drop"]
+    over = next(((a["index"], b["index"]) for a, b in ends if b is not None and b["type"] == "ok"), None)
+    if over is None or m.ok is None or m.ok > over[0]:
+        return None
+    stored = (r["index"] for r in m.stored if r.get("value") == "main")
+    return min((index for index in stored if index > over[1]), default=None)
+
+
+def is_anothers(history: History, m: PlainMessage, delivery: Row) -> bool:
+    """Whether it came on another connection than the first that subscribed to its queue."""
+    asked = (r for r in _rows(history, m.queue) if r["f"] == "subscribe")
+    owner = next((r["connection"] for r in asked if r.get("connection") is not None), None)
+    return owner is not None and delivery.get("connection") not in (owner, None)
+
+
+def _rows(history: History, queue: str | None) -> list[Row]:
+    return [r for r in history.temporary if r["queue"] == queue]
+
+
+def _is_drain(r: Row) -> bool:
+    return (r["process"], r["f"], r.get("value")) == (HARNESS, "phase", "drain")
+
+
+def _ends(mine: list[Row]) -> Iterator[tuple[Row, Row | None]]:
+    """What may have ended a queue, in order, and what was answered; a lost session by itself."""
+    for n, r in enumerate(mine):
+        if r["f"] == "disconnect":
+            yield r, None
+        elif r["f"] in ("drop", "unsubscribe") and r["type"] == "invoke":
+            later = (s for s in mine[n + 1 :] if (s["f"], s["process"]) == (r["f"], r["process"]))
+            answer = next(later, None)
+            yield r, None if answer is None or answer["type"] == "invoke" else answer

@@ -1,0 +1,185 @@
+"""Temporary queues: whose they are, when they end, and so what is owed to them.
+
+A queue whose name begins with ``TEMPORARY`` is its owner's: of the connection on which it was first
+subscribed to. It lives as long as that, and what waits there ends with it.
+
+    owed        while it surely lives, everything, as to any queue: what was sent after the answer
+                to its first ``subscribe``, by the broker that gave that answer (another broker that
+                has taken over knows nothing of it). Since nobody waits longer than its owner does,
+                that is told of what lives until the drain has ended: whoever is there when the
+                ``drain`` begins stays until nothing comes any more, and then leaves in order. So
+                nothing is owed to one of which a ``drop`` or an ``unsubscribe`` was asked for, or a
+                session lost, before the drain began; nor after a ``drop`` that was not answered
+                ``ok``: its connection may have been lost long before its client saw that
+    its end     what was sent ``ok`` before a ``drop`` was asked for, which was answered ``ok``, is
+                gone from then on: in no store any more
+    another's   nothing of it may be delivered on another connection than its owner's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.rows import (
+    BROWSE,
+    DELIVER,
+    NONE,
+    SEND_OK,
+    Flags,
+    Numbers,
+    Rows,
+    Texts,
+    first,
+    lowest,
+    numbers_of,
+    texts_of,
+)
+from checkers.schema import HARNESS, TEMPORARY
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+"""After every index."""
+
+_ENDING: Final = ("drop", "unsubscribe")
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One temporary queue: rows of what was asked for of it."""
+
+    owner: int | None = None
+    begun: tuple[int, str | None] | None = None
+    open: dict[tuple[str, int], int] = field(default_factory=dict)
+    ends: list[tuple[int, int, str, str]] = field(default_factory=list)
+    """Asked, answered, of what, and how."""
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        f, type_, index = row["f"], row["type"], row["index"]
+        if f == "subscribe":
+            if self.owner is None:
+                self.owner = row.get("connection")
+            if type_ == "ok" and self.begun is None:
+                self.begun = index, row.get("broker")
+        elif f == "disconnect":
+            self.ends.append((index, index, f, "ok"))
+        elif type_ == "invoke":
+            before = self.open.get((f, row["process"]))
+            if before is not None:
+                self.ends.append((before, _NEVER, f, "open"))
+            self.open[f, row["process"]] = index
+        else:
+            asked = self.open.pop((f, row["process"]), None)
+            if asked is not None:
+                self.ends.append((asked, index, f, type_))
+
+    def since(self, drain: int) -> int:
+        """After which index what is sent is owed."""
+        ends = [*self.ends, *((asked, _NEVER, f, "open") for (f, _), asked in self.open.items())]
+        effective = [end for end in ends if end[3] != "fail"]
+        if self.begun is None or any(asked < drain or type_ != "ok" for asked, _, _, type_ in effective):
+            return _NEVER
+        return self.begun[0]
+
+    def end(self) -> tuple[int, int]:
+        """Where its first ``drop`` that was answered ``ok`` was asked for, and where answered."""
+        drops = [(asked, answered) for asked, answered, f, type_ in self.ends if (f, type_) == ("drop", "ok")]
+        return min(drops, default=(NONE, NONE))
+
+
+@dataclass(frozen=True, slots=True)
+class Temporaries:
+    """What the control rows say of all temporary queues, numbered.
+
+    ``since``: after which index what is sent is owed; ``broker`` answered the first subscribe, of
+    the connection ``owner`` (``NONE``: not known). ``asked`` and ``gone``: where the drop that was
+    answered ``ok`` was asked for, and where it was answered (``NONE``: nowhere).
+    """
+
+    numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    since: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    broker: Sequence[str | None] = ()
+    owner: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    asked: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    gone: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
+        """The temporary queue of each place; ``NONE``: it is none, or nothing is told of it."""
+        found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
+        return np.array(found, dtype=np.int64)
+
+    def owed(self, rows: Rows, number: Numbers, sent: Numbers) -> Flags:
+        """Of each message, by its queue and its first send, whether it is."""
+        result = np.zeros(rows.messages, dtype=bool)
+        mine = np.flatnonzero(number != NONE)
+        answers = rows.of(SEND_OK)
+        answered = first(rows.id[answers], rows.broker.codes[answers].astype(np.int64), rows.messages)
+        codes = {None: -1, **{value: code for code, value in enumerate(rows.broker.values)}}
+        home = np.array([codes.get(name, len(codes)) for name in self.broker], dtype=np.int64)
+        where = number[mine]
+        result[mine] = (sent[mine] > self.since[where]) & (answered[mine] == home[where])
+        return result
+
+    def outlived(self, rows: Rows, number: Numbers, ok: Numbers) -> Numbers | None:
+        """Of each message the first row of a main store that has it though its queue is gone."""
+        at = rows.of(BROWSE)
+        at = at[(number[rows.id[at]] != NONE) & (rows.message[at] != NONE)]
+        at = at[rows.value.codes[at] == rows.value.code("main")]
+        if not len(at):
+            return None
+        mine, sent = number[rows.id[at]], ok[rows.id[at]]
+        wrong = at[(sent != NONE) & (sent < self.asked[mine]) & (self.gone[mine] < rows.index[at])]
+        return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
+
+    def strayed(self, rows: Rows, number: Numbers) -> Numbers | None:
+        """Of each message the first delivery on a connection that is not its queue's owner's."""
+        at = rows.of(DELIVER)
+        at = at[(number[rows.id[at]] != NONE) & (rows.message[at] != NONE)]
+        owner, connection = self.owner[number[rows.id[at]]], rows.connection[at]
+        wrong = at[(owner != NONE) & (connection != NONE) & (owner != connection)]
+        return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
+
+
+def read(control: pa.Table) -> Temporaries:
+    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
+    queue, f = texts_of(control, "queue"), texts_of(control, "f")
+    told = of_temporaries(queue) & f.are("subscribe", "disconnect", *_ENDING)
+    if not told.any():
+        return Temporaries()
+    drains = _drains(control)
+    queues: dict[tuple[int, str], _Queue] = {}
+    rows = control.filter(pa.array(told)).to_pylist()
+    for row in sorted(rows, key=lambda one: one["index"]):
+        queues.setdefault((row.get("run") or 0, row["queue"]), _Queue()).take(row)
+    ends = [one.end() for one in queues.values()]
+    return Temporaries(
+        {key: n for n, key in enumerate(queues)},
+        _numbers(one.since(drains.get(run, _NEVER)) for (run, _), one in queues.items()),
+        [None if one.begun is None else one.begun[1] for one in queues.values()],
+        _numbers(NONE if one.owner is None else one.owner for one in queues.values()),
+        _numbers(asked for asked, _ in ends),
+        _numbers(gone for _, gone in ends),
+    )
+
+
+def of_temporaries(queue: Texts) -> Flags:
+    """Which rows are of a temporary queue."""
+    return np.array([*(name.startswith(TEMPORARY) for name in queue.values), False], dtype=bool)[queue.codes]
+
+
+def _drains(control: pa.Table) -> dict[int, int]:
+    """Of each run where the drain began."""
+    harness = numbers_of(control, "process") == HARNESS
+    begins = harness & texts_of(control, "f").are("phase") & texts_of(control, "value").are("drain")
+    found: dict[int, int] = {}
+    for row in control.filter(pa.array(begins)).to_pylist():
+        run = row.get("run") or 0
+        found[run] = min(row["index"], found.get(run, row["index"]))
+    return found
+
+
+def _numbers(values: Iterable[int]) -> Numbers:
+    return np.array(list(values), dtype=np.int64)

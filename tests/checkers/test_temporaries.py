@@ -1,0 +1,227 @@
+"""Temporary queues: what is owed to them, and what shows that one outlived its owner."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from checker_rows import MS, agreed, dense, o, phase, table
+from damaged import DAMAGE, damage
+
+from checkers import breakage, judge
+from checkers.source import HereSource, TablePart
+from checkers.verdict import CheckOptions
+
+REPLIES = "/temp-queue/r0"
+PATIENT = CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
+
+
+class Story:
+    """Rows one after the other: of a temporary queue that is owned by connection 1."""
+
+    def __init__(self):
+        self.rows = []
+        self.process = 200
+
+    def add(self, process, type_, f, message=None, **columns):
+        mine = {} if f in ("phase", "role") else {"queue": REPLIES}
+        self.rows.append(o(len(self.rows), process, type_, f, message, **{**mine, **columns}))
+        return self
+
+    def subscribe(self, session=1, connection=1, outcome="ok", **of):
+        mine = {"session": session, "connection": connection, **of}
+        self.add(100 + session, "invoke", "subscribe", **mine)
+        return self.add(100 + session, outcome, "subscribe", broker="a1", **mine)
+
+    def send(self, message, outcome="ok", broker="a1", **of):
+        mine = {"digest": message, "producer": 1, "sequence": message, **of}
+        self.add(1, "invoke", "send", message, **mine)
+        return self.add(1, outcome, "send", message, broker=broker, **mine)
+
+    def deliver(self, message, session=1, connection=1, **of):
+        told = {"session": session, "connection": connection, "broker": "a1", "redelivered": False, **of}
+        return self.add(
+            100 + session, "ok", "deliver", message, digest=message, producer=1, sequence=message, **told
+        )
+
+    def consume(self, message, session=1):
+        self.deliver(message, session)
+        mine = {"session": session, "producer": 1, "sequence": message}
+        self.add(100 + session, "invoke", "ack", message, **mine)
+        return self.add(100 + session, "ok", "ack", message, broker="a1", **mine)
+
+    def drop(self, outcome="ok", lost=False, **of):
+        if lost:
+            self.add(100, "info", "disconnect", session=1, connection=1, broker="a1", **of)
+        self.add(self.process, "invoke", "drop", connection=1, **of)
+        if outcome:
+            self.add(self.process, outcome, "drop", connection=1, **of)
+        self.process += outcome in ("info", None)
+        return self
+
+    def keep(self, message, **of):
+        mine = {"broker": "a1", "value": "main", "producer": 1, "sequence": message, "digest": message}
+        return self.add(-3, "ok", "browse", message, **mine, group="g", **of)
+
+    def phase(self, *values):
+        for value in values:
+            self.rows.append(phase(len(self.rows), value))
+        return self
+
+    def drain(self):
+        return self.phase("heal", "recovered", "drain")
+
+    def end(self):
+        drained = any(row.get("value") == "drain" for row in self.rows)
+        return (self if drained else self.drain()).phase("browse", "end")
+
+
+@pytest.fixture
+def found(tmp_path):
+    """What both implementations find in a story, by name, message and key."""
+    count = itertools.count()
+
+    def find(story):
+        place = tmp_path / str(next(count))
+        place.mkdir()
+        return {(i.name, i.message, i.key) for i in agreed(place, dense(story.end().rows), PATIENT)}
+
+    return find
+
+
+LOST = {("lost", 1, "never delivered")}
+
+
+def test_a_reply_that_never_came_while_its_queue_lived_is_lost(found):
+    assert found(Story().subscribe().send(1).drain().drop()) == LOST
+    assert found(Story().subscribe().send(1)) == LOST
+
+
+def test_a_reply_that_came_is_owed_no_more(found):
+    assert found(Story().subscribe().send(1).consume(1).drain().drop()) == set()
+
+
+@pytest.mark.parametrize("outcome", ["ok", "info", None])
+def test_nothing_is_owed_to_a_queue_that_may_have_ended_before_the_drain(found, outcome):
+    assert found(Story().subscribe().send(1).drop(outcome)) == set()
+
+
+def test_a_drop_that_failed_ends_nothing(found):
+    assert found(Story().subscribe().send(1).drop("fail")) == LOST
+
+
+def test_nothing_is_owed_where_the_connection_was_lost_in_the_drain(found):
+    assert found(Story().subscribe().send(1).drain().drop("info", lost=True)) == set()
+    assert found(Story().subscribe().send(1).drain().drop(None, lost=True)) == set()
+
+
+def test_nothing_is_owed_where_a_session_was_lost_before_the_drain(found):
+    lost = Story().subscribe().send(1).add(101, "info", "disconnect", session=1, broker="a1")
+    assert found(lost) == set()
+
+
+def test_what_was_sent_before_it_was_there_is_not_owed(found):
+    assert found(Story().send(1).subscribe()) == set()
+    assert found(Story().subscribe(outcome="info").send(1)) == set()
+
+
+def test_what_another_broker_took_is_not_owed(found):
+    assert found(Story().subscribe().send(1, broker="a2")) == set()
+
+
+def test_what_is_in_a_store_after_its_queue_ended_is_resurrected(found):
+    story = Story().subscribe().send(1).drop().drain().keep(1)
+    assert found(story) == {("resurrected", 1, None)}
+
+
+def test_a_connection_that_was_lost_may_have_left_its_queue(found):
+    assert found(Story().subscribe().send(1).drop("info").drain().keep(1)) == set()
+
+
+def test_what_was_sent_as_its_queue_ended_may_have_made_another(found):
+    story = Story().subscribe()
+    story.add(200, "invoke", "drop").send(1).add(200, "ok", "drop").drain().keep(1)
+    assert found(story) == set()
+
+
+def test_who_is_not_its_owner_may_get_nothing_of_it(found):
+    story = Story().subscribe().send(1).deliver(1, session=2, connection=2).drain()
+    assert ("not-subscribed", 1, "another connection's") in found(story)
+    mine = Story().subscribe().send(1).deliver(1).drain()
+    assert ("not-subscribed", 1, "another connection's") not in found(mine)
+
+
+def test_only_what_does_not_last_is_dropped():
+    row = o(0, 1, "invoke", "drop", queue="q")
+    assert "a drop of what lasts" in str(breakage.of_control(table([row]), 1)[0].broken)
+    row = o(0, 1, "invoke", "drop", queue=REPLIES)
+    assert breakage.of_control(table([row]), 1)[0].broken is None
+
+
+SHOWN = {
+    "lost": (Story().subscribe().send(1).drain().drop(), "was never delivered"),
+    "resurrected": (Story().subscribe().send(1).drop().drain().keep(1), "its temporary queue ended"),
+    "not-subscribed": (
+        Story().subscribe().send(1).deliver(1, session=2, connection=2),
+        "on connection 2, which does not own that temporary queue",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_witness_of_a_temporary_queue_shows_whose_it_is(name):
+    story, words = SHOWN[name]
+    rows = dense(story.end().rows)
+    carried = [r for r in rows if r.get("message") is not None]
+    control = [r for r in rows if r.get("message") is None]
+    source = HereSource([TablePart(0, table(carried))], table(control), len(rows) * MS, len(rows))
+    finding = next(one for one in judge.judge(source, PATIENT).findings if one.name == name)
+    assert words in finding.sentence
+    assert "subscribe" in {r["f"] for r in finding.witness.rows} or name == "resurrected"
+
+
+def drawn(seed):
+    """A correct broker with temporary queues of two owners, and replies that come or do not."""
+    chance = random.Random(seed)
+    story = Story()
+    names = [{"queue": f"/temp-queue/r{n}"} for n in range(3)]
+    there, message = {}, 0
+    for _ in range(chance.randint(4, 22)):
+        number = chance.randrange(3)
+        of, what = names[number], chance.random()
+        if number not in there:
+            there[number] = []
+            story.subscribe(number, number, chance.choice(["ok", "ok", "ok", "info"]), **of)
+        elif what < 0.5:
+            message += 1
+            outcome = chance.choice(["ok", "ok", "ok", "info", "fail"])
+            story.send(message, outcome, chance.choice(["a1", "a1", "a1", "a2"]), **of)
+            there[number].append(message)
+        elif what < 0.8 and there[number]:
+            whose = number if chance.random() < 0.8 else 1
+            story.deliver(there[number].pop(0), whose, whose, **of)
+        elif what < 0.9:
+            story.drop(chance.choice(["ok", "ok", "info", "fail", None]), chance.random() < 0.3, **of)
+        elif what < 0.95 and message:
+            story.keep(chance.randint(1, message), **of)
+    if chance.random() < 0.5:
+        story.drain().drop(chance.choice(["ok", "info"]), chance.random() < 0.3, **chance.choice(names))
+    if chance.random() < 0.5 and message:
+        story.keep(chance.randint(1, message), **chance.choice(names))
+    return dense(story.end().rows)
+
+
+def test_both_implementations_find_the_same_in_damaged_histories_with_temporary_queues(tmp_path):
+    """It takes some 10 s."""
+    kinds = set()
+    for seed in range(100):
+        chance = random.Random(seed)
+        edits = [
+            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(0, 4))
+        ]
+        place = tmp_path / str(seed)
+        place.mkdir()
+        kinds |= {(i.name, i.key) for i in agreed(place, damage(drawn(seed), edits), PATIENT)}
+    assert {("not-subscribed", "another connection's"), ("lost", "never delivered")} <= kinds
+    assert ("resurrected", None) in kinds
