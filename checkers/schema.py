@@ -30,7 +30,8 @@ Operations ``f`` of clients
     receive       ``info``, one row without invocation: a client had asked for one message, to be
                   acknowledged by being handed out, and never heard whether it got one; queue. It
                   may have taken one message of that queue, nobody knows which: so many messages
-                  that are missing there are not lost for certain
+                  that are missing there are not lost for certain. Where the history ends, each that
+                  still waits for its answer has such a row
 Of the harness
     phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end"
     restart       broker: it had ended by itself and was started again, as a service manager would,

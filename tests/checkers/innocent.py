@@ -160,6 +160,7 @@ class World:
             "priorities": chance.random() < 0.2,
         }  # fmt: skip
         self.asked: list[tuple[Row, Row]] = []
+        self.receiving: dict[int, str] = {}
         self.now = 0
         self.dead: list[tuple[Place, Copy, str]] = []
         if not self.kinds["topics"] or self.kinds["pulls"]:
@@ -457,7 +458,9 @@ class World:
             yield None
             self.add(process, "invoke", "receive", queue=queue)
             asked = self.rows[-1]
+            self.receiving[process] = queue
             outcome = yield lambda: self.hand_out(link, queue)
+            del self.receiving[process]
             if outcome == "info":
                 self.add(process, "info", "receive", queue=queue)
                 return
@@ -625,6 +628,8 @@ class World:
         complete = chance.random() < 0.8
         if complete:
             self.drain()
+        for process, queue in self.receiving.items():
+            self.add(process, "info", "receive", queue=queue)
         self.stamp()
         return self.rows
 

@@ -16,6 +16,13 @@ def test_nothing_is_found_in_histories_of_an_innocent_broker():
         assert reference.find(innocent(seed), PATIENT) == [], seed
 
 
+def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():
+    rows = innocent(54976)
+    assert reference.find(rows, PATIENT) == []
+    heard = [row for row in rows if row["f"] != "receive"]
+    assert {one.name for one in reference.find(heard, PATIENT)} == {"not-linearizable"}
+
+
 def test_what_an_innocent_broker_does_has_all_that_may_be_mistaken():
     told = Counter((r["f"], r["type"]) for seed in range(400) for r in innocent(seed))
     for f in ("send", "ack", "nack", "commit", "abort", "subscribe", "unsubscribe", "drop"):
