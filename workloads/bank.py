@@ -21,7 +21,7 @@ import msgspec
 
 from harness.interface import Dialect, WorkloadContext
 from workloads.connection import Connection
-from workloads.failover import FailoverClient
+from workloads.failover import Client
 from workloads.layout import staffed
 from workloads.load import Load, Pair
 from workloads.payload import digest
@@ -137,7 +137,7 @@ def _accounts(context: WorkloadContext, pairs: int) -> list[list[str]]:
 
 async def _open(
     context: WorkloadContext,
-    client: FailoverClient,
+    client: Client,
     streams: Sequence[ProducerStream],
     accounts: Sequence[str],
     ledger: Ledger,

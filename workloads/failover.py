@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from harness.interface import Feed, WorkloadContext
 from stomp_protocol.codec import head
@@ -24,6 +24,24 @@ from workloads.processes import Processes
 
 BACKOFF_S: Final = (0.05, 0.2)
 TOPOLOGY_SUBSCRIPTION: Final = "topology"
+
+
+class Client(Protocol):
+    """Who has a connection to send on, or not; see ``FailoverClient``."""
+
+    @property
+    def connection(self) -> Connection | None:
+        """The present one."""
+
+    @property
+    def unclean_at(self) -> float | None:
+        """Loop time of the latest end of a connection that the broker may not have noticed."""
+
+    async def run(self) -> None:
+        """Connect, and again whenever the connection ends; returns after ``finish``."""
+
+    async def finish(self) -> None:
+        """Leave, and never connect again."""
 
 
 class FailoverClient:

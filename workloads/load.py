@@ -19,7 +19,7 @@ from harness.interface import Dialect, InfrastructureError, TestSpec, WorkloadCo
 from workloads import names
 from workloads.consumer import Consumer, Style
 from workloads.drain import drain, everywhere
-from workloads.failover import FailoverClient
+from workloads.failover import Client, FailoverClient
 from workloads.layout import pairs_of, staffed
 from workloads.names import Numbers
 from workloads.pacer import Pacer
@@ -41,7 +41,7 @@ class Pair:
 
     name: str
     nodes: tuple[str, ...]
-    producers: list[tuple[Producer, FailoverClient]] = field(default_factory=list)
+    producers: list[tuple[Producer, Client]] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
 
 
@@ -190,7 +190,7 @@ class Load(abc.ABC):
         del context, pairs
         return []
 
-    def _remember(self, clients: Sequence[FailoverClient | Consumer]) -> None:
+    def _remember(self, clients: Sequence[Client | Consumer]) -> None:
         """Notes when a broker may last have been left with a dead connection.
 
         One that it does not know to be dead.
@@ -209,9 +209,9 @@ class Churn:
         self._consumers = list(consumers)
         self._random = random.Random(seed)
         self._stays: dict[Consumer, asyncio.Task[None]] = {}
-        self._group: asyncio.TaskGroup
+        self._group: asyncio.TaskGroup | asyncio.AbstractEventLoop
 
-    def begin(self, group: asyncio.TaskGroup) -> None:
+    def begin(self, group: asyncio.TaskGroup | asyncio.AbstractEventLoop) -> None:
         """All of them come."""
         self._group = group
         for consumer in self._consumers:
@@ -242,7 +242,7 @@ class Churn:
 
 
 async def _come_up(
-    context: WorkloadContext, clients: Sequence[FailoverClient], consumers: Sequence[Consumer]
+    context: WorkloadContext, clients: Sequence[Client], consumers: Sequence[Consumer]
 ) -> bool:
     """Wait until all clients are up, the bound has passed, or the end has come.
 

@@ -1,14 +1,15 @@
 """What nothing else of a test may be called, and numbers that nothing else of it may have.
 
-Why in one place: several workloads may share a test. Each names its queues and topics with a
-prefix of its own, and all take the numbers of sessions, transactions and producers from the same
-``Numbers``.
+Why in one place: several workloads may share a test. Each names its queues, topics and temporary
+queues with a prefix of its own, and all take the numbers of sessions, transactions and producers
+from the same ``Numbers``.
 """
 
 from __future__ import annotations
 
 import itertools
 
+from harness.interface import TEMPORARY
 from workloads.sessions import Sessions
 
 
@@ -18,6 +19,7 @@ class Numbers:
     def __init__(self) -> None:
         self.sessions = Sessions()
         self.transactions = itertools.count(1)
+        self.temporaries = itertools.count()
         self._producers = 0
 
     def producers(self, count: int) -> int:
@@ -35,3 +37,8 @@ def queues(prefix: str, count: int) -> tuple[str, ...]:
 def topics(prefix: str, count: int) -> tuple[str, ...]:
     """Names of topics, as they stand in a history."""
     return tuple(f"/topic/{prefix}t{number}" for number in range(count))
+
+
+def temporary_queue(prefix: str, number: int) -> str:
+    """The name of a temporary queue, as it stands in a history."""
+    return f"{TEMPORARY}{prefix}r{number}"

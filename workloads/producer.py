@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from harness.interface import WorkloadContext
 from stomp_protocol.codec import head
-from workloads.failover import FailoverClient
+from workloads.failover import Client
 from workloads.payload import PRODUCER_MAX, PRODUCER_SHIFT, Writer, digest
 
 
@@ -79,7 +79,7 @@ class ProducerStream(Stream):
     def __init__(
         self,
         context: WorkloadContext,
-        client: FailoverClient,
+        client: Client,
         producer: Producer,
         queue: str,
         group: str | None,
@@ -98,7 +98,7 @@ class Slot:
     """
 
     __slots__ = (
-        "_connection", "_context", "_counters", "_digest", "_message", "_on_idle", "_process",
+        "_broker", "_connection", "_context", "_counters", "_digest", "_message", "_on_idle", "_process",
         "_record", "_sequence", "_stream", "_value", "busy",
     )  # fmt: skip
 
@@ -113,6 +113,7 @@ class Slot:
         self._process = context.recorder.next_process()
         self._message = self._sequence = self._digest = 0
         self._connection: int | None = None
+        self._broker: str | None = None
         self._value: str | None = None
         self.busy = False
 
@@ -138,6 +139,7 @@ class Slot:
         if connection is not None and connection.closed:
             connection = None
         self._connection = None if connection is None else connection.number
+        self._broker = None if connection is None else connection.broker
         self._row("invoke")
         self.busy = True
         if connection is None:
@@ -148,10 +150,9 @@ class Slot:
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
         """The broker has answered, or never will."""
-        connection = self._stream.client.connection
         if type == "ok":
             self._value = self._stream.answered(self._sequence, self._value)
-        self._finish(type, error, None if connection is None else connection.broker)
+        self._finish(type, error, self._broker)
         self._on_idle(self, True)
 
     def _finish(self, type: str, error: str | None, broker: str | None) -> None:  # noqa: A002 - as above

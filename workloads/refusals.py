@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 
 from harness.interface import Dialect, WorkloadContext
 from workloads.consumer import Consumer
-from workloads.failover import FailoverClient
+from workloads.failover import Client
 from workloads.layout import group_homes
 from workloads.load import Load, Pair
 from workloads.operations import Nack
@@ -58,7 +58,7 @@ class WishingStream(ProducerStream):
     def __init__(
         self,
         context: WorkloadContext,
-        client: FailoverClient,
+        client: Client,
         producer: Producer,
         queue: str,
         group: str | None,

@@ -14,12 +14,21 @@ from workloads.mixture import Mixture
 from workloads.names import Numbers
 from workloads.queue import QueueLoad
 from workloads.refusals import RefusalsLoad
+from workloads.request_reply import RequestReplyLoad
 from workloads.subscriptions import SubscriptionsLoad
 from workloads.transactions import TransactionsLoad
 
 WORKLOADS: Final[Mapping[str, type[Load]]] = {
     kind.name: kind
-    for kind in (BankLoad, GroupsLoad, QueueLoad, RefusalsLoad, SubscriptionsLoad, TransactionsLoad)
+    for kind in (
+        BankLoad,
+        GroupsLoad,
+        QueueLoad,
+        RefusalsLoad,
+        RequestReplyLoad,
+        SubscriptionsLoad,
+        TransactionsLoad,
+    )
 }
 
 

@@ -19,7 +19,7 @@ from harness.interface import TOPIC, Dialect, TestSpec, WorkloadContext
 from workloads import names
 from workloads.consumer import Style
 from workloads.drain import PREFETCH, drain
-from workloads.failover import FailoverClient
+from workloads.failover import Client
 from workloads.layout import group_homes, pairs_of
 from workloads.load import Churn, Load, Pair
 from workloads.producer import Producer, ProducerStream
@@ -190,7 +190,7 @@ class ColouredStream(ProducerStream):
     def __init__(
         self,
         context: WorkloadContext,
-        client: FailoverClient,
+        client: Client,
         producer: Producer,
         queue: str,
         group: str | None,

@@ -9,8 +9,9 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 ``_ms`` milliseconds.
 """
 
+from checkers.schema import TEMPORARY as TEMPORARY
 from checkers.schema import TOPIC as TOPIC  # workloads know of it by the interface
-from harness.interface.dialect import Dialect, Feed, Topics, Wishes
+from harness.interface.dialect import Dialect, Feed, Temporaries, Topics, Wishes
 from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
 from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources

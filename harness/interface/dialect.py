@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from checkers.schema import TOPIC
+from checkers.schema import TEMPORARY, TOPIC
 
 _COUNT_MAX: Final = 2**31 - 1
 """What the history's column of delivery counts has room for."""
@@ -77,6 +77,20 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     priority: str | None = None
 
 
+class Temporaries(msgspec.Struct, frozen=True, kw_only=True):
+    """How a connection's own temporary queues are spoken of.
+
+    A SUBSCRIBE to ``destination`` makes the queue; a SEND on the same connection says it in the
+    header ``reply_to``, and what the broker says in that header of the MESSAGE is where others
+    send. ``send`` and ``subscribe`` are further headers.
+    """
+
+    destination: str = "/temp-queue/{}"
+    reply_to: str = "reply-to"
+    send: Mapping[str, str] = {}
+    subscribe: Mapping[str, str] = {}
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """STOMP 1.2 as one system's brokers speak it.
 
@@ -108,6 +122,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     redirect_header: str | None = None  # of ERROR: "name:port" of the broker to connect to instead
     feed: Feed | None = None
     topics: Topics | None = None
+    temporaries: Temporaries | None = None
     wishes: Wishes = Wishes()
     nacks: bool = True
     """Whether a client can refuse a message; what becomes of it then, brokers promise."""
@@ -137,8 +152,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return max(asked_s, self.on_the_way_s)
 
     def destination(self, queue: str) -> str:
-        """The destination header for a queue, or for a topic, as a history calls them."""
-        topics = self._topics_of(queue)
+        """The destination header for a queue, or for a topic, as a history calls them.
+
+        Of a temporary queue as its owner says it.
+        """
+        topics, temporaries = self._topics_of(queue), self._temporaries_of(queue)
+        if temporaries is not None:
+            return temporaries.destination.format(queue.removeprefix(TEMPORARY))
         if topics is None:
             return self.queue.format(queue)
         return topics.destination.format(queue.removeprefix(TOPIC))
@@ -146,10 +166,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def send_headers(self, group: str | None, queue: str = "") -> dict[str, str]:
         """Headers that make a send durable and put it into a group.
 
-        To a queue, unless ``queue`` is a topic's name.
+        To a queue, unless ``queue`` is a topic's name, or a temporary queue's.
         """
-        topics = self._topics_of(queue)
-        durable = self.durable if topics is None else topics.send
+        other = self._topics_of(queue) or self._temporaries_of(queue)
+        durable = self.durable if other is None else other.send
         if group is None or self.group_header is None:
             return dict(durable)
         return {**durable, self.group_header: group}
@@ -157,16 +177,19 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def subscribe_headers(self, prefetch: int, queue: str = "") -> dict[str, str]:
         """Headers that make it a queue's consumer and limit its unacknowledged deliveries.
 
-        A topic's, if ``queue`` is the name of one.
+        A topic's or a temporary queue's, if ``queue`` is the name of one.
         """
-        topics = self._topics_of(queue)
-        subscribe = self.subscribe if topics is None else topics.subscribe
+        other = self._topics_of(queue) or self._temporaries_of(queue)
+        subscribe = self.subscribe if other is None else other.subscribe
         if self.window_header is None:
             return dict(subscribe)
         return {**subscribe, self.window_header: str(prefetch * self.window_unit)}
 
     def _topics_of(self, queue: str) -> Topics | None:
         return self.topics if queue.startswith(TOPIC) else None
+
+    def _temporaries_of(self, queue: str) -> Temporaries | None:
+        return self.temporaries if queue.startswith(TEMPORARY) else None
 
     def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
         """(redelivered, which delivery it is if the broker tells) of a MESSAGE frame's headers.

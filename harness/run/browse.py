@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from checkers.schema import HARNESS
+from checkers.schema import HARNESS, TEMPORARY, TOPIC
 from harness.interface import LIVE, Recorder, StoredMessage
 from harness.run.compose import Composition
 from harness.run.monitor import UNREACHABLE
@@ -140,10 +140,12 @@ def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
 
     In a main store the broker's word on queue and group counts: it must be what was sent. So it
     does of a dead letter, or of what has expired, if it says where that was. Else the message is on
-    its way, or has gone astray.
+    its way, or has gone astray. Brokers have other names for temporary queues than the history.
     """
     told = payload.decode(stored.body)
     mine = told is None or stored.store == "main" or stored.origin
+    if told is not None and told.queue.startswith(TEMPORARY) and stored.queue.startswith("/"):
+        mine = stored.queue.startswith(TOPIC)
     digest = None if stored.cut else payload.digest(stored.body) if stored.digest is None else stored.digest
     recorder.event(
         HARNESS,

@@ -72,4 +72,4 @@ def test_a_mixture_is_what_the_brokers_can_be_loaded_with(monkeypatch):
     few = msgspec.structs.replace(DIALECT, topics=None, transactional_acks=False)
     monkeypatch.setattr(OwnSystem, "dialect", few)
     asked = compose(specs.build({"workload": "mixed", "environment": "simulation"})).spec.workload
-    assert asked == "groups,queue,refusals,transactions"
+    assert asked == "groups,queue,refusals,request-reply,transactions"

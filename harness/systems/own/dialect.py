@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from harness.interface import Dialect, Feed, Topics, Wishes
+from harness.interface import Dialect, Feed, Temporaries, Topics, Wishes
 from harness.systems.own.configuration import LOGIN, PASSCODE
 
 
@@ -52,6 +52,7 @@ DIALECT: Final = Dialect(
         shared={"durable-subscription-name": "{}", "shared": "true"},
         drops="either",
     ),
+    temporaries=Temporaries(),
     wishes=Wishes(expires="expiration", lasts=True, delay="AMQ_SCHEDULED_DELAY", priority="priority"),
     feed=Feed(destination="$SYS.cluster.topology", nodes=live_first),  # ``broker.cluster.topology``
 )
