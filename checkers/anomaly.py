@@ -267,6 +267,18 @@ ANOMALIES: Final = (
         words="{message} ({place}) {seen}, though it was not to be delivered before {due_at}",
     ),
     Anomaly(
+        name="priority-inversion",
+        columns=("session", "producer", "redelivered", "value"),
+        rule="Of what waits in a queue the message of the highest priority is to be given out first, as far "
+             "as a broker can tell.",
+        words="{message} ({place}) of priority {priority}, sent for certain at {sent_at}, was first "
+              "delivered by {broker} to session {session} at {when}, after {overtaken} of priority "
+              "{lower_priority}, which was chosen when it was there{worst}",
+        breaks=frozenset(),
+        otherwise="info",
+        evidence=Evidence(partner="key", linked=True),
+    ),
+    Anomaly(
         name="late-delivery",
         columns=("session",),
         rule="Nothing may be delivered to a session whose end was confirmed.",

@@ -64,6 +64,14 @@ def amount_of(value: str | None) -> tuple[str, int] | None:
     return (account if isinstance(account, str) else ""), amount
 
 
+def priority_of(value: str | None) -> int | None:
+    """The priority that is asked for; None where none is."""
+    if value is None or '"priority"' not in value:
+        return None
+    priority = (json_object(value) or {}).get("priority")
+    return priority if _is_number(priority) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What each message asked for when it was sent; ``NONE`` where nothing.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers import roles, starved, takeovers, totals, transactions, views, words
+from checkers import priorities, roles, starved, takeovers, totals, transactions, views, words
 from checkers.anomaly import looked_for, named
 from checkers.availability import BREADTH, Outage
 from checkers.decide import Decision, TimeSpan, excused
@@ -48,6 +48,7 @@ class Discoveries:
     divergences: Sequence[views.Divergence] = ()
     torn: Sequence[transactions.Torn] = ()
     totals: Sequence[totals.WrongTotal] = ()
+    inversions: Sequence[priorities.Inversion] = ()
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
@@ -131,6 +132,9 @@ def _details(
         details |= _torn(source, discoveries.torn[0])
     if name == totals.NAME:
         details |= _total(source, discoveries.totals[0])
+    if name == priorities.NAME:
+        worst = max(discoveries.inversions, key=lambda one: one.overtakers)
+        details["worst"] = {"queue": worst.queue, "message": worst.message, "overtakers": worst.overtakers}
     if name == views.NAME:
         details |= _divergence(discoveries.divergences)
     if name == "zombie":

@@ -30,6 +30,7 @@ from checkers import (
     facts,
     links,
     part,
+    priorities,
     queues,
     roles,
     sessions,
@@ -164,6 +165,7 @@ class Examination:
     hungers: list[starved.Hunger] = field(default_factory=list)
     torn: list[transactions.Torn] = field(default_factory=list)
     totals: list[totals.WrongTotal] = field(default_factory=list)
+    inversions: list[priorities.Inversion] = field(default_factory=list)
     answers: roles.Answered = field(default_factory=dict)
     figures: statistics.Figures | None = None
 
@@ -213,7 +215,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
         pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
         divergences=case.divergences.get(0, []), torn=case.torn,
-        totals=case.totals,
+        totals=case.totals, inversions=case.inversions,
     )  # fmt: skip
     findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
@@ -347,6 +349,10 @@ def examine(check_run: CheckRun) -> Examination | None:
     case.add_instances([one.instance() for one in case.torn], examples)
     case.totals = check_run.attempt("totals", lambda: _totals(source, question, given["totals"])) or []
     case.add_instances([one.instance() for one in case.totals], examples)
+    case.inversions = (
+        check_run.attempt("priorities", lambda: _inversions(source, question, given["priorities"])) or []
+    )
+    case.add_instances([one.instance() for one in case.inversions], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
@@ -547,6 +553,25 @@ def _queues(source: HistorySource, question: Question, known: Mapping[int, Facts
         question.lossless,
     )
     return queues.find([one for some in told for one in some], beside)
+
+
+def _inversions(
+    source: HistorySource, question: Question, given: Sequence[frozenset[priorities.Queue]]
+) -> list[priorities.Inversion]:
+    queues = sorted(frozenset().union(*given) - question.unheard)
+    if not queues or question.promises.marks_redeliveries != "always":
+        return []
+    asked = source.ask(partial(part.ranked, queues=queues)).values()
+    mine = priorities.candidates(joined(one for some in asked for one in some))
+    if not len(mine.queue):
+        return []
+    answered = None
+    if question.promises.answers_in_order:
+        spans = links.Spans.of(priorities.asked(mine, queues))
+        control, _ = _control(source)
+        told = (one for some in source.ask(partial(part.answers, spans=spans)).values() for one in some)
+        answered = links.LinkAnswers(joined([links.questions(control, spans), *told]))
+    return priorities.inversions(mine, queues, question.ends, answered)
 
 
 def _torn(

@@ -27,6 +27,7 @@ from checkers import (
     fifo,
     links,
     order,
+    priorities,
     queues,
     roles,
     sessions,
@@ -302,6 +303,10 @@ def _totals(rows: Rows, places: PlaceTable, question: Question) -> totals.Books:
     return totals.books(rows, places, question.ends, question.drained_from)
 
 
+def _priorities(rows: Rows, places: PlaceTable, _: Question) -> frozenset[priorities.Queue]:
+    return priorities.ranked(rows, places)
+
+
 ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "statistics": _statistics,
     "availability": _availability,
@@ -311,6 +316,7 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "roles": _roles,
     "transactions": _transactions,
     "totals": _totals,
+    "priorities": _priorities,
 }
 """Functions of this module, which go to Spark's processes by name; a lambda would go as code, which
 takes its sender 3 ms.
@@ -538,6 +544,22 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
         lives, _ = lives_and_deliveries(rows, question.ends, 0, question.promises, deaths=question.deaths)
         found.append(queues.told(rows, places, lives, numbers_of(few, "time_low")))
     return found
+
+
+def ranked(part: HistoryPart, queues: Sequence[priorities.Queue]) -> list[priorities.Delivered]:
+    """The first deliveries of queues with priorities, of each slice."""
+    found = []
+    for table in part.slices(FOR_MESSAGES):
+        places = PlaceTable()
+        rows = from_table(priorities.rows_of_queues(table, queues), places)
+        found.append(priorities.told(rows, places, queues))
+    return found
+
+
+def answers(part: HistoryPart, spans: links.Spans) -> list[links.Questions]:
+    """What was answered in some spans, of each slice."""
+    tables = (from_table(spread(table), PlaceTable()) for table in part.slices(READ))
+    return [links.questions(rows, spans) for rows in tables]
 
 
 def seen(part: HistoryPart, wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:

@@ -21,6 +21,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
+from checkers.reference_priorities import inversions
 from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
 from checkers.reference_subscriptions import by_place, selective, spread
@@ -50,6 +51,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *_order(history),
         *_fifo(history, options),
         *whole_queues(history, messages, options),
+        *inversions(history, messages, options),
         *_sessions(history, options),
         *split_brains(history.rows),
         *double_takeovers(history.rows),

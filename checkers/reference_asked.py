@@ -25,10 +25,14 @@ def is_delayed(m: PlainMessage) -> bool:
     return bool(_spans(m, "delay"))
 
 
+def priority(m: PlainMessage) -> int:
+    """What it asked for; the ordinary one where nothing."""
+    return max((int(r["priority"]) for r in _told(m) if _number(r.get("priority"))), default=4)
+
+
 def in_turn(m: PlainMessage) -> bool:
     """Whether it is to come in the order in which it was sent."""
-    priority = max((int(r["priority"]) for r in _told(m) if _number(r.get("priority"))), default=4)
-    return priority == 4 and not is_delayed(m)
+    return priority(m) == 4 and not is_delayed(m)
 
 
 def may_have_expired(history: History, m: PlainMessage) -> bool:

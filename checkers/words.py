@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from checkers.anomaly import named
+from checkers.asked import ORDINARY, priority_of
 from checkers.delivery import AFTER, ANOTHERS, DEAD, UNWANTED
 from checkers.instance import Instance
 from checkers.schema import TOPIC, json_object
@@ -238,6 +239,27 @@ class _Fields:
         """The message of the key."""
         key = self._i.key or ""
         return self._called(int(key) if key.lstrip("-").isdigit() else None)
+
+    def priority(self) -> int:
+        return self._priority(self._i.message)
+
+    def lower_priority(self) -> int:
+        """That of the message of the key."""
+        key = self._i.key or ""
+        return self._priority(int(key) if key.lstrip("-").isdigit() else None)
+
+    def _priority(self, message: int | None) -> int:
+        sends = (r for r in self._rows if r["f"] == "send" and r.get("message") == message)
+        asked = (priority_of(r.get("value")) for r in sends)
+        return next((one for one in asked if one is not None), ORDINARY)
+
+    def worst(self) -> str:
+        """Which was overtaken by most, and by how many."""
+        worst = self._details.get("worst")
+        if worst is None:
+            return ""
+        times = f"{worst['overtakers']} of lower priority"
+        return f"; at worst {times} overtook {self._called(worst['message'])}"
 
     def in_front(self) -> str:
         """How it is known that the message of the key was in front of this one."""

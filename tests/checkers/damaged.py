@@ -855,11 +855,23 @@ def _alone(rows: list[Row], chance: random.Random) -> None:
     rows.insert(chance.choice([0, 0, 0, chance.randrange(len(rows) + 1)]), asked)
 
 
+def _hurry(rows: list[Row], chance: random.Random) -> None:
+    """Most sends ask for a priority, and nothing has a group."""
+    for message in {r["message"] for r in rows if r["f"] == "send"}:
+        asked = chance.choice([None, {"priority": 0}, {"priority": 9}, {"priority": 9, "delay": [0, 1]}])
+        for r in rows:
+            if r["f"] == "send" and r["message"] == message and asked is not None:
+                r["value"] = json.dumps(asked)
+    for r in rows:
+        r.pop("group", None)
+
+
 DAMAGE_BESIDE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _subscribed_otherwise, _of_another, _select, _recolour, _dropped, _to_a_topic, _kept_for,
         _ungroup, _pull, _receive, _alone,
+        _hurry,
     )
 }  # fmt: skip
 """Apart, so that what the other tests draw by chance stays what it is."""

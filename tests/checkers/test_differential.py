@@ -35,7 +35,7 @@ BROKERS = (
 )
 EVERY_KIND = looked_for(OPTIONS)
 FORMS = (
-    *((name, "") for name in EVERY_KIND if name != "not-subscribed"),  # test_subscriptions has its own
+    *((name, "") for name in EVERY_KIND if name not in ("not-subscribed", "priority-inversion")),
     ("lost", "never delivered"),
     ("lost", "after delivery"),
     ("lost", "refused too often"),
@@ -61,7 +61,7 @@ FORMS = (
     ),
 )
 """Every kind of finding, and of those that can come about in several ways each way, that the two
-must have agreed on at least once.
+must have agreed on at least once; ``test_subscriptions`` and ``test_priorities`` have their own.
 """
 
 

@@ -123,6 +123,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         {"expired-delivery"}),
     "a message that is read before it is due is delivered early": (
         [*send(0, 1, value='{"delay": [7000001, 8000000]}'), *deliver(7, 1)], {"early-delivery"}),
+    "a message that is chosen although a more urgent one is there is an inversion of priorities": (
+        [dict(r, group=None) if r["f"] in ("send", "deliver") else r for r in
+         [*send(0, 1), *send(2, 2, value='{"priority": 9}'), o(4, 11, "invoke", "subscribe", session=1),
+          *deliver(5, 1), *deliver(6, 2)]], {"priority-inversion"}),
     "a stored message that was delivered is not stuck": (
         [*send(0, 1), *deliver(5, 1), *kept(80, 1), *DONE], set()),
     "a message nobody sent is a phantom": (deliver(5, 1), {"phantom"}),

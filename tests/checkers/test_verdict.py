@@ -106,6 +106,7 @@ SHOWN = [
     "a count that falls within a session fell",
     "what never came before something that was sent later makes its group no FIFO queue",
     "what was in no queue before its commit was asked for is behind what was sent for certain by then",
+    "a message that is chosen although a more urgent one is there is an inversion of priorities",
 ]
 ALL = {**CASES, **FATES, **{name: (rows, expected) for name, (rows, _, expected) in TOTALS.items()}}
 

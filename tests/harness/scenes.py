@@ -171,6 +171,16 @@ def expired():
     return scene.story("expired-delivery")
 
 
+def inverted():
+    scene = Scene()
+    scene.send(1.0, 4, group=None)
+    scene.send(1.1, 6, group=None, value='{"priority": 9}')
+    scene.subscribe(2.0, 1)
+    scene.deliver(2.1, 4, 1, group=None)
+    scene.deliver(2.2, 6, 1, group=None)
+    return scene.story("priority-inversion")
+
+
 def early():
     scene = Scene()
     scene.send(1.0, 4, value=json.dumps({"delay": [ns(1.5), ns(1.6)]}))
@@ -513,6 +523,7 @@ SCENES = {
     "half committed": half_committed,
     "expired": expired,
     "early": early,
+    "inverted": inverted,
     "died early": died_early,
     "money gone": money_gone,
     "too_late": too_late,

@@ -277,6 +277,29 @@ EXPECTED = {
             "What has expired must not be delivered any more.",
         ],
     ),
+    "inverted": Told(
+        steps=[
+            "*1.00 send p1#4",
+            "*1.10 send p1#6",
+            "*2.00 subscribe q",
+            "*2.10 deliver p1#4",
+            "*2.20 deliver p1#6",
+        ],
+        words=[
+            "priority-inversion was found.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q) at 1.000 s; a1 (live since before the load) "
+                "acknowledged it at 1.010 s."
+            ),
+            "Producer 1 sent p1#6 (message 6, queue q) at 1.100 s; a1 acknowledged it at 1.110 s.",
+            "a1 delivered p1#4 to session 1 at 2.100 s.",
+            "a1 delivered p1#6 to session 1 at 2.200 s.",
+            (
+                "Of what waits in a queue the message of the highest priority is to be given out first, "
+                "as far as a broker can tell."
+            ),
+        ],
+    ),
     "early": Told(
         steps=[
             "*1.00 send p1#4",

@@ -19,6 +19,9 @@ SCANNED: Final = Arena(
 )
 """The same with a scan for what has expired five times a second."""
 
+IN_MEMORY: Final = Arena(REFUSALS.kinds, {**REFUSALS.fields, "consumers": 1, "properties": {}})
+"""The same without pages, on which messages wait by age, and with so few consumers that many do."""
+
 MUTANTS: Final = (
     Mutant(
         "delay-forgotten-after-a-restart",
@@ -64,6 +67,22 @@ MUTANTS: Final = (
                 "broker/core/queue.py",
                 "        if message.properties is not None and self._has_expired(message):\n",
                 "        if message.properties is None and self._has_expired(message):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "priority-ignored",
+        _PART,
+        "own",
+        "a queue gives out its messages as they came, whatever priority they ask for",
+        frozenset({"priority-inversion"}),
+        IN_MEMORY,
+        (
+            Replacement(
+                "broker/core/queue.py",
+                "            if properties is not None:\n"
+                "                message.place += (DEFAULT_PRIORITY - properties.priority) * RANK\n",
+                "",
             ),
         ),
     ),

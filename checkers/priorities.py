@@ -1,0 +1,234 @@
+"""Whether what is urgent comes first: priority-inversion, an info.
+
+A message of lower priority was *chosen* although one of higher priority was in the queue: of one
+producer, in one queue, without a group, both given to one session. What a broker sends ahead, reads
+from disk page by page or puts into few classes comes in another order than that of priorities, and
+nobody promises how far; so it is told how often and how far, and makes no test invalid.
+
+Read first does not mean chosen first: what a session prefetches was chosen long before it was read.
+Told is only what was certainly chosen after the other was there, so after the latest of
+
+    the send of the lower message
+    the asking for its session
+    a question on its connection that was answered before it was read, where answers and deliveries
+    share one order (``checkers.links``)
+
+and the other was there: sent outside of transactions, once, with ``ok`` before that, to the broker
+that gave it out, without a delay. It was nobody else's meanwhile, as its first delivery says that
+it is the first of all, where brokers always say so; elsewhere nothing is told. In its own session
+it was read later, and pushes of a session arrive in order.
+
+Messages without a group lie in all parts. So parts are asked twice: which queues have priorities
+at all (``ranked``), and what became of their messages (``told``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.asked import ORDINARY, asked_by, priority_of
+from checkers.ends import Ends
+from checkers.instance import Instance
+from checkers.lifecycle import as_sent
+from checkers.links import LinkAnswers, UnderWay
+from checkers.rows import (
+    DELIVER,
+    NONE,
+    SEND_INVOKE,
+    SEND_OK,
+    Numbers,
+    PlaceTable,
+    Rows,
+    counted,
+    first,
+    highest,
+    ordered,
+    texts_of,
+)
+from checkers.running import lowest_after, segments, starts
+from checkers.schema import TOPIC
+
+NAME: Final = "priority-inversion"
+_LEAST, _MOST = 0, 9
+"""More than JMS has says nothing more."""
+
+_LAST: Final = 2**64
+"""Above every message."""
+Queue = tuple[int, str]
+"""(run, queue)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """First deliveries of queues without groups, one a row; ``queue`` as numbered among them.
+
+    ``sent`` is the first send, ``stored`` since when it was certainly in the queue for all to have
+    (``NONE``: nobody can say).
+    """
+
+    queue: Numbers
+    producer: Numbers
+    session: Numbers
+    connection: Numbers
+    message: Numbers
+    priority: Numbers
+    sent: Numbers
+    stored: Numbers
+    delivered: Numbers
+
+    def at(self, some: Numbers) -> Delivered:
+        """Some of them."""
+        return Delivered(*(getattr(self, name)[some] for name in Delivered.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Inversion:
+    """A message, which was read at row ``index``, and how many of lower priority overtook it.
+
+    ``by`` is the one of these that was certainly chosen last.
+    """
+
+    run: int
+    queue: str
+    message: int
+    index: int
+    by: int
+    overtakers: int
+
+    def instance(self) -> Instance:
+        """Shown by the delivery that was late."""
+        return Instance(NAME, self.queue, None, self.message, self.index, str(self.by), self.run)
+
+
+# ------------------------------------------------------------------------------------- of one part
+
+
+def ranked(rows: Rows, places: PlaceTable) -> frozenset[Queue]:
+    """The queues to which something without a group was sent that has a priority of its own."""
+    sends = rows.of(SEND_INVOKE, SEND_OK)
+    sends = sends[rows.value.codes[sends] >= 0]
+    urgent = np.array([_asks(value) for value in rows.value.values] + [False], dtype=bool)
+    found = np.unique(rows.place[sends[urgent[rows.value.codes[sends]]]]).tolist()
+    named = (places.named[place] for place in found)
+    return frozenset(
+        (run, queue)
+        for run, queue, group in named
+        if group is None and queue is not None and not queue.startswith(TOPIC)
+    )
+
+
+def _asks(value: str | None) -> bool:
+    return priority_of(value) not in (None, ORDINARY)
+
+
+def rows_of_queues(table: pa.Table, wanted: Collection[Queue]) -> pa.Table:
+    """The rows without a group of some queues, of whatever run."""
+    names = pa.array(sorted({queue for _, queue in wanted}), pa.string())
+    table = table.filter(pc.is_in(table["queue"].cast(pa.string()), names))
+    return table.filter(pa.array(texts_of(table, "group").codes < 0))
+
+
+def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue]) -> Delivered:
+    """From whole messages; queues are numbered as they are given."""
+    size = rows.messages
+    sends, oks, delivers = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER)
+    wish = asked_by(rows)
+    at = first(rows.id[delivers], delivers, size)
+    taker = first(rows.id[oks], rows.broker.codes[oks].astype(np.int64), size)
+    numbers = {queue: number for number, queue in enumerate(queues)}
+    number = np.array(
+        [numbers.get((run, str(queue)), NONE) for run, queue, _ in places.named] or [NONE], dtype=np.int64
+    )
+    producer = as_sent(rows, rows.producer, sends)
+    sent = first(rows.id[sends], rows.index[sends], size)
+    known = (at != NONE) & (sent != NONE) & (producer != NONE)
+    some = np.flatnonzero(known)
+    some = some[number[rows.place[at[some]]] != NONE]
+    row = at[some]
+    fresh = (rows.redelivered[row] == 0) & (rows.session[row] != NONE) & (rows.message[row] != NONE)
+    fresh &= sent[some] < rows.index[row]
+    some, row = some[fresh], row[fresh]
+    transacted = highest(rows.id[sends], rows.transaction[sends], size)[some] != NONE
+    certain = (counted(rows.id[sends], size)[some] == 1) & ~transacted & (wish.early[some] == NONE)
+    certain &= (taker[some] >= 0) & (taker[some] == rows.broker.codes[row])
+    priority = wish.priority[some]
+    return Delivered(
+        queue=number[rows.place[row]], producer=producer[some], session=rows.session[row],
+        connection=rows.connection[row], message=rows.message[row],
+        priority=np.clip(np.where(priority == NONE, ORDINARY, priority), _LEAST, _MOST),
+        sent=sent[some],
+        stored=np.where(certain, first(rows.id[oks], rows.index[oks], size)[some], NONE),
+        delivered=rows.index[row],
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ of all parts
+
+
+def candidates(mine: Delivered) -> Delivered:
+    """Those of sessions in which something urgent was read later, though it was there before.
+
+    In order of producer and session, and of these as they were read.
+    """
+    mine = mine.at(ordered(mine.queue, mine.producer, mine.session, mine.delivered))
+    one = _sessions(mine)
+    wanted = np.zeros(len(one), dtype=bool)
+    for priority in np.unique(mine.priority).tolist():
+        soonest = lowest_after(one, np.where(mine.priority > priority, mine.stored, NONE))
+        wanted |= (mine.priority == priority) & (soonest != NONE) & (soonest < mine.delivered)
+    some = np.zeros(int(one.max(initial=-1)) + 1, dtype=bool)
+    some[one[wanted]] = True
+    return mine.at(np.flatnonzero(some[one])) if len(one) else mine
+
+
+def _sessions(mine: Delivered) -> Numbers:
+    return segments(mine.queue, mine.producer, mine.session)
+
+
+def asked(mine: Delivered, queues: Sequence[Queue]) -> UnderWay:
+    """What must be known of these to say when each was chosen."""
+    stored = np.where(mine.stored == NONE, mine.delivered, mine.stored)
+    return UnderWay(_runs(mine, queues), mine.session, mine.connection, stored, mine.delivered)
+
+
+def _runs(mine: Delivered, queues: Sequence[Queue]) -> npt.NDArray[np.int64]:
+    return np.array([run for run, _ in queues], dtype=np.int64)[mine.queue]
+
+
+def inversions(
+    mine: Delivered, queues: Sequence[Queue], ends: Ends, links: LinkAnswers | None
+) -> list[Inversion]:
+    """All of them; ``mine`` as ``candidates`` gives them."""
+    runs = _runs(mine, queues)
+    begun = ends.sessions.find("begun", runs, mine.session)
+    chosen = np.maximum(mine.sent, np.where(begun < mine.delivered, begun, NONE))
+    if links is not None:
+        chosen = np.maximum(chosen, links.before(runs, mine.session, mine.connection, mine.delivered))
+    found = []
+    for some in np.split(np.arange(len(runs)), starts(_sessions(mine))[1:]):
+        before: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for n in some.tolist():
+            priority, stored, message = (
+                int(column[n]) for column in (mine.priority, mine.stored, mine.message)
+            )
+            late = [
+                (chose, bisect_right(chose, (stored, _LAST)))
+                for low, chose in before.items()
+                if low < priority
+            ]
+            count = sum(len(chose) - at for chose, at in late)
+            if stored != NONE and count:
+                run, queue = queues[int(mine.queue[n])]
+                _, by = max(chose[-1] for chose, at in late if at < len(chose))
+                found.append(Inversion(run, queue, message, int(mine.delivered[n]), by, count))
+            insort(before[priority], (int(chosen[n]), message))
+    return sorted(found, key=lambda one: (one.run, one.index))

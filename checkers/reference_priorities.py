@@ -1,0 +1,78 @@
+"""The second implementation of priority-inversion: every pair of one producer and session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from checkers.instance import Instance
+from checkers.reference_asked import is_delayed, priority
+from checkers.schema import TOPIC
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+
+def inversions(
+    history: History, messages: Sequence[PlainMessage], options: CheckOptions
+) -> Iterator[Instance]:
+    """Of each message those of lower priority that were chosen though it was there."""
+    if options.broker.marks_redeliveries != "always":
+        return
+    mine = [m for m in messages if _counts(history, m)]
+    for late in mine:
+        stored = _stored(late)
+        if stored is None:
+            continue
+        overtook = [
+            (chosen, m.id)
+            for m in mine
+            if _beside(m, late) and _at(m) < _at(late) and _priority(m) < _priority(late)
+            if (chosen := _chosen(history, m, options)) > stored
+        ]
+        if overtook:
+            yield late.instance("priority-inversion", _at(late), str(max(overtook)[1]))
+
+
+def _counts(history: History, m: PlainMessage) -> bool:
+    unheard = any(r["f"] == "receive" and r.get("queue") == m.queue for r in history.rows)
+    if m.group is not None or m.queue is None or m.queue.startswith(TOPIC) or unheard:
+        return False
+    if not m.sends or not m.deliveries or m.producer is None:
+        return False
+    first = m.deliveries[0]
+    fresh = first.get("redelivered") is False and first.get("session") is not None
+    return fresh and bool(m.sends[0]["index"] < first["index"])
+
+
+def _beside(one: PlainMessage, other: PlainMessage) -> bool:
+    """Of one producer and queue, given to one session first."""
+    ours = [(m.queue, m.producer, m.deliveries[0]["session"]) for m in (one, other)]
+    return ours[0] == ours[1]
+
+
+def _priority(m: PlainMessage) -> int:
+    return max(0, min(9, priority(m)))
+
+
+def _at(m: PlainMessage) -> int:
+    return int(m.deliveries[0]["index"])
+
+
+def _stored(m: PlainMessage) -> int | None:
+    """Since when it was there for all to have; None where nobody can say."""
+    if len(m.sends) != 1 or m.transaction is not None or is_delayed(m):
+        return None
+    oks = [r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")]
+    giver = m.deliveries[0].get("broker")
+    if not oks or giver is None or oks[0].get("broker") != giver:
+        return None
+    return int(oks[0]["index"])
+
+
+def _chosen(history: History, m: PlainMessage, options: CheckOptions) -> int:
+    """After which row it was certainly chosen."""
+    possible = history.possible(m.deliveries[0], options)
+    known = [int(m.sends[0]["index"]), *([] if possible is None else [possible])]
+    return max((at for at in known if at < _at(m)), default=-1)
