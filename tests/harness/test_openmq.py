@@ -250,23 +250,32 @@ def test_a_stop_says_whether_another_is_to_take_over(voting):  # noqa: F811
     assert [one["arguments"] for one in handler.asked] == [[False, 0], [False, 0], [True, 0]]
 
 
-def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811
-    address, say = jolokia
-    bean = 'com.sun.messaging.jms.server:desttype=q,name="{}",subtype=Monitor,type=Destination'
+def browsing(handler, queues=(), topics=(), counted=0, messages=(), consumers=()):
+    """A broker that has these destinations, each with these messages."""
+    bean = 'com.sun.messaging.jms.server:desttype={},name="{}",subtype=Monitor,type=Destination'
+    found = {"q": [bean.format("q", one) for one in queues], "t": [bean.format("t", one) for one in topics]}
+
+    def answer(one):
+        if one["type"] == "search":
+            return found["t" if "desttype=t" in one["mbean"] else "q"]
+        if one["type"] == "read":
+            return {"NumMsgs": counted}
+        return consumers if "ConsumerManager" in one["mbean"] else messages
+
+    handler.respond_at = staticmethod(
+        lambda asked, host: [{"status": 200, "value": answer(one)} for one in asked]
+    )
+
+
+def test_a_store_is_shown_whole_or_not_at_all(voting):  # noqa: F811
+    address, handler = voting
     message = {
         "DestinationName": "q0",
         "MessageBody": [104, -61, -97],
         "MessageProperties": {"JMSXGroupID": "g1"},
     }
-    asked = {
-        "search": {"status": 200, "value": [bean.format("mq.sys.dmq")]},
-        "read": {"status": 200, "value": {"NumMsgs": 2, "NumMsgsRemote": 0}},
-        "exec": {
-            "status": 200,
-            "value": [message, {**message, "MessageBody": "t", "MessageProperties": None}],
-        },
-    }
-    say(asked)
+    messages = [message, {**message, "MessageBody": "t", "MessageProperties": None}]
+    browsing(handler, queues=["mq.sys.dmq"], counted=2, messages=messages)
     system = registry.get("openmq")
     octets, text = asyncio.run(system.browse(address))
     assert (octets.store, octets.queue, octets.group, octets.body) == (
@@ -276,8 +285,46 @@ def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811
         "hß".encode(),
     )
     assert (text.body, text.group) == (b"t", None)
-    say({**asked, "read": {"status": 200, "value": {"NumMsgs": 3, "NumMsgsRemote": 0}}})
+    browsing(handler, queues=["mq.sys.dmq"], counted=3, messages=messages)
     with pytest.raises(OSError, match="showed 2 of its 3 messages"):
+        asyncio.run(system.browse(address))
+
+
+def waiting(**numbers):
+    """Durable subscriptions to t0, and how many messages wait for each."""
+    named = {"Durable": True, "DestinationName": "t0"}
+    return [{**named, "DurableName": name, "NumMsgsPending": number} for name, number in numbers.items()]
+
+
+def topic_of(handler, **numbers):
+    """A topic with two messages."""
+    message = {"DestinationName": "t0", "MessageProperties": None}
+    messages = [{**message, "MessageBody": body} for body in ("m1", "m2")]
+    others = [{"Durable": False, "DestinationName": "t0", "DurableName": None, "NumMsgsPending": 1}]
+    browsing(handler, topics=["t0"], counted=2, messages=messages, consumers=others + waiting(**numbers))
+
+
+def test_what_waits_for_a_durable_subscription_is_all_of_its_topic_or_nothing(voting):  # noqa: F811
+    address, handler = voting
+    topic_of(handler, slow=2, quick=0)
+    found = asyncio.run(registry.get("openmq").browse(address))
+    told = [(one.queue, one.subscription, one.body) for one in found]
+    assert told == [("/topic/t0", "slow", b"m1"), ("/topic/t0", "slow", b"m2")]
+
+
+def test_which_messages_wait_for_a_durable_subscription_is_not_guessed(voting):  # noqa: F811
+    address, handler = voting
+    topic_of(handler, slow=1)
+    with pytest.raises(OSError, match="which 1 messages of topic t0 .* slow waits for"):
+        asyncio.run(registry.get("openmq").browse(address))
+
+
+def test_in_a_cluster_nobody_tells_for_whom_a_topic_has_messages(voting):  # noqa: F811
+    address, handler = voting
+    system = registry.of(spec())
+    system.plan(spec())
+    topic_of(handler, slow=2)
+    with pytest.raises(OSError, match="topic t0 .* has 2 messages, for whom is not told"):
         asyncio.run(system.browse(address))
 
 
@@ -303,10 +350,9 @@ def test_what_a_broker_shows_of_others_is_not_in_its_store(policy, kept, voting)
     }
 
     def respond(asked, host):
-        answers = {
-            "search": ['com.sun.messaging.jms.server:desttype=q,name="q0",subtype=Monitor'],
-            "exec": shown[host],
-        }
+        queue = 'com.sun.messaging.jms.server:desttype=q,name="q0",subtype=Monitor'
+        searched = [] if "desttype=t" in asked[0]["mbean"] else [queue]
+        answers = {"search": searched, "exec": shown[host]}
         local = {"LocalBrokerInfo": {"Address": f"10.0.0.{1 if host == '127.0.0.1' else 2}:7676"}}
         counted = {"NumMsgs": len(shown[host])}
         return [

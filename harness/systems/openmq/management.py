@@ -14,7 +14,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.interface import LIVE, Address, Status, StoredMessage, Takeover
+import msgspec
+
+from harness.interface import LIVE, TOPIC, Address, Status, StoredMessage, Takeover
 from harness.systems.jolokia import Jolokia
 
 _DOMAIN: Final = "com.sun.messaging.jms.server"
@@ -23,7 +25,9 @@ _STEERED: Final = f"{_DOMAIN}:type=Broker,subtype=Config"
 _CLUSTER: Final = f"{_DOMAIN}:type=Cluster,subtype=Monitor"
 _SERVICE: Final = f"{_DOMAIN}:type=Service,subtype=Monitor,name=jms"
 _MESSAGES: Final = f"{_DOMAIN}:type=MessageManager,subtype=Monitor"
-_QUEUES: Final = f"{_DOMAIN}:type=Destination,subtype=Monitor,desttype=q,name=*"
+_CONSUMERS: Final = f"{_DOMAIN}:type=ConsumerManager,subtype=Monitor"
+_DESTINATIONS: Final = f"{_DOMAIN}:type=Destination,subtype=Monitor,desttype={{}},name=*"
+_QUEUE, _TOPIC = "q", "t"
 
 _RUNNING, _PAUSED, _QUIESCED = 0, 1, 2
 """States of the service that clients use; the STOMP bridge is one of its clients."""
@@ -141,8 +145,9 @@ class Management:
         not say which, so one copy is told as one that is to be forwarded.
         """
         shown = await self._shown(admin)
+        waiting = await self._durable(admin)
         if not self.clustered:
-            return [_stored(queue, message, _MAIN) for queue, message in shown]
+            return [_stored(queue, message, _MAIN) for queue, message in shown] + waiting
         others = [each for each in self._members if each != admin] if self.one_store else []
         holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in shown})}
         for other in others:
@@ -150,7 +155,8 @@ class Management:
                 messages = [message["MessageID"] for _, message in await self._shown(other)]
                 holders[other] = await self._host(other), {*messages}
         kept = [(*one, self._keeper(one[1]["MessageID"], holders)) for one in shown]
-        return [_stored(queue, message, store) for queue, message, (keeper, store) in kept if keeper == admin]
+        mine = [(queue, message, store) for queue, message, (keeper, store) in kept if keeper == admin]
+        return [_stored(*one) for one in mine] + waiting
 
     def _keeper(
         self, message: str, holders: Mapping[Address, tuple[str, Container[str]]]
@@ -173,9 +179,40 @@ class Management:
         host: str = found["LocalBrokerInfo"]["Address"].partition(":")[0]
         return host
 
-    async def _shown(self, admin: Address) -> list[tuple[str, Mapping[str, Any]]]:
-        """Queue and message, of all that a broker shows."""
-        (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
+    async def _durable(self, admin: Address) -> list[StoredMessage]:
+        """What waits for durable subscriptions. Raises OSError where a broker does not tell it.
+
+        It shows the messages of a topic, and of each subscription how many wait for it, not which:
+        that is known where none do or all. Who has consumers at another broker is counted there, so
+        of a cluster only a topic with nothing at all is known.
+        """
+        shown = await self._shown(admin, _TOPIC)
+        if not shown:
+            return []
+        (consumers,) = await self._jolokia.ask(
+            admin, {"type": "exec", "mbean": _CONSUMERS, "operation": "getConsumerInfo()"}
+        )
+        stored: list[StoredMessage] = []
+        for topic in sorted({topic for topic, _ in shown}):
+            messages = [message for name, message in shown if name == topic]
+            if self.clustered:
+                raise OSError(f"topic {topic} at {admin} has {len(messages)} messages, for whom is not told")
+            for one in consumers or ():
+                waiting = one["NumMsgsPending"] if one["Durable"] and one["DestinationName"] == topic else 0
+                if waiting not in (0, len(messages)):
+                    name = one["DurableName"]
+                    raise OSError(f"which {waiting} messages of topic {topic} at {admin} {name} waits for")
+                stored += [
+                    msgspec.structs.replace(
+                        _stored(topic, message, _MAIN), queue=TOPIC + topic, subscription=one["DurableName"]
+                    )
+                    for message in messages[:waiting]
+                ]
+        return stored
+
+    async def _shown(self, admin: Address, kind: str = _QUEUE) -> list[tuple[str, Mapping[str, Any]]]:
+        """Queue and message, or topic and message, of all that a broker shows."""
+        (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DESTINATIONS.format(kind)})
         shown: list[tuple[str, Mapping[str, Any]]] = []
         for bean in sorted(beans or ()):
             queue = bean.partition('name="')[2].partition('"')[0]
@@ -186,7 +223,7 @@ class Management:
                     "type": "exec",
                     "mbean": _MESSAGES,
                     "operation": "getMessageInfo",
-                    "arguments": ["q", queue, None, None, None, True],
+                    "arguments": [kind, queue, None, None, None, True],
                 },
             )
             if counted is None or messages is None:

@@ -18,6 +18,7 @@ from harness.interface import (
     Provision,
     Status,
     TestSpec,
+    Topics,
     UsageError,
 )
 from harness.interface.errors import near
@@ -60,6 +61,8 @@ class OpenmqSystem(Management):
         transactional_acks=False,
         connect_s=5.0,  # the bridge makes a connection of its own for each
         on_the_way_s=6.0,
+        # UNSUBSCRIBE needs an id that is subscribed (BSS4020, BSS4007): a drop ends the consumer.
+        topics=Topics(durable={"durable-subscriber-name": "{}"}, drops="with-consumer"),
     )
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0, restart_s=30.0)
     events = EVENTS
