@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harness.claims.changed import Replacement
-from mutants.mutant import Arena, Mutant, Unfound
+from mutants.mutant import Arena, Mutant
 from mutants.parts.arenas import REFUSALS
 
 _PART: Final = "refusals"
@@ -136,26 +136,71 @@ MUTANTS: Final = (
             ),
         ),
     ),
-)
-
-UNFOUND: Final = (
-    Unfound(
-        Mutant(
-            "expires-while-it-is-held",
-            _PART,
-            "own",
-            "the scan moves what has expired to the expiry address though a consumer holds it",
-            frozenset({"resurrected", "duplicate", "double-delivery"}),
-            SCANNED,
-            (
-                Replacement(
-                    "broker/core/groups.py",
-                    "        return [message for message in waiting if message in messages]\n",
-                    "        return list(messages)\n",
-                ),
+    Mutant(
+        "expires-while-it-is-held",
+        _PART,
+        "own",
+        "the scan moves what has expired to the expiry address though a consumer holds it",
+        frozenset({"resurrected", "duplicate", "double-delivery"}),
+        SCANNED,
+        (
+            Replacement(
+                "broker/core/groups.py",
+                "        return [message for message in waiting if message in messages]\n",
+                "        return list(messages)\n",
+            ),
+            Replacement(
+                "broker/core/queue.py",
+                "        del self.messages[delivery.message.id]\n        if self.backlog",
+                "        self.messages.pop(delivery.message.id, None)\n        if self.backlog",
+            ),
+            Replacement(
+                _ENGINE,
+                "        sequence = self._append(self.paging.removals([one.message for one in deliveries]), "
+                "done)\n",
+                "        ended = [one.message for one in deliveries if _is_there(one)]\n"
+                "        if ended:\n"
+                "            sequence = self._append(self.paging.removals(ended), done)\n"
+                "        else:\n"
+                "            sequence = self.journal.last_sequence\n"
+                "            if done is not None:\n"
+                "                self.gate.when_durable(sequence, done)\n",
+            ),
+            Replacement(
+                _ENGINE,
+                "        again: list[Delivery] = []\n        for delivery in deliveries:\n",
+                "        again: list[Delivery] = []\n"
+                "        for delivery in deliveries:\n"
+                "            if not _is_there(delivery):\n"
+                "                self._settle(delivery)\n"
+                "                delivery.consumer.queue.offer(delivery.consumer)\n"
+                "                continue\n",
+            ),
+            Replacement(
+                _ENGINE,
+                "        queue = delivery.consumer.queue\n        queue.settled(delivery)\n",
+                "        queue, there = delivery.consumer.queue, _is_there(delivery)\n"
+                "        queue.settled(delivery)\n"
+                "        if not there:\n"
+                "            return\n",
+            ),
+            Replacement(
+                _ENGINE,
+                "        operations = self.paging.removals(messages)\n"
+                "        arrivals: list[tuple[Queue, Message]] = []\n",
+                "        messages = [message for message in messages if message.id in queue.messages]\n"
+                "        if not messages:\n"
+                "            return\n"
+                "        operations = self.paging.removals(messages)\n"
+                "        arrivals: list[tuple[Queue, Message]] = []\n",
+            ),
+            Replacement(
+                _ENGINE,
+                "\n\nclass Engine",
+                "\n\ndef _is_there(delivery: Delivery) -> bool:\n"
+                "    return delivery.message.id in delivery.consumer.queue.messages\n"
+                "\n\nclass Engine",
             ),
         ),
-        "a look at why 100 schedules of the workload refusals, with five scans a second, do not show it",
     ),
 )
-"""``test_expiry`` finds it."""

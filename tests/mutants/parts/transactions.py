@@ -23,6 +23,19 @@ POISON: Final = Arena(
 )
 """What a transaction that is rolled back had acknowledged is a dead letter at once."""
 
+NAMED_AGAIN: Final = Arena(
+    TRANSACTIONS.kinds,
+    TRANSACTIONS.fields,
+    (
+        Replacement(
+            "workloads/transactor.py",
+            '        self._connection.request(b"%btransaction:%d\\n" % (head, self.number), step, body)\n',
+            '        self._connection.request(head + b"transaction:tx\\n", step, body)\n',
+        ),
+    ),
+)
+"""Clients that all call their one open transaction the same: the name is their connection's."""
+
 MUTANTS: Final = (
     Mutant(
         "commit-in-two-entries",
@@ -179,6 +192,32 @@ MUTANTS: Final = (
                 "                        lambda late=late: self.abandoned or self.journal.append(late),\n"
                 "                    )\n"
                 "                    arrivals.append((holder, dead))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "transaction-of-a-dead-connection-goes-on",
+        _PART,
+        "own",
+        "the transaction of a lost connection stays open, and whoever begins one of its name has it, and "
+        "commits what the other sent and acknowledged",
+        frozenset({"read-uncommitted", "aborted-delivery", "torn-transaction"}),
+        NAMED_AGAIN,
+        (
+            Replacement(
+                _OPEN,
+                "        undone = [one for one in self._named.values() if one is not None]\n",
+                "        for name, one in self._named.items():\n"
+                "            if one is not None:\n"
+                "                self.end(one)\n"
+                "                vars(self._engine).setdefault('_kept', {})[name] = one\n"
+                "        undone = []\n",
+            ),
+            Replacement(
+                _OPEN,
+                "        transaction = Transaction()\n        transaction.size = OVERHEAD + len(name)\n",
+                "        transaction = vars(self._engine).get('_kept', {}).pop(name, None) or Transaction()\n"
+                "        transaction.size = transaction.size or OVERHEAD + len(name)\n",
             ),
         ),
     ),
