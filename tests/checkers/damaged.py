@@ -866,12 +866,44 @@ def _hurry(rows: list[Row], chance: random.Random) -> None:
         r.pop("group", None)
 
 
+def _made_temporary(rows: list[Row], chance: random.Random) -> None:
+    """One queue is a temporary one, of whom the first subscription to it was."""
+    queue = chance.choice(["q", "q", "r"])
+    for r in rows:
+        if r.get("queue") == queue or (r["f"] in ("subscribe", "disconnect") and "queue" not in r):
+            r["queue"] = f"/temp-queue/{queue}"
+
+
+def _ended(rows: list[Row], chance: random.Random) -> None:
+    """A temporary queue ends somewhere, or behind the beginning of the drain."""
+    some = [r["queue"] for r in rows if r.get("queue", "").startswith("/temp-queue/")]
+    drain = [n for n, r in enumerate(rows) if r.get("value") == "drain"]
+    if some:
+        queue = chance.choice(some)
+        at = drain[0] + 1 if drain and chance.random() < 0.4 else chance.randrange(len(rows) + 1)
+        rows.insert(at, o(0, 151, "invoke", "drop", queue=queue))
+        if chance.random() < 0.8:
+            answer = o(0, 151, chance.choice(["ok", "ok", "info", "fail"]), "drop", queue=queue)
+            rows.insert(chance.randrange(at, len(rows)) + 1, answer)
+
+
+def _left_in_it(rows: list[Row], chance: random.Random) -> None:
+    """What was sent to a temporary queue is in a store, or came on another connection."""
+    sent = [r for r in rows if r["f"] == "send" and r["queue"].startswith("/temp-queue/")]
+    if sent:
+        of = chance.choice(sent)
+        rows.insert(chance.choice([len(rows), chance.randrange(len(rows) + 1)]), _kept(of, chance))
+        for r in rows:
+            if r["f"] == "deliver" and r.get("message") == of["message"] and chance.random() < 0.5:
+                r["connection"] = chance.choice([1, 101, 999])
+
+
 DAMAGE_BESIDE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _subscribed_otherwise, _of_another, _select, _recolour, _dropped, _to_a_topic, _kept_for,
         _ungroup, _pull, _receive, _alone,
-        _hurry,
+        _hurry, _made_temporary, _ended, _left_in_it,
     )
 }  # fmt: skip
 """Apart, so that what the other tests draw by chance stays what it is."""

@@ -8,7 +8,10 @@ has forgotten reads on. All that the definitions excuse happens, and nothing els
 found in such a history is a false accusation.
 
 The broker has queues, topics with durable, shared and temporary subscriptions that are dropped and
-made anew under the same name, selectors, groups, transactions over all of them, refusals.
+made anew under the same name, selectors, groups, transactions over all of them, refusals; and
+temporary queues that end with their connections, of which some live until the drain is over. What
+is sent to one that is gone is refused or goes nowhere; so does what another broker took (a
+fail-over of which the owner has heard nothing).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from checker_rows import MS, Row, o
 
 QUEUES = ("q", "r")
 TOPIC = "/topic/t"
+TEMPORARY = "/temp-queue/r"
 NAMES = ("alice", "bob", "carol")
 PULLED = "r"
 GROUPS = ("g", "h", None)
@@ -45,6 +49,7 @@ class Message:
     columns: Told
     asked: Told
     arrived: int = 0
+    taken_by: str = "a1"
 
     @property
     def colour(self) -> str | None:
@@ -166,6 +171,11 @@ class World:
         if not self.kinds["topics"] or self.kinds["pulls"]:
             self.kinds["queues"] = True
         self.routes_at_commit = chance.random() < 0.5
+        self.brief = random.Random(f"{seed} temporary queues")
+        self.kinds["temporaries"] = seed // 8 % 2 == 1 and self.brief.random() < 0.8
+        self.temporaries: list[str] = []
+        self.staying: set[Link] = set()
+        self.finishing = False
 
     # ------------------------------------------------------------------------------------ recording
 
@@ -177,6 +187,8 @@ class World:
 
     def route(self, message: Message) -> list[Place]:
         name = message.columns["queue"]
+        if name.startswith(TEMPORARY):
+            return [self.places[name, None]] if (name, None) in self.places else []
         if name != TOPIC:
             return [self.places[name, None]]
         return [
@@ -303,6 +315,12 @@ class World:
     def send(self, link: Link, message: Message, inside: bool) -> str:
         if self.kinds["faults"] and self.chance.random() < 0.04:
             return "fail"
+        if message.columns["queue"].startswith(TEMPORARY):
+            if not self.route(message) and self.brief.random() < 0.5:
+                return "fail"
+            if not inside and self.kinds["faults"] and self.brief.random() < 0.1:
+                message.taken_by = "a2"
+                return "ok"
         message.arrived = self.now
         if not inside:
             self.enqueue(message, self.route(message))
@@ -338,6 +356,8 @@ class World:
         chance = self.chance
         kinds = [*(QUEUES if self.kinds["queues"] else ()), *((TOPIC, TOPIC) if self.kinds["topics"] else ())]
         queue = chance.choice(kinds)
+        if self.temporaries and self.brief.random() < 0.5:
+            queue = self.brief.choice(self.temporaries[-4:])
         pulled = self.kinds["pulls"] and queue == PULLED
         group = chance.choice(GROUPS) if self.kinds["groups"] and not pulled else None
         number = self.sequences[producer, queue, group] = self.sequences.get((producer, queue, group), -1) + 1
@@ -360,7 +380,8 @@ class World:
         begun = self.now
         self.rows[-1] |= message.told(begun, None)
         outcome = yield lambda: self.send(link, message, bool(inside))
-        self.add(process, outcome, "send", message.id, broker=BROKER if outcome == "ok" else None, **told)
+        broker = message.taken_by if outcome == "ok" else None
+        self.add(process, outcome, "send", message.id, broker=broker, **told)
         if outcome == "ok":
             self.rows[-1] |= message.told(begun, self.now)
         if outcome == "info":
@@ -399,8 +420,14 @@ class World:
         if outcome != "ok":
             return
         unanswered = self.unanswered[session]
-        left = -1 if draining else chance.randint(1, 12)
-        while left and (unanswered or not draining or session.held or session.place.waiting):
+        staying = link in self.staying
+        left = -1 if draining or staying else chance.randint(1, 12)
+        while left and (
+            unanswered
+            or not (draining or (staying and self.finishing))
+            or session.held
+            or session.place.waiting
+        ):
             left -= 1
             yield None
             if not unanswered:
@@ -409,7 +436,7 @@ class World:
                 inside = self.inside()
                 for _ in range(chance.randint(1, min(2, len(unanswered)))):
                     yield from self.answering(session, mine, unanswered.pop(0), "ack", **inside)
-                for _ in range(chance.randint(0, 2)):
+                for _ in range(0 if staying else chance.randint(0, 2)):
                     yield from self.sending(process, link, 50 + session.number, **inside)
                 if chance.random() < 0.9:
                     yield from self.ending(process, link, **inside)
@@ -419,7 +446,7 @@ class World:
                 f = "nack" if not draining and chance.random() < 0.15 else "ack"
                 at = 0 if chance.random() < 0.8 else chance.randrange(len(unanswered))
                 yield from self.answering(session, mine, unanswered.pop(at), f)
-        if not draining and chance.random() < 0.4:
+        if not draining and not staying and chance.random() < 0.4:
             return
         yield from self.leaving(session, name, mine)
 
@@ -522,7 +549,14 @@ class World:
                 link.temporary = name[1] is not None and chance.random() < 0.2
                 if link.temporary:
                     name = (TOPIC, f"temporary-{self.sessions if chance.random() < 0.5 else 0}")
+                if self.kinds["temporaries"] and self.brief.random() < 0.5:
+                    link.temporary, name = True, (f"{TEMPORARY}{self.sessions}", None)
+                    self.temporaries.append(name[0])
+                    if self.brief.random() < 0.4:
+                        self.staying.add(link)
             wanted = chance.choice([*COLOURS, None]) if self.kinds["selectors"] and not draining else None
+            if name[0].startswith(TEMPORARY):
+                wanted = None
             if draining and name in self.places:
                 wanted = self.places[name].wanted
             session = Session(self.sessions, Place(name), link, wanted, chance.randint(1, 4))
@@ -565,7 +599,7 @@ class World:
         if session is not None and session.number not in self.settled:
             self.add(100 + session.number, "info", "disconnect", queue=session.place.name[0],
                      subscription=session.place.name[1], session=session.number, broker=BROKER)  # fmt: skip
-            if link.temporary and session.place.name[1] is not None and self.told_of(session):
+            if link.temporary and self.told_of(session):
                 told = {"queue": session.place.name[0], "subscription": session.place.name[1]}
                 self.add(100 + session.number, "invoke", "drop", **told)
                 self.add(100 + session.number, "info", "drop", **told)
@@ -635,15 +669,19 @@ class World:
 
     def drain(self) -> None:
         for _ in range(10_000):
-            if not self.clients and all(link.closed for link in self.links):
+            left = [link for link in self.links if not link.closed and link not in self.staying]
+            if not left and self.staying.issuperset(self.clients):
                 break
             self.step(calm=True)
         self.end("heal", "recovered", "drain")
         for name in list(self.places):
-            if self.places[name].waiting:
+            if not name[0].startswith(TEMPORARY) and self.places[name].waiting:
                 self.begin(name=name)
-                while self.clients:
+                while not self.staying.issuperset(self.clients):
                     self.step(calm=True)
+        self.finishing = True
+        while self.clients:
+            self.step(calm=True)
         waiting = [(place, copy, "main") for place in self.places.values() for copy in place.waiting]
         for place, copy, store in [*waiting, *self.dead]:
             told = {**of_message(copy.message), "queue": place.name[0], "subscription": place.name[1]}

@@ -19,6 +19,7 @@ from mutants.parts import (
     replication,
     shared_store,
     store_database,
+    temporaries,
     topics,
     transactions,
     votes,
@@ -40,6 +41,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         paging,
         messages,
         transactions,
+        temporaries,
         topics,
         refusals,
     )

@@ -17,6 +17,7 @@ from harness.interface import (
     PolicySummary,
     Provision,
     Status,
+    Temporaries,
     TestSpec,
     Topics,
     UsageError,
@@ -60,6 +61,7 @@ class ClassicSystem(Management):
         heart_beat_s=0.5,
         on_the_way_s=2.0,
         connect_s=2.5,
+        temporaries=Temporaries(),
         topics=Topics(send={"persistent": "true"}, durable={"activemq.subscriptionName": "{}"}),
     )
     patience = Patience(start_s=150.0, settle_s=30.0, silence_s=2.0, vacancy_s=30.0)

@@ -95,6 +95,12 @@ REFUSALS: Final = Arena(
 )
 """One broker and its disk, and messages that are refused, expire, or wait for their time."""
 
+REQUESTS: Final = Arena(
+    ("kill", "power-loss", "disk-slow"),
+    {"policy": "standalone", "workload": "request-reply", "pairs": 1, "producers": 3, "consumers": 3},
+)
+"""One broker and its disk, and replies to queues that end with their connections."""
+
 SUBSCRIPTIONS_OF_A_PAIR: Final = Arena(
     ("kill", "pause", "stop"), {"workload": "subscriptions", "pairs": 1, "producers": 3, "consumers": 6}
 )
