@@ -222,7 +222,8 @@ class History:
         for r in self._of["session", session]:
             if r["f"] not in ("ack", "nack", "unsubscribe"):
                 continue
-            what = (r["f"], r.get("queue"), r.get("group"), r.get("message"))
+            message = () if r["f"] == "unsubscribe" else (r.get("queue"), r.get("group"), r.get("message"))
+            what = (r["f"], *message)
             if r["type"] == "invoke":
                 questions.setdefault(what, r["index"])
             elif r["type"] == "ok" and what in questions:

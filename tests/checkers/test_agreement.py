@@ -7,7 +7,16 @@ from collections import Counter
 import pytest
 from innocent import innocent
 
-from bench.agreement import PATIENT, Campaign, history, on_columns, shrunk
+from bench.agreement import (
+    PATIENT,
+    Campaign,
+    by_reference,
+    history,
+    numbered,
+    on_columns,
+    options_of,
+    shrunk,
+)
 from checkers import reference
 
 
@@ -21,6 +30,23 @@ def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():
     assert reference.find(rows, PATIENT) == []
     heard = [row for row in rows if row["f"] != "receive"]
     assert {one.name for one in reference.find(heard, PATIENT)} == {"not-linearizable"}
+
+
+def test_of_two_unsubscribes_of_one_session_the_first_proves_whether_or_not_it_names_the_queue():
+    told = {"queue": "q", "group": "h", "message": 19, "session": 2, "producer": 52, "sequence": 0}
+    rows = numbered(
+        {"time": n, "process": 102, "type": type_, "f": f, **columns}
+        for n, (type_, f, columns) in enumerate([
+            ("invoke", "subscribe", {"queue": "q", "session": 2}), ("invoke", "unsubscribe", {"session": 2}),
+            ("ok", "deliver", told), ("ok", "nack", told), ("invoke", "nack", told), ("ok", "nack", told),
+            ("invoke", "unsubscribe", {"queue": "q", "session": 2}), ("ok", "deliver", told),
+            ("ok", "unsubscribe", {"queue": "q", "session": 2}),
+        ])
+    )  # fmt: skip
+    options = options_of(144)
+    assert options.broker.most_attempts == 2
+    assert on_columns([rows], options, 1) == [by_reference(rows, options)]
+    assert {one.name for one in by_reference(rows, options)} == {"phantom"}
 
 
 def test_what_an_innocent_broker_does_has_all_that_may_be_mistaken():

@@ -14,7 +14,7 @@ import pytest
 from checker_rows import o, table
 
 from checkers.ends import read
-from checkers.rows import NONE, READ, PlaceTable, from_table
+from checkers.rows import NONE, READ, PlaceTable, from_table, ordered
 from checkers.source import FilePart
 
 
@@ -96,6 +96,36 @@ def test_slices_have_whole_messages_and_together_every_row(tmp_path):
     assert sorted(i for some in slices for i in some.index.tolist()) == list(range(1001))
     seen = [set(some.message.tolist()) for some in slices]
     assert sum(map(len, seen)) == len(set().union(*seen))
+
+
+@pytest.mark.parametrize("width", [3, 2**20, 2**40])
+@pytest.mark.parametrize("keys", [1, 2, 3])
+def test_rows_are_put_in_order_of_their_keys_whether_or_not_these_fit_into_one_number(width, keys):
+    chance = np.random.default_rng(keys)
+    some = [chance.integers(-width, width, 500) for _ in range(keys)]
+    some[0][chance.random(500) < 0.2] = NONE
+    wanted = sorted(range(500), key=lambda n: (*(key[n] for key in some), n))
+    assert ordered(*some).tolist() == wanted
+    assert ordered(np.full(3, NONE), np.array([2, 1, 1])).tolist() == [1, 2, 0]
+    assert ordered(np.zeros(0, dtype=np.int64)).tolist() == []
+
+
+def test_columns_without_a_value_are_not_read_and_one_with_a_single_value_is(tmp_path):
+    given = [o(n, 1, "invoke", "send", n) for n in range(40)]
+    given[33] |= {"session": 7, "digest": 3}
+    path = tmp_path / "part-00000.parquet"
+    pq.write_table(table(given), path, row_group_size=10)
+    (some,) = FilePart(0, str(path), 40).slices(READ)
+    assert {"session", "digest", "subscription", "group"} <= set(some.column_names)
+    assert not {"transaction", "connection", "redelivered", "value"} & set(some.column_names)
+    assert from_table(some, PlaceTable()).session[np.array([32, 33])].tolist() == [NONE, 7]
+
+
+def test_columns_of_which_the_file_does_not_say_whether_they_have_a_value_are_read(tmp_path):
+    path = tmp_path / "part-00000.parquet"
+    pq.write_table(table([o(0, 1, "invoke", "send", 1)]), path, write_statistics=False)
+    (some,) = FilePart(0, str(path), 1).slices(READ)
+    assert set(some.column_names) == set(READ)
 
 
 def test_how_sessions_and_transactions_ended():
