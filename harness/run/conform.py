@@ -14,9 +14,12 @@ from harness.history import store as stores
 from harness.interface import OWN, InfrastructureError, TestSpec, UsageError
 from harness.report.summary import size
 from harness.run.compose import Composition, compose
-from harness.run.conformance import STEPS, Conformance, Row
+from harness.run.conformance import STEPS, Conformance
+from harness.run.talk import Row
 from harness.systems import registry
-from workloads.registry import queues_of
+from workloads.groups import GroupsLoad
+from workloads.registry import possible, queues_of, topics_of
+from workloads.subscriptions import SubscriptionsLoad
 
 _WIDTH: Final = 24
 
@@ -26,7 +29,10 @@ def run(
 ) -> int:
     """The exit status: 1 where a statement is wrong, 2 where none is but some is not known."""
     name = system or OWN
-    chosen = policy or next(iter(registry.get(name).policies))
+    known = registry.get(name)
+    chosen = policy or next(iter(known.policies))
+    # Brokers that want their topics told before get them by the workload that has some.
+    topics = [SubscriptionsLoad.name] if SubscriptionsLoad.name in possible(known.dialect) else []
     spec = TestSpec(
         name=f"conformance-{name}-{chosen}",
         system=name,
@@ -34,6 +40,7 @@ def run(
         environment=environment,
         pairs=pairs,
         queues=STEPS,
+        workload=",".join([GroupsLoad.name, *topics]),
     )
     test = compose(spec)
     if test.environment.virtual:
@@ -51,7 +58,9 @@ def run(
     rows = tried(test, store, lambda row: tell(line(row)))
     departs = sum(row.state == "DEPARTS" for row in rows)
     unknown = sum(row.state == "unknown" for row in rows)
-    tell(f"{len(rows) - departs - unknown} as said, {departs} depart, {unknown} unknown")
+    left_out = sum(row.state == "not claimed" for row in rows)
+    right = len(rows) - departs - unknown - left_out
+    tell(f"{right} as said, {departs} depart, {unknown} unknown, {left_out} not claimed")
     tell(f"Logs     {store / stores.LOGS}")
     if as_json:
         print(stores.as_json([row._asdict() for row in rows]))
@@ -61,7 +70,7 @@ def run(
 def line(row: Row) -> str:
     """A row as people read it."""
     said = f"says: {row.said}; " if row.said else ""
-    return f"  {row.state:<8} {row.what:<{_WIDTH}} {said}seen: {row.seen}"
+    return f"  {row.state:<11} {row.what:<{_WIDTH}} {said}seen: {row.seen}"
 
 
 def tried(test: Composition, store: Path, tell: Callable[[Row], None]) -> list[Row]:
@@ -81,7 +90,7 @@ async def _tried(test: Composition, store: Path, tell: Callable[[Row], None]) ->
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
         await environment.deploy(test.system, test.spec, test.nodes, store)
-        return await Conformance(test, tell).run(queues_of(test.spec))
+        return await Conformance(test, tell).run(queues_of(test.spec), topics_of(test.spec))
     finally:
         try:
             await environment.collect(store / stores.LOGS)

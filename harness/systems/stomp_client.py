@@ -39,16 +39,25 @@ class StompClient:
 
     @classmethod
     async def open(
-        cls, at: Address, dialect: Dialect, patience_s: float, heart_beat_ms: int = 0, host: str = ""
+        cls,
+        at: Address,
+        dialect: Dialect,
+        patience_s: float,
+        heart_beat_ms: int = 0,
+        host: str = "",
+        client_id: str | None = None,
     ) -> Self:
         """Log in as a system's clients do, and send heart-beats if any are asked for.
 
-        ``host`` is the virtual host where the dialect has none. Raises OSError, TimeoutError; a
+        ``host`` is the virtual host where the dialect has none, ``client_id`` who owns durable
+        subscriptions. Raises OSError, TimeoutError; a
         refusal is for the caller to see.
         """
         async with asyncio.timeout(patience_s):
             client = cls(*await asyncio.open_connection(at.host, at.port), patience_s)
         login = {"login": dialect.login, "passcode": dialect.passcode} if dialect.login else {}
+        if client_id is not None and dialect.topics is not None:
+            login[dialect.topics.client] = client_id
         client.tell(
             "CONNECT",
             accept_version="1.2",

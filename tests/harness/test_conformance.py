@@ -13,7 +13,9 @@ from checkers.verdict import Promises
 from harness.commands import cli
 from harness.interface import Dialect, TestSpec
 from harness.run import conform, conformance
+from harness.run import talk as talking
 from harness.run.compose import compose
+from harness.run.conversation import Conversation
 from harness.systems.own.system import OwnSystem
 from stomp_protocol.frames import Frame
 
@@ -27,6 +29,7 @@ def broker(tmp_path_factory):
     """One broker for all: ``ask(coroutine function of a Talk)`` on its loop."""
     test = compose(SPEC)
     queues = iter([f"q{number}" for number in range(SPEC.queues)])
+    topics = iter([f"/topic/t{number}" for number in range(SPEC.queues)])
     with asyncio.Runner() as runner:
         environment = test.environment
 
@@ -34,7 +37,7 @@ def broker(tmp_path_factory):
             await environment.deploy(test.system, SPEC, test.nodes, tmp_path_factory.mktemp("run"))
             conforming = conformance.Conformance(test, lambda row: None)
             assert (await conforming._starts()).right
-            talk = conforming._talk("a1", queues)
+            talk = conforming._talk("a1", queues, topics)
             AT[:] = [talk.at]
             return talk
 
@@ -48,15 +51,19 @@ def broker(tmp_path_factory):
 async def _step(talk, step, changes):
     dialect = {name: value for name, value in changes.items() if name in type(talk.dialect).__struct_fields__}
     promises = {name: value for name, value in changes.items() if name in Promises.__struct_fields__}
-    tried = conformance.Talk(
+    for name in ("topics", "wishes"):
+        if isinstance(changes.get(name), dict):
+            dialect[name] = msgspec.structs.replace(getattr(talk.dialect, name), **changes[name])
+    tried = Conversation(
         dialect=msgspec.structs.replace(talk.dialect, **dialect),
         promises=msgspec.structs.replace(talk.promises, **promises),
         at=talk.at,
         node=talk.node,
         queues=talk.queues,
+        topics=talk.topics,
         browse=changes.get("browse", lambda of: of)(talk.browse),
     )
-    return await conformance.tried(step, "", getattr(tried, step))
+    return await talking.tried(step, "", getattr(tried, step))
 
 
 def forgetting(browse):
@@ -73,8 +80,28 @@ def eating(browse):
     async def browsing():
         found = await browse()
         for queue in {stored.queue for stored in found}:
-            await conformance.Talk(browsing_dialect, Promises(), AT[0], "a1", iter(()), browse)._left(queue)
+            await Conversation(browsing_dialect, Promises(), AT[0], "a1", iter(()), iter(()), browse)._left(
+                queue
+            )
         return found
+
+    return browsing
+
+
+def hiding(browse):
+    """Nothing is dead there."""
+
+    async def browsing():
+        return [stored for stored in await browse() if stored.store == "main"]
+
+    return browsing
+
+
+def misplacing(browse):
+    """Dead letters that come from elsewhere."""
+
+    async def browsing():
+        return [msgspec.structs.replace(one, queue="elsewhere") for one in await browse()]
 
     return browsing
 
@@ -97,6 +124,16 @@ WRONG = [
     ("browses", {"browse": forgetting}, "it shows"),
     ("browses", {"browse": eating}, "then nothing"),
     ("browses", {"queue": "/queue/x{}"}, "it shows"),
+    ("dies", {"most_attempts": 2}, "it came again"),
+    ("dies", {"browse": hiding}, "no dead letter"),
+    ("dies", {"browse": misplacing}, "from elsewhere"),
+    ("expires", {"wishes": {"expires": "ends"}}, "short, long"),
+    ("delays", {"wishes": {"delay": "later"}}, "delivered after 0."),
+    ("hurries", {"wishes": {"priority": "haste"}}, "low, urgent"),
+    ("follows", {"topics": {"destination": "/queue/{}"}}, "before, after"),
+    ("outlives", {"topics": {"durable": {"name": "{}"}}}, "got nothing"),
+    ("shares", {"topics": {"shared": {"name": "{}"}}}, "one got s1, s2, s3, s4, the other s1, s2"),
+    ("selects", {"topics": {"selector": "where"}}, "red, green, blue"),
 ]
 
 
@@ -109,10 +146,58 @@ def test_what_is_wrong_departs(broker, step, changes, seen):
     assert seen in row.seen
 
 
-@pytest.mark.parametrize("step", ["connect", "window", "groups", "redelivery", "acknowledges", "browses"])
+RIGHT = ["connect", "window", "groups", "redelivery", "acknowledges", "browses"]
+RIGHT += ["dies", "commits", "aborts", "expires", "delays", "hurries"]
+RIGHT += ["follows", "outlives", "shares", "drops", "selects"]
+
+
+@pytest.mark.parametrize("step", RIGHT)
 def test_what_is_right_is_as_said(broker, step):
     row = broker(step)
     assert row.state == "as said", row
+
+
+NOT_HAD = [
+    ("expires", {"wishes": {"expires": None}}, "delivered after it: "),
+    ("delays", {"wishes": {"delay": None}}, "they do it: delivered after 2."),
+    ("hurries", {"wishes": {"priority": None}}, "they do it: in this order: urgent, low"),
+    ("follows", {"topics": None}, "they do it: got after"),
+    ("outlives", {"topics": {"durable": None}}, "not tried"),
+    ("shares", {"topics": {"shared": None}}, "not tried"),
+    ("drops", {"topics": {"durable": None, "shared": None}}, "not tried"),
+    ("selects", {"topics": {"selector": None}}, "they do it: got red, blue"),
+    ("dies", {"nack": "consume"}, "not tried"),
+]
+
+
+@pytest.mark.parametrize(("step", "changes", "seen"), NOT_HAD, ids=[step for step, *_ in NOT_HAD])
+def test_what_a_dialect_has_not_is_not_claimed_whatever_a_broker_does(broker, step, changes, seen):
+    row = broker(step, **changes)
+    assert (row.state, seen in row.seen) == ("not claimed", True), row
+
+
+LIES = [
+    ("commits", "COMMIT", "nothing before it, then nothing"),
+    ("aborts", "ABORT", "left where it came from: nothing"),
+    ("drops", "UNSUBSCRIBE", "made again it got before, after"),
+]
+
+
+@pytest.mark.parametrize(("step", "command", "seen"), LIES, ids=[step for step, *_ in LIES])
+def test_a_broker_that_answers_and_does_nothing_departs(broker, monkeypatch, step, command, seen):
+    """It gives a receipt, and carries nothing out; of an ABORT, the commit."""
+    answered = talking.StompClient.ask
+
+    async def lying(self, asked, *more, **headers):
+        if asked != command:
+            return await answered(self, asked, *more, **headers)
+        if command == "ABORT":
+            return await answered(self, "COMMIT", *more, **headers)
+        return Frame("RECEIPT", {})
+
+    monkeypatch.setattr(talking.StompClient, "ask", lying)
+    row = broker(step)
+    assert (row.state, seen in row.seen) == ("DEPARTS", True), row
 
 
 def test_a_count_may_begin_with_the_second_delivery(broker):
@@ -129,13 +214,13 @@ def test_groups_that_nobody_promises_may_be_split(broker):
 
 def test_a_promise_about_second_acknowledgements_can_be_broken(broker, monkeypatch):
     assert broker("acknowledges_twice").state == "as said"
-    answered = conformance.StompClient.ask
+    answered = talking.StompClient.ask
 
     async def always(self, command, *more, **headers):
         frame = await answered(self, command, *more, **headers)
         return Frame("RECEIPT", frame.headers) if command == "ACK" else frame
 
-    monkeypatch.setattr(conformance.StompClient, "ask", always, raising=True)
+    monkeypatch.setattr(talking.StompClient, "ask", always, raising=True)
     assert broker("acknowledges_twice").state == "DEPARTS"
     assert broker("acknowledges_twice", refuses_stale_acks=False).state == "as said"
 
@@ -152,19 +237,34 @@ def test_what_cannot_be_tried_is_unknown_with_its_reason(broker):
 
 
 def test_a_broker_that_listens_a_moment_after_it_is_live_is_waited_for(broker, monkeypatch):
-    opened, refused = conformance.StompClient.open, iter(range(3))
+    opened, refused = talking.StompClient.open, iter(range(3))
 
     async def later(*words):
         if next(refused, None) is not None:
             raise ConnectionRefusedError(111, "Connect call failed")
         return await opened(*words)
 
-    monkeypatch.setattr(conformance.StompClient, "open", later)
+    monkeypatch.setattr(talking.StompClient, "open", later)
     assert broker("connect").state == "as said"
     assert next(refused, None) is None
-    monkeypatch.setattr(conformance, "ANSWER_S", 0.3)
+    monkeypatch.setattr(talking, "ANSWER_S", 0.3)
     refused = iter(range(1000))
     assert broker("connect").state == "unknown"
+
+
+def test_who_is_not_let_in_at_once_under_its_name_comes_again(broker, monkeypatch):
+    """A broker may take a client for there a moment longer, and refuse another of its name."""
+    opened, refusals = talking.StompClient.open, iter(range(2))
+
+    async def later(*words):
+        client = await opened(*words)
+        if words[-1] is not None and next(refusals, None) is not None:
+            client.connected = Frame("ERROR", {"message": "in use"})
+        return client
+
+    monkeypatch.setattr(talking.StompClient, "open", later)
+    assert broker("drops").state == "as said"
+    assert next(refusals, None) is None
 
 
 def test_what_a_broker_does_not_have_is_tried_too(broker):
@@ -198,15 +298,15 @@ def test_what_a_restart_leaves_untried_is_named(lives):
 
         async def _starts(self):
             self.starts += 1
-            return conformance.Seen("", "", right=lives or self.starts == 1)
+            return talking.Seen("", "", right=lives or self.starts == 1)
 
         async def _stops(self):
-            return conformance.Seen("", "", right=True)
+            return talking.Seen("", "", right=True)
 
         async def _live(self):
             return "a1" if self.starts == 1 else None
 
-        def _talk(self, live, queues):
+        def _talk(self, live, queues, topics):
             return Silent()
 
     class Silent:
@@ -216,7 +316,7 @@ def test_what_a_restart_leaves_untried_is_named(lives):
         async def prepare_restart(self):
             pass
 
-    rows = asyncio.run(Cluster(None, lambda row: None).run([]))
+    rows = asyncio.run(Cluster(None, lambda row: None).run([], []))
     assert [(row.what, row.state) for row in rows[-2:]] == [
         ("restart", "as said" if lives else "DEPARTS"),
         ("kept over a restart", "unknown"),
