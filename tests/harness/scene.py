@@ -9,7 +9,7 @@ real finding: a scene that does not have the anomaly it is made for cannot be to
 import json
 
 from checkers import reference
-from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY
 from checkers.verdict import CheckOptions, Finding, Witness
 from checkers.witness import minimal
 from harness.report.narrative import excerpt, story
@@ -200,11 +200,13 @@ class Scene:
         sessions = {row["session"] for row in own if "session" in row}
         place = str(excerpt.example_of(finding).get("queue"))
         named = {row["subscription"] for row in own if "subscription" in row} | {place.partition(" > ")[2]}
+        brief = {row["queue"] for row in own if row.get("queue", "").startswith(TEMPORARY)}
         more = [
             row
             for row in self.rows
             if ("session" in row and row["session"] in sessions and "message" not in row)
             or (row["f"] in {"subscribe", "drop"} and row.get("subscription") in named)
+            or (row["f"] in {"subscribe", "drop"} and row.get("queue") in brief)
         ]
         rows = {row["index"]: row for row in (*own, *more)}
         return excerpt.Excerpt(

@@ -75,7 +75,8 @@ EXPECTED = {
             "Session 1 acknowledged it, and a1 confirmed that at 1.210 s.",
             "Nevertheless a1 had p1#2 in its main store at 9.100 s.",
             (
-                "A message whose acknowledgement was confirmed must be in no store any more, and no message "
+                "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must be "
+                "in no store any more, and no message "
                 "in more than one."
             ),
         ],
@@ -102,7 +103,8 @@ EXPECTED = {
                 "and c1 at 9.600 s: more than one each time they were looked into."
             ),
             (
-                "A message whose acknowledgement was confirmed must be in no store any more, and no message "
+                "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must be "
+                "in no store any more, and no message "
                 "in more than one."
             ),
         ],
@@ -137,7 +139,7 @@ EXPECTED = {
             "Session 1 had asked only for colour = red, and p1#4 has nothing of that.",
             (
                 "A subscription must get nothing that was sent before it existed, and no consumer what "
-                "its selector does not match."
+                "its selector does not match, nor any connection what is in the temporary queue of another."
             ),
         ],
     ),
@@ -197,7 +199,7 @@ EXPECTED = {
             "It had been sent, for certain, before that subscription was there.",
             (
                 "A subscription must get nothing that was sent before it existed, and no consumer what "
-                "its selector does not match."
+                "its selector does not match, nor any connection what is in the temporary queue of another."
             ),
         ],
     ),
@@ -1283,3 +1285,43 @@ def test_a_role_that_was_left_and_taken_again_unseen_is_no_silence(heard_s, word
     assert [told for _, told in standing.changes(["a2"], 2_000_000_000, 3_000_000_000)] == [
         change, "a2 was seen backup",
     ]  # fmt: skip
+
+
+REPLIES = {"queue": "/temp-queue/r0"}
+
+
+def with_a_temporary_queue(**reply):
+    """One that is made and ends with its connection, and what was sent to it meanwhile."""
+    scene = Scene()
+    for type_, at_s in (("invoke", 0.1), ("ok", 0.2)):
+        scene.add(at_s, 201, type_, "subscribe", **REPLIES, session=1, connection=4, broker="a1")
+    scene.send(1.0, 2, **{**REPLIES, **reply})
+    for type_, at_s in (("invoke", 1.4), ("ok", 1.5)):
+        scene.add(at_s, 202, type_, "drop", **REPLIES, connection=4)
+    return scene
+
+
+def test_the_story_of_what_outlived_its_temporary_queue_says_when_that_ended():
+    scene = with_a_temporary_queue()
+    scene.phase(9.0, "browse")
+    scene.stored(9.1, 2, **REPLIES)
+    told = scene.story("resurrected")
+    text = paragraphs.paragraph(told)
+    assert "was made at 0.200 s by session 1, whose connection ended in order at 1.500 s." in text
+    assert "Nevertheless a1 had p1#2 in its main store at 9.100 s." in text
+    assert any("/temp-queue/r0 with it" in step.words for step in told.steps)
+
+
+def test_the_story_of_what_another_connection_got_says_whose_it_was():
+    scene = with_a_temporary_queue()
+    scene.add(1.6, 203, "ok", "deliver", **scene.of(2, **REPLIES), session=2, connection=9, broker="a1")
+    text = paragraphs.paragraph(scene.story("not-subscribed"))
+    assert "That was on connection 9, which does not own the queue." in text
+
+
+def test_the_story_of_a_reply_in_the_wrong_queue_tells_of_the_right_one():
+    scene = with_a_temporary_queue()
+    scene.deliver(1.6, 2, 2, queue="/temp-queue/r1")
+    text = paragraphs.paragraph(scene.story("corrupted"))
+    assert text.startswith("Temporary queue /temp-queue/r0 was made at 0.200 s by session 1")
+    assert "Its queue was /temp-queue/r0 when it was sent and /temp-queue/r1 when it arrived." in text

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from checkers import totals, transactions
 from checkers.anomaly import AT_END
 from checkers.availability import of_group, of_queue
-from checkers.schema import COLUMNS, HARNESS
+from checkers.schema import COLUMNS, HARNESS, TEMPORARY
 from checkers.subscriptions import split, topic_of
 from checkers.verdict import Finding
 from harness.history import parquet
@@ -97,6 +97,7 @@ class ExcerptReader:
         sessions |= {row["session"] for row in neighbours if "session" in row}
         rows += self._of_control("session", sessions)
         rows += self._of_subscriptions(example, rows)
+        rows += self._of_temporaries(rows)
         some = _ordered(rows)
         if len(some) > ROWS_MAX:  # how it began, and how it ended
             some = [*some[: ROWS_MAX // 2], *some[-ROWS_MAX // 2 :]]
@@ -151,6 +152,21 @@ class ExcerptReader:
                 pc.is_in(table["subscription"].cast(pa.string()), pa.array(sorted(names))),
             ),
             columns=["time", "f", "subscription"],
+        )
+
+    def _of_temporaries(self, rows: Sequence[Row]) -> list[Row]:
+        """When the temporary queues of these rows were made, and when they ended."""
+        file = self._history / parquet.CONTROL
+        names = {row["queue"] for row in rows if str(row.get("queue")).startswith(TEMPORARY)}
+        if not file.is_file() or not names:
+            return []
+        return _read(
+            file,
+            lambda table: pc.and_(
+                pc.is_in(table["f"].cast(pa.string()), pa.array(["subscribe", "drop"])),
+                pc.is_in(table["queue"].cast(pa.string()), pa.array(sorted(names))),
+            ),
+            columns=["time", "f", "queue"],
         )
 
     def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:

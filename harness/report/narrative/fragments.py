@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from checkers.schema import TOPIC
+from checkers.schema import TEMPORARY, TOPIC
 from checkers.subscriptions import split
 from harness.report.narrative.cluster_state import listed
 from harness.report.narrative.excerpt import Row, example_of
@@ -306,7 +306,9 @@ class Clauses:
         )
 
     def life(self) -> str:
-        """When the finding's subscription was made and dropped; nothing without one."""
+        """When the finding's subscription or temporary queue was made and ended, if it has one."""
+        if self.temporary is not None:
+            return self.life_of(self.temporary)
         known = self.subscription
         if known is None:
             return ""
@@ -319,6 +321,26 @@ class Clauses:
         asks = f", which wants only {known.wants}," if known.wants else ""
         told = listed(said) or "never made for certain"
         return f"{capital(known.name)} of topic {known.topic.removeprefix(TOPIC)}{asks} was {told}."
+
+    @property
+    def temporary(self) -> str | None:
+        """The temporary queue that the finding is about."""
+        queue = str(self.example.get("queue"))
+        return queue if queue.startswith(TEMPORARY) else None
+
+    def life_of(self, queue: str) -> str:
+        """When a temporary queue was made, and how its connection ended; nothing of others."""
+        mine = [row for row in self.story.rows if row.get("queue") == queue]
+        made = next((row for row in mine if (row["f"], row["type"]) == ("subscribe", "ok")), None)
+        if made is None:
+            return ""
+        owner = f" by {self.names.client(made)}" if "session" in made else ""
+        told = f"Temporary queue {queue} was made at {self.at(made)}{owner}"
+        end = next((row for row in mine if row["f"] == "drop" and row["type"] in ("ok", "info")), None)
+        if end is None:
+            return f"{told}, whose connection stayed."
+        how = "ended in order" if end["type"] == "ok" else "was lost"
+        return f"{told}, whose connection {how} at {self.at(end)}."
 
     def session_end(self, session: int | None, low: int, high: int) -> str:
         """How a session ended between two rows."""

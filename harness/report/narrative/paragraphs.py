@@ -17,8 +17,8 @@ from typing import Final
 
 from checkers.anomaly import named
 from checkers.asked import properties_of, selector_of
-from checkers.delivery import UNWANTED
-from checkers.schema import HARNESS, json_object
+from checkers.delivery import ANOTHERS, UNWANTED
+from checkers.schema import HARNESS, TEMPORARY, json_object
 from checkers.verdict import Verdict
 from harness.history import parquet
 from harness.report.narrative import ownership
@@ -171,6 +171,8 @@ def _corrupted(of: Clauses) -> list[str]:
         return []
     told = [of.sent(of.message), f"{capital(_shown(of, got))}."]
     sent = of.one("send", "invoke", of.message)
+    if sent is not None and str(sent.get("queue")).startswith(TEMPORARY):
+        told.insert(0, of.life_of(sent["queue"]))
     if sent is not None and sent.get("digest") != got.get("digest") and "digest" in sent and "digest" in got:
         told.append(
             f"The checksum of its body was {sent['digest']:08x} when it was sent and "
@@ -199,6 +201,8 @@ def _not_for_it(of: Clauses, got: Row) -> str:
     session = got.get("session")
     asked = [row for row in of.rows("subscribe", "invoke") if row.get("session") == session]
     selector = next((some for row in asked if (some := selector_of(row.get("value")))), None)
+    if of.example.get("key") == ANOTHERS:
+        return f"That was on connection {got.get('connection')}, which does not own the queue."
     if of.example.get("key") != UNWANTED:
         return "It had been sent, for certain, before that subscription was there."
     if selector is None:
@@ -326,6 +330,8 @@ def _resurrected(of: Clauses) -> list[str]:
     confirmed = of.one("ack", "ok", of.message)
     if confirmed is not None and len(copies) == 1:
         return [of.sent(of.message), of.acknowledged(confirmed), f"Nevertheless {_shown(of, kept)}."]
+    if of.temporary is not None and confirmed is None and len(copies) == 1:
+        return [of.life(), of.sent(of.message), f"Nevertheless {_shown(of, kept)}."]
     told = " and ".join(f"{row.get('broker', 'a broker')} at {of.at(row)}" for row in copies)
     return [
         of.sent(of.message),

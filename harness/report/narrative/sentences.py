@@ -184,6 +184,8 @@ def _operation(row: Row, m: str) -> tuple[str, str, str]:
         "wish": f", for {wish} only" if wish else "",
         "f": row["f"],
     }
+    if row["f"] == "drop" and "subscription" not in row:
+        return f"ends its connection, and {known['queue']} with it", f"the end of {known['queue']}", "end"
     verb, noun, label = _OPERATIONS.get(row["f"], ("asks for {f}", "the {f}", "{f}"))
     return verb.format(**known), noun.format(**known), label.format(**known)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from checkers import transactions as torn
 from checkers.anomaly import AT_END
-from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY
 from checkers.subscriptions import split
 from checkers.verdict import Finding
 from harness.report.narrative import subscriptions, transactions
@@ -242,7 +242,10 @@ def _of_clients(
     for row in rows:
         if row["index"] in witness:
             rank = 0
-        elif both is not None and row["f"] in {"subscribe", "drop"} and row.get("subscription") == both[1]:
+        elif row["f"] in {"subscribe", "drop"} and (
+            (both is not None and row.get("subscription") == both[1])
+            or str(row.get("queue")).startswith(TEMPORARY)
+        ):
             rank = 2
         elif both is not None and row.get("subscription") not in {None, both[1]}:
             rank = 3 if row["f"] == "deliver" else 4
