@@ -518,7 +518,9 @@ def keyed(part: HistoryPart, key: int) -> list[tuple[int, str]]:
 def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
     """What was held, and what waited, in each idle time."""
     places = PlaceTable()
-    serving = starved.Serving(places, wanted, question.ends, question.deaths, question.bound_ns)
+    serving = starved.Serving(
+        places, wanted, question.ends, question.deaths, question.bound_ns, question.subscriptions
+    )
     for table in part.slices(READ):
         serving.add(question.rows(table, places))
     return serving.served()

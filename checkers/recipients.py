@@ -70,7 +70,7 @@ def recipients(
         anothers, outlived = temporaries.strayed(rows, queue), temporaries.outlived(rows, queue, lives.ok)
     if not topics.any() and not subscriptions.selectors:
         return Recipients(owed, anothers=anothers, outlived=outlived)
-    selection = _Selection(rows)
+    selection = Selection(rows)
     number = subscriptions.number(places.named)[lives.place]
     mine = np.flatnonzero(number != NONE)
     owed[topics[lives.place]] = False
@@ -107,7 +107,7 @@ def _earlier(
     return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
 
 
-def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: _Selection) -> Numbers | None:
+def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: Selection) -> Numbers | None:
     if not subscriptions.selectors:
         return None
     found = np.full(rows.messages, NONE, dtype=np.int64)
@@ -126,7 +126,7 @@ def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: _Selection) -
     return found if (found != NONE).any() else None
 
 
-class _Selection:
+class Selection:
     """What messages were sent with, and who wants them. ``sent``: it is known with what."""
 
     def __init__(self, rows: Rows) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.instance import Instance
 from checkers.reference_asked import expires, is_delayed
 from checkers.reference_messages import of_one_node
+from checkers.reference_subscriptions import matches, selector
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
                 for ok in [_waits(history, m, joined, before)]
                 if ok is not None and before["time"] - max(ok["time"], after["time"]) > bound_ns
                 if m.group is None or not _is_anothers(history, m, session, after, before)
+                if matches(selector(history, session), m)
             ]
             if waiting:
                 ok, m = min(waiting, key=lambda one: int(one[0]["index"]))

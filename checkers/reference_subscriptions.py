@@ -75,7 +75,7 @@ def is_owed(history: History, m: PlainMessage) -> bool:
     selectors = [_told(r, "selector") for r in asked]
     if since is None or m.sends[0]["index"] < since or any(one != selectors[0] for one in selectors):
         return False
-    return _matches(selectors[0], m)
+    return matches(selectors[0], m)
 
 
 def kept_until_settled(history: History, m: PlainMessage) -> bool:
@@ -101,7 +101,7 @@ def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str
     if wrong:
         yield min(wrong), "sent before it"
     if m.sends:
-        unwanted = [r["index"] for r in m.deliveries if not _matches(_selector(history, r), m)]
+        unwanted = [r["index"] for r in m.deliveries if not matches(selector(history, r.get("session")), m)]
         if unwanted:
             yield min(unwanted), "not selected"
     strayed = [r["index"] for r in m.deliveries if is_anothers(history, m, r)]
@@ -156,8 +156,8 @@ def _answer(history: History, asked: Row) -> Row | None:
     return None
 
 
-def _selector(history: History, delivery: Row) -> Any:
-    session = delivery.get("session")
+def selector(history: History, session: int | None) -> Any:
+    """What a session asked for; None: everything."""
     mine = () if session is None else history.of_session(session)
     told = [_told(r, "selector") for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
     return next((one for one in reversed(told) if one), None)
@@ -170,6 +170,9 @@ def _told(r: Row, name: str) -> Any:
         return None
 
 
-def _matches(selector: Any, m: PlainMessage) -> bool:
+def matches(selector: Any, m: PlainMessage) -> bool:
+    """Whether a message is wanted; of one that nobody sent nobody knows."""
+    if not m.sends:
+        return not selector
     properties = _told(m.sends[0], "properties") or {}
     return not selector or all(properties.get(name) in wanted for name, wanted in selector.items())

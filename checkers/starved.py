@@ -3,9 +3,10 @@
 A session is idle from one of its rows to the next if it holds nothing then: all that it got has
 been answered. A message waits from the ``ok`` of its send to its first delivery (or to the end, in
 a main store). It is in the session's reach if it was taken and given (or kept) by brokers of the
-node ID of the session's own, so that nothing had to be forwarded, and if nobody else may own its
-group: no other session that was there meanwhile had got any of it. A session is starved that was
-idle for longer than the bound while one message waited, in its reach, all the time.
+node ID of the session's own, so that nothing had to be forwarded, if it matches the session's
+selector, and if nobody else may own its group: no other session that was there meanwhile had got
+any of it. A session is starved that was idle for longer than the bound while one message waited, in
+its reach, all the time.
 
 Why in two steps: who was idle so long is known from the extremes of few slots of time (as in
 ``checkers.availability``), and in most runs nobody was. Only then the messages that waited so long
@@ -20,10 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.asked import asked_by
+from checkers.asked import Selector, asked_by
 from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.instance import Instance
+from checkers.recipients import Selection
 from checkers.rows import (
     ACK_OK,
     BROWSE,
@@ -43,6 +45,7 @@ from checkers.rows import (
     last,
 )
 from checkers.running import segments, starts
+from checkers.subscriptions import Subscriptions
 
 NAME = "starved"
 _BITS = 33
@@ -182,7 +185,8 @@ def idle(
 class _Waiting:
     """Messages of known whereabouts that waited for longer than the bound.
 
-    Who took them (a place in ``brokers``) when, and until which row they waited.
+    Who took them (a place in ``brokers``) when, and until which row they waited; ``wanted`` says by
+    selector which match it.
     """
 
     brokers: Sequence[str]
@@ -192,15 +196,24 @@ class _Waiting:
     ok: Numbers
     ok_ns: Numbers
     until: Numbers
+    wanted: Mapping[str, Flags]
 
 
 class Serving:
     """What one part knows of each idle time; ``add`` every slice of it first."""
 
     def __init__(
-        self, places: PlaceTable, wanted: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int
-    ) -> None:
+        self, places: PlaceTable, wanted: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int,
+        subscriptions: Subscriptions,
+    ) -> None:  # fmt: skip
         self._places, self._wanted, self._ends, self._deaths = places, wanted, ends, deaths
+        selectors = [subscriptions.selectors.get((one.run, one.session)) for one in wanted]
+        self._choices = [None if one is None else repr(sorted(one.items())) for one in selectors]
+        self._selectors = {
+            choice: selector
+            for choice, selector in zip(self._choices, selectors, strict=True)
+            if choice is not None and selector is not None
+        }
         self._bound_ns = bound_ns
         self._run, self._session, self._after, self._before, self._begin, self._end = (
             np.array([getattr(one, name) for one in wanted], dtype=np.int64)
@@ -219,7 +232,7 @@ class Serving:
         answers = rows.of(ACK_OK, NACK_OK)
         self._held -= _up_to(rows, answers[rows.transaction[answers] == NONE], *whose)
         _who(rows, self._places, self._got)
-        self._waiting.append(_waiting(rows, self._deaths, self._bound_ns))
+        self._waiting.append(_waiting(rows, self._deaths, self._bound_ns, self._selectors))
 
     def served(self) -> list[Served]:
         """In the order of ``wanted``."""
@@ -235,15 +248,24 @@ class Serving:
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
         """By idle time the first of these messages (one place and taker) that waited through it."""
-        run, queue, group = self._places.named[place]
+        run, queue, _ = self._places.named[place]
         near = [
             n
             for n, one in enumerate(self._wanted)
             if one.run == run and one.queue == queue and self._deaths.of_one_node(run, broker, one.broker)
         ]
-        if not near:
-            return
-        mine = np.array(near)
+        for choice in dict.fromkeys(self._choices[n] for n in near):
+            matching = here if choice is None else here[some.wanted[choice][here]]
+            if len(matching):
+                mine = np.array([n for n in near if self._choices[n] == choice])
+                self._look_for(some, matching, place, mine, best)
+
+    def _look_for(
+        self, some: _Waiting, here: Numbers, place: int, mine: Numbers,
+        best: list[tuple[int, int, str | None, int] | None],
+    ) -> None:  # fmt: skip
+        """Likewise, of idle times of which each might have ended with any of these messages."""
+        run, _, group = self._places.named[place]
         here = here[np.argsort(some.ok[here], kind="stable")]
         longest = np.maximum.accumulate(some.until[here])
         at = np.searchsorted(longest, self._before[mine], "left")
@@ -306,7 +328,7 @@ def _free(
     return result
 
 
-def _waiting(rows: Rows, deaths: Deaths, bound_ns: int) -> _Waiting:
+def _waiting(rows: Rows, deaths: Deaths, bound_ns: int, selectors: Mapping[str, Selector]) -> _Waiting:
     size = rows.messages
     sends, oks, delivers, stores = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER), rows.of(BROWSE)
     stores = stores[rows.value.codes[stores] == rows.value.code("main")]
@@ -336,9 +358,12 @@ def _waiting(rows: Rows, deaths: Deaths, bound_ns: int) -> _Waiting:
     )
     at = at[near[which.ravel()]] if len(at) else at
     place = rows.place[rows.first_row[at]].astype(np.int64)
+    selection = Selection(rows) if selectors else None
+    wanted = {} if selection is None else {name: selection.wants(one)[at] for name, one in selectors.items()}
     return _Waiting(
-        rows.broker.values, place, rows.message[rows.first_row[at]], taker[at], ok[at], ok_ns[at], until[at]
-    )
+        rows.broker.values, place, rows.message[rows.first_row[at]], taker[at], ok[at], ok_ns[at], until[at],
+        wanted,
+    )  # fmt: skip
 
 
 def hungers(wanted: Sequence[Idle], parts: Sequence[Sequence[Served]]) -> list[Hunger]:

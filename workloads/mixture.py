@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ import msgspec
 
 from harness.interface import Dialect, TestSpec, WorkloadContext
 from workloads.load import Load
+
+Work = Callable[[Load, WorkloadContext], Coroutine[Any, Any, None]]
+"""What one of them is to do, with its own context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +68,13 @@ class Mixture:
 
     async def run(self, context: WorkloadContext) -> None:
         """All of them, until all have stopped."""
-        await self._all("run", context)
+        await self._all(context, lambda load, own: load.run(own))
 
     async def drain(self, context: WorkloadContext) -> None:
         """What is left of all of them."""
-        await self._all("drain", context)
+        await self._all(context, lambda load, own: load.drain(own))
 
-    async def _all(self, what: str, context: WorkloadContext) -> None:
+    async def _all(self, context: WorkloadContext, work: Work) -> None:
         async with asyncio.TaskGroup() as group:
             for share in self.shares:
-                work: Any = getattr(share.load, what)
-                group.create_task(work(share.context(context)))
+                group.create_task(work(share.load, share.context(context)))

@@ -15,6 +15,7 @@ from workloads.names import Numbers
 from workloads.queue import QueueLoad
 from workloads.refusals import RefusalsLoad
 from workloads.request_reply import RequestReplyLoad
+from workloads.selectors import SelectorsLoad
 from workloads.subscriptions import SubscriptionsLoad
 from workloads.transactions import TransactionsLoad
 
@@ -26,6 +27,7 @@ WORKLOADS: Final[Mapping[str, type[Load]]] = {
         QueueLoad,
         RefusalsLoad,
         RequestReplyLoad,
+        SelectorsLoad,
         SubscriptionsLoad,
         TransactionsLoad,
     )

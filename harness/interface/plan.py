@@ -112,6 +112,7 @@ class TestSpec(
     environment: str = "auto"
     hosts: tuple[str, ...] = ()  # of "ssh": a hosts.toml, or user@address of each
     workload: str = "groups"
+    """what the clients do: one, several with commas and weights (``bank:2,queue``), or ``mixed``"""
     nemeses: tuple[str, ...] = ()
     seed: int = 0
     time_limit_s: float = 40.0

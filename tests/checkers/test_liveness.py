@@ -8,6 +8,8 @@ The names of the cases are what they prove; columns and reference must both say 
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from checker_rows import Row, S, agreed, dense, lay_out, o
 from test_findings import OPTIONS, answer, deliver, gone, send, tidy
@@ -89,6 +91,14 @@ def subscribed(time_s: float, session: int, queue: str = "q", broker: str = "a1"
     )
 
 
+BLUE = '{"properties": {"colour": "blue"}}'
+
+
+def wanting(time_s: float, session: int, colour: str) -> list[Row]:
+    asked, answered = subscribed(time_s, session)
+    return [{**asked, "value": json.dumps({"selector": {"colour": [colour]}})}, answered]
+
+
 def left(time_s: float, session: int) -> list[Row]:
     return at(time_s, [o(990 + session, 10 + session, "invoke", "unsubscribe", session=session)])
 
@@ -147,6 +157,13 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
         in_order(subscribed(0, 1), sent(1, 1), got(1.5, 1), settled(2, 1), sent(2.5, 2, group="h"),
                  got(3, 2, group="h"), at(4, answer(804, 2, 1, "ok", group="h")), sent(4.5, 3, group="i"),
                  sent(5, 4), got(8, 4), settled(9, 4), got(16, 3, group="i")), set()),
+    "what a consumer does not want does not wait for it": (
+        in_order(wanting(0, 1, "red"), sent(1, 1, value=BLUE), left(60, 1), got(61, 1, 2)), set()),
+    "what it wants does": (
+        in_order(wanting(0, 1, "blue"), sent(1, 1, value=BLUE), left(60, 1), got(61, 1, 2)), {"session 1"}),
+    "of two the one that wants it": (
+        in_order(wanting(0, 1, "red"), wanting(0.1, 3, "blue"), sent(1, 1, value=BLUE), left(60, 1),
+                 left(60, 3), got(61, 1, 2)), {"session 3"}),
     "messages that come one after the other, none of which waits for long": (
         in_order(subscribed(0, 1),
                  *(sent(5 * n + 1, n, group=None) + got(5 * n + 2, n, 2, group=None) for n in range(12)),

@@ -48,7 +48,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     for mutant in part.MUTANTS
 }
 
-UNFOUND: Final = (*topics.UNFOUND, *messages.UNFOUND)
+UNFOUND: Final = topics.UNFOUND
 """Machines of ``stateful`` and tests of the core find most of them."""
 
 WAITING: Final = (

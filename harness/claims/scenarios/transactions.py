@@ -4,11 +4,15 @@ AMQ 17.3.4, Sun and WMQ say the same of each policy: what is open when its broke
 back, what was committed is whole, and a commit that was under way is unknown to its client, and
 then all or nothing. The load is the workload ``transactions``; guards hold that transactions were
 under way when the fault came.
+
+Row TX5 is our own, and no document's: what follows for a bank, whose money moves in transactions.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
+
+import msgspec
 
 from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import BY_A2, fault, faults, load, properties
@@ -72,6 +76,22 @@ def _row(
     )  # fmt: skip
 
 
+def _bank(case: str, policy: str) -> Scenario:
+    """What the load ``bank`` has in its accounts is as much after a fail-over as before."""
+    name = f"tx5-{case}".removesuffix("-")
+    return Scenario(
+        id=f"TX5-{case}".removesuffix("-"),
+        claim="accounts between which messages move money in transactions hold in the end what was put "
+        "in, when the broker is killed",
+        source="own",
+        spec=load(name, policy, 12.0, pairs=1, clients=8, rate=120.0, workload="bank", hold_s=0.3),
+        schedule=faults(fault("kill", 4.0)),
+        besides=(BY_A2,),
+        guards=(UnderWay(least=2, at="kill-1"),),
+        refuter=msgspec.structs.replace(_IN_TWO, fails="wrong-total"),
+    )
+
+
 _WHEN: Final = {
     "": "the broker is killed",
     "partition": "the broker is cut off from its backup or its store",
@@ -95,4 +115,6 @@ SCENARIOS: Final = (
     _row(4, "multi-instance", "", fault("kill", 3.0), BY_A2),
     _row(4, "multi-instance", "partition", fault("nfs-disconnect", 3.0), BY_A2),
     _row(4, "multi-instance", "stall", fault("nfs-stall", 3.0, 7.0), BY_A2),
+    _bank("", "replication"),
+    _bank("shared-store", "shared-store"),
 )

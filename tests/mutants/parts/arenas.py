@@ -106,6 +106,11 @@ SUBSCRIPTIONS_OF_A_PAIR: Final = Arena(
 )
 """The same with a backup."""
 
+SELECTORS: Final = Arena(
+    ("kill", "pause", "stop"), {"workload": "selectors", "pairs": 1, "producers": 3, "consumers": 4}
+)
+"""A pair, and consumers of its queues who want some messages each."""
+
 DISK: Final = Arena(
     ("kill", "power-loss", "disk-slow"),
     {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from harness.claims.changed import Replacement
-from mutants.mutant import Arena, Mutant, Unfound
-from mutants.parts.arenas import DISK, ONE_PAIR
+from mutants.mutant import Arena, Mutant
+from mutants.parts.arenas import DISK, ONE_PAIR, SELECTORS
 from mutants.parts.clients import SENDS_AGAIN
 
 _PART: Final = "messages"
@@ -60,26 +60,19 @@ MUTANTS: Final = (
             ),
         ),
     ),
-)
-
-UNFOUND: Final = (
-    Unfound(
-        Mutant(
-            "selector-tests-another-message",
-            _PART,
-            "own",
-            "a selector is evaluated on the headers of the message that was tested before",
-            frozenset({"phantom", "stuck"}),
-            ONE_PAIR,
-            (
-                Replacement(
-                    "broker/core/filtering.py",
-                    "        if known is not message:\n",
-                    "        if known is None:\n",
-                ),
+    Mutant(
+        "selector-tests-another-message",
+        _PART,
+        "own",
+        "a selector is evaluated on the headers of the message that was tested before",
+        frozenset({"not-subscribed", "stuck"}),
+        SELECTORS,
+        (
+            Replacement(
+                "broker/core/filtering.py",
+                "        if known is not message:\n",
+                "        if known is None:\n",
             ),
         ),
-        "consumers of queues that have selectors",
     ),
 )
-"""``test_filtering`` finds it."""

@@ -1,0 +1,58 @@
+"""Workload ``selectors`` in a simulated cluster: who wants what, and who gets it."""
+
+import pytest
+
+from checkers.schema import json_object
+from harness.history import spec as specs
+from harness.interface import UsageError
+from harness.run.compose import compose
+from harness.run.simulate import simulate
+
+GIVEN = {
+    "pairs": 1, "workload": "selectors", "time_limit_s": 10.0, "rate": 60.0, "producers": 2, "consumers": 4,
+    "queues": 2, "seed": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows():
+    ran = simulate(specs.build(GIVEN))
+    assert ran.valid is True, (ran.grave, ran.trouble)
+    return ran.rows
+
+
+def wanted(rows):
+    """By session the colours that it asked for."""
+    asked = [r for r in rows if (r["f"], r["type"]) == ("subscribe", "invoke") and r.get("value")]
+    return {r["session"]: tuple(json_object(r["value"])["selector"]["colour"]) for r in asked}
+
+
+def colours(rows):
+    sends = (r for r in rows if (r["f"], r["type"]) == ("send", "invoke"))
+    return {r["message"]: json_object(r["value"])["properties"]["colour"] for r in sends}
+
+
+def test_all_is_wanted_by_some_and_each_gets_what_it_wants(rows):
+    by_session, colour = wanted(rows), colours(rows)
+    assert set(by_session.values()) == {("red",), ("green", "blue")}
+    got = [r for r in rows if r["f"] == "deliver" and r.get("session") in by_session]
+    assert {colour[r["message"]] for r in got} == {"red", "green", "blue"}
+    assert all(colour[r["message"]] in by_session[r["session"]] for r in got)
+
+
+def test_what_nobody_asked_for_at_the_end_is_drained(rows):
+    begun = next(r["index"] for r in rows if r["f"] == "phase" and r.get("value") == "drain")
+    joined = [r["session"] for r in rows if r["f"] == "subscribe" and r["index"] > begun]
+    assert joined
+    assert not set(joined) & set(wanted(rows))
+
+
+def test_one_consumer_alone_takes_all():
+    ran = simulate(specs.build({**GIVEN, "consumers": 1, "time_limit_s": 3.0}))
+    assert ran.valid is True
+    assert not wanted(ran.rows)
+
+
+def test_brokers_without_selectors_are_refused_in_one_line():
+    with pytest.raises(UsageError, match="brokers of system rabbitmq have no selectors"):
+        compose(specs.build({**GIVEN, "system": "rabbitmq", "policy": "quorum-queues"}))

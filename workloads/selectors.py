@@ -1,0 +1,76 @@
+"""Workload ``selectors``: consumers of queues who want some messages each.
+
+Messages have a colour, and consumers of a pair ask in turn for some colours, so that all are
+wanted; they come and go, and what nobody asks for waits. The drain takes all that is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from harness.interface import Dialect, WorkloadContext
+from workloads.connection import Connection
+from workloads.consumer import Consumer
+from workloads.load import Load, Pair
+from workloads.producer import ProducerStream
+from workloads.sessions import Session
+from workloads.subscriptions import COLOURS, PROPERTY, ColouredStream
+
+WANTED: Final = (COLOURS[:1], COLOURS[1:])
+"""What the consumers of a pair ask for, in turn; one who is alone takes all."""
+
+
+class Chooser(Consumer):
+    """A consumer with a selector."""
+
+    __slots__ = ("_speech", "wanted")
+
+    def __init__(self, context: WorkloadContext, zone: str, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(context, zone, *arguments, **keywords)
+        assert context.dialect.topics is not None, "a dialect without selectors"
+        self._speech = context.dialect.topics
+        self.wanted: Mapping[str, Sequence[str]] | None = None
+        """Of which properties which texts; None: all."""
+
+    def _session(self, queue: str, connection: Connection) -> Session:
+        session = super()._session(queue, connection)
+        session.asked = None if self.wanted is None else json.dumps({"selector": self.wanted})
+        return session
+
+    def asks(self, session: Session) -> Mapping[str, str]:
+        """What is wanted."""
+        del session
+        return self._speech.wanting(self.wanted)
+
+
+class SelectorsLoad(Load):
+    """Every producer sends to every queue, through its own pair."""
+
+    name = "selectors"
+    description = "consumers of queues who want some messages each, by a selector, and come and go"
+    consumer_kind = Chooser
+
+    @classmethod
+    def lacks(cls, dialect: Dialect) -> str:
+        """As ``Load``'s."""
+        return "" if dialect.topics is not None and dialect.topics.selector is not None else "selectors"
+
+    def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
+        """One stream for each producer and queue."""
+        return [
+            ColouredStream(context, client, producer, queue, None)
+            for pair in pairs
+            for producer, client in pair.producers
+            for queue in self.queues(context)
+        ]
+
+    def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
+        pairs = super()._staff(context, full_speed=full_speed)
+        for pair in pairs:
+            for place, consumer in enumerate(pair.consumers):
+                assert isinstance(consumer, Chooser)
+                if len(pair.consumers) > 1:
+                    consumer.wanted = {PROPERTY: WANTED[place % len(WANTED)]}
+        return pairs
