@@ -447,6 +447,7 @@ def test_any_bytes_give_a_history_or_one_line(name, content):
 @settings(max_examples=50)
 @given(st.lists(pieces, max_size=25).map("".join))
 @example(":value" * 3)
+@example("\\\n")  # the character of a line end
 def test_any_edn_gives_a_history_or_one_line(content):
     never_a_traceback("h.edn", content.encode())
 

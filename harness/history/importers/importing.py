@@ -176,9 +176,9 @@ class _Reading:
             whole = "lost" not in self._jepsen.not_judged
             yield from self.intake.end(drained=(self._drained or self._jepsen.drained) and whole)
         except (EdnError, LineError) as error:
-            raise UsageError(f"{self._file}: line {error.line}: {error}") from None
+            raise UsageError(f"{self._file}: line {error.line}: {' '.join(str(error).split())}") from None
         except IntakeError as error:
-            raise UsageError(f"{self._file}: line {line}: {error}") from None
+            raise UsageError(f"{self._file}: line {line}: {' '.join(str(error).split())}") from None
         except OSError as error:
             raise UsageError(f"{self._file} cannot be read: {error.strerror or error}") from None
 
