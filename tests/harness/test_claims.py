@@ -81,6 +81,10 @@ def test_a_family_or_a_row_without_a_scenario_is_refused_by_its_name():
         registry.chosen([f"{family}99"])
 
 
+OURS = ["TX5"]
+"""Rows that no document has."""
+
+
 @pytest.mark.parametrize(
     ("family", "rows"),
     [("SS", 9), ("RP", 20), ("TX", 4), ("DS", 4), ("LO", 9), ("CO", 2), ("CL", 18), ("CV", 16), ("HA", 11),
@@ -89,7 +93,9 @@ def test_a_family_or_a_row_without_a_scenario_is_refused_by_its_name():
 def test_each_family_has_the_rows_of_the_documents(family, rows):
     for row in range(1, rows + 1):
         assert not unknown(f"{family}{row}")
-    assert unknown(f"{family}{rows + 1}")
+    ours = [row for row in OURS if row.startswith(family)]
+    assert not any(map(unknown, ours))
+    assert unknown(f"{family}{rows + len(ours) + 1}")
 
 
 def unknown(word):
