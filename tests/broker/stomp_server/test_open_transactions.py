@@ -28,7 +28,9 @@ def test_idle_transactions_leave_room_for_those_who_send_without_one(brokerd):
     assert len(refusals) == 4  # half of 4 MB is not two of them and what they cost themselves
     assert all("broker.max-transactions-percent" in refusal for refusal in refusals)
     Raw(broker.port).publish("there is room")
-    told = next(line for line in broker.lines if "the largest: transaction 't' of session" in line)
+    words = "the largest: transaction 't' of session"
+    until(lambda: any(words in line for line in broker.lines), "the line in the log")
+    told = next(line for line in broker.lines if words in line)
     assert "user 'guest', 127.0.0.1:" in told
 
 
