@@ -412,7 +412,8 @@ def test_an_unknown_workload_is_told_with_the_near_one():
 
 
 def test_every_workload_has_a_line_about_it():
-    known = {"bank", "groups", "queue", "refusals", "request-reply", "subscriptions", "transactions"}
+    queues = {"bank", "groups", "queue", "refusals", "request-reply", "selectors", "transactions"}
+    known = queues | {"subscriptions"}
     assert set(workloads.registry.WORKLOADS) == known
     lines = [kind.description for kind in workloads.registry.WORKLOADS.values()]
     assert all("\n" not in line and line for line in lines)
