@@ -149,13 +149,20 @@ class History:
         Its session was asked for, or something on its connection that was answered before it was
         read.
         """
-        known = [self.session_begin(d["session"])]
-        if options.broker.answers_in_order:
-            ours = [*self._answered["session", d["session"]]]
-            if d.get("connection") is not None:
-                ours += self._answered["connection", d["connection"]]
-            known += [asked for asked, answered in ours if answered < d["index"]]
+        known = [self.session_begin(d["session"]), *self.answered_before(d, options)]
         return max((index for index in known if index is not None), default=None)
+
+    def answered_before(self, d: Row, options: CheckOptions) -> list[int]:
+        """The questions in its session or on its connection that were answered before it was read.
+
+        None where answers and deliveries share no order.
+        """
+        if not options.broker.answers_in_order:
+            return []
+        ours = [*self._answered["session", d["session"]]]
+        if d.get("connection") is not None:
+            ours += self._answered["connection", d["connection"]]
+        return [asked for asked, answered in ours if answered < d["index"]]
 
     def session_end(self, session: int) -> int | None:
         """Index of the row with which a session ended for its client."""

@@ -73,6 +73,8 @@ def _stored(m: PlainMessage) -> int | None:
 
 def _chosen(history: History, m: PlainMessage, options: CheckOptions) -> int:
     """After which row it was certainly chosen."""
-    possible = history.possible(m.deliveries[0], options)
-    known = [int(m.sends[0]["index"]), *([] if possible is None else [possible])]
+    first = m.deliveries[0]
+    begun = history.session_begin(first["session"])
+    known = [int(m.sends[0]["index"]), *history.answered_before(first, options)]
+    known += [] if begun is None else [begun]
     return max((at for at in known if at < _at(m)), default=-1)

@@ -59,6 +59,8 @@ CASES: dict[str, tuple[list[Row], Promises, bool]] = {
     "what was perhaps not there yet when the other was chosen was not overtaken": (
         [*BEFORE, *LATE], Promises(), False),
     "what is read behind an answer was chosen after the question": ([*ASKED, *LATE], Promises(), True),
+    "though its session, as rows have it, was asked for later": (
+        [*ASKED[2:], *LATE, *joined(40, 1)], Promises(), True),
     "not where answers may overtake deliveries": ([*ASKED, *LATE], Promises(answers_in_order=False), False),
     "nor if it was asked before the urgent one was there": (
         [*joined(0, 1), *sent(2, 3), *sent(4, 1), *got(6, 3), acked(8, 3)[0], *sent(9, 2, 9), acked(12, 3)[1],
