@@ -48,14 +48,6 @@ class Mutant:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfound:
-    """A mutant that no search finds yet; ``lacking``: what a workload would have to do for that."""
-
-    mutant: Mutant
-    lacking: str
-
-
-@dataclass(frozen=True, slots=True)
 class Waiting:
     """A mutant that is not built yet: the feature that it breaks does not exist, or is too young.
 

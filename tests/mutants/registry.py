@@ -48,9 +48,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     for mutant in part.MUTANTS
 }
 
-UNFOUND: Final = topics.UNFOUND
-"""Machines of ``stateful`` and tests of the core find most of them."""
-
 WAITING: Final = (
     Waiting(
         "scale-down-crash-between-copy-and-acknowledgement",

@@ -12,14 +12,12 @@ import pytest
 from harness.claims.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
 from harness.history.spec import validate
 from mutants.hunt import spec_of
-from mutants.registry import MUTANTS, UNFOUND, WAITING
+from mutants.registry import MUTANTS, WAITING
 
 EACH = pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 
 
-@pytest.mark.parametrize(
-    "mutant", [*MUTANTS.values(), *(one.mutant for one in UNFOUND)], ids=lambda mutant: mutant.name
-)
+@EACH
 def test_every_text_is_in_the_source_once_and_the_result_compiles(mutant):
     for path, text in texts((*mutant.arena.clients, *mutant.replacements)).items():
         assert text != (ROOT / path).read_text()

@@ -29,6 +29,9 @@ SENT_ONCE: Final = Arena(
 SENT_ONCE_TO_A_PAIR: Final = Arena(ONE_PAIR.kinds, ONE_PAIR.fields, SENT_ONCE.clients)
 """The same with a backup."""
 
+BUSY_PAIR: Final = Arena(ONE_PAIR.kinds, {**ONE_PAIR.fields, "rate": 200.0}, SENT_ONCE.clients)
+"""And with so many sends that some are on their way whenever a broker ends."""
+
 MUTANTS: Final = (
     Mutant(
         "ids-of-sends-not-journalled",
@@ -57,6 +60,31 @@ MUTANTS: Final = (
                 "broker/core/recovery.py",
                 "            image.sent.append((record.id, decode_sent(record.data)))\n",
                 "            decode_sent(record.data)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "ids-of-sends-not-replicated",
+        _PART,
+        "ARTEMIS-4312",
+        "the backup gets what clients send, and not the ids that they were sent with",
+        frozenset({"duplicate", "double-delivery"}),
+        BUSY_PAIR,
+        (
+            Replacement(
+                "broker/policies/replication/feed.py",
+                "        self._pending.append(entry)\n",
+                "        _, operations = decode_entry(entry)\n"
+                "        kept = [one for one in operations if one.kind != SENT]\n"
+                "        if kept and len(kept) < len(operations):\n"
+                "            entry = encode_entry(sequence, kept)\n"
+                "        self._pending.append(entry)\n",
+            ),
+            Replacement(
+                "broker/policies/replication/feed.py",
+                "\n\nclass ReplicaFeed",
+                "\n\nfrom broker.core.message import SENT\n"
+                "from broker.storage.entry import decode_entry, encode_entry\n\n\nclass ReplicaFeed",
             ),
         ),
     ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from harness.claims.changed import Replacement
-from mutants.mutant import Mutant, Unfound
-from mutants.parts.arenas import SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
+from mutants.mutant import Mutant
+from mutants.parts.arenas import MANY_SUBSCRIPTIONS, SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
 
 _PART: Final = "topics"
 _ENGINE: Final = "broker/core/engine.py"
@@ -170,70 +170,50 @@ MUTANTS: Final = (
             ),
         ),
     ),
-)
-
-_MUCH_DROPPED: Final = (
-    "drops of subscriptions in which thousands of messages wait, or of which a transaction holds some"
-)
-
-UNFOUND: Final = (
-    Unfound(
-        Mutant(
-            "drop-not-durable",
-            _PART,
-            "own",
-            "the drop of a subscription that has messages is not written to the journal",
-            frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
-            SUBSCRIPTIONS,
-            (
-                Replacement(
-                    _ENGINE,
-                    "        return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]\n",
-                    "        return []\n",
-                ),
+    Mutant(
+        "drop-not-durable",
+        _PART,
+        "own",
+        "the drop of a subscription that has messages is not written to the journal",
+        frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
+        MANY_SUBSCRIPTIONS,
+        (
+            Replacement(
+                _ENGINE,
+                "        return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]\n",
+                "        return []\n",
             ),
         ),
-        _MUCH_DROPPED,
     ),
-    Unfound(
-        Mutant(
-            "name-made-again-keeps-its-backlog",
-            _PART,
-            "own",
-            "a start does not see that a subscription was dropped that was not empty yet; one that was made "
-            "again under its name has the messages of both",
-            frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
-            SUBSCRIPTIONS,
-            (
-                Replacement(
-                    "broker/core/recovery.py",
-                    "durable or any(update.kind == DROPPED for update in record.updates):\n",
-                    "durable:\n",
-                ),
+    Mutant(
+        "name-made-again-keeps-its-backlog",
+        _PART,
+        "own",
+        "a start does not see that a subscription was dropped that was not empty yet; one that was made "
+        "again under its name has the messages of both",
+        frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
+        MANY_SUBSCRIPTIONS,
+        (
+            Replacement(
+                "broker/core/recovery.py",
+                "durable or any(update.kind == DROPPED for update in record.updates):\n",
+                "durable:\n",
             ),
         ),
-        _MUCH_DROPPED,
     ),
-    Unfound(
-        Mutant(
-            "drop-answered-before-it-is-durable",
-            _PART,
-            "own",
-            "an UNSUBSCRIBE that drops a subscription is answered when that is dropped in memory",
-            frozenset({"resurrected", "phantom", "not-subscribed"}),
-            SUBSCRIPTIONS,
-            (
-                Replacement(
-                    "broker/stomp/session.py",
-                    "            self._busy_until = self.engine.drop(dropped)\n",
-                    "            self.engine.drop(dropped)\n",
-                ),
+    Mutant(
+        "drop-answered-before-it-is-durable",
+        _PART,
+        "own",
+        "an UNSUBSCRIBE that drops a subscription is answered when that is dropped in memory",
+        frozenset({"resurrected", "phantom", "not-subscribed"}),
+        MANY_SUBSCRIPTIONS,
+        (
+            Replacement(
+                "broker/stomp/session.py",
+                "            self._busy_until = self.engine.drop(dropped)\n",
+                "            self.engine.drop(dropped)\n",
             ),
         ),
-        "a kill within the milliseconds between a drop and its sync: one hunt of three had it within 150",
     ),
 )
-"""What is left of a dropped subscription is deleted within a turn or two of the loop.
-
-``topic_machine`` finds the first two, and ``test_topics_of_queue_managers``, with thousands.
-"""
