@@ -20,6 +20,7 @@ from harness.interface import (
     TestSpec,
     Topics,
     UsageError,
+    Wishes,
 )
 from harness.interface.errors import near
 from harness.systems import runtime
@@ -51,6 +52,7 @@ class OpenmqSystem(Management):
     }
     dialect = Dialect(
         nacks=False,
+        wishes=Wishes(expires="expires", lasts=True, priority="priority"),
         login=configuration.USER,
         passcode=configuration.PASSWORD,
         window_header=None,
