@@ -164,7 +164,7 @@ class Examination:
     pauses: list[availability.Outage] = field(default_factory=list)
     hungers: list[starved.Hunger] = field(default_factory=list)
     torn: list[transactions.Torn] = field(default_factory=list)
-    totals: list[totals.WrongTotal] = field(default_factory=list)
+    totals: list[totals.Outcome] = field(default_factory=list)
     inversions: list[priorities.Inversion] = field(default_factory=list)
     answers: roles.Answered = field(default_factory=dict)
     figures: statistics.Figures | None = None
@@ -211,11 +211,13 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
     if case.figures is not None:
         figures = statistics.read(source.rows, case.figures, known)
     figures = statistics.with_counts(figures, found)
+    for one in case.totals:
+        figures = msgspec.structs.replace(figures, total=one.total)
     discoveries = Discoveries(
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
         pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
         divergences=case.divergences.get(0, []), torn=case.torn,
-        totals=case.totals, inversions=case.inversions,
+        totals=[one.wrong for one in case.totals if one.wrong is not None], inversions=case.inversions,
     )  # fmt: skip
     findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
@@ -348,7 +350,7 @@ def examine(check_run: CheckRun) -> Examination | None:
     )
     case.add_instances([one.instance() for one in case.torn], examples)
     case.totals = check_run.attempt("totals", lambda: _totals(source, question, given["totals"])) or []
-    case.add_instances([one.instance() for one in case.totals], examples)
+    case.add_instances([one.wrong.instance() for one in case.totals if one.wrong is not None], examples)
     case.inversions = (
         check_run.attempt("priorities", lambda: _inversions(source, question, given["priorities"])) or []
     )
@@ -588,11 +590,10 @@ def _torn(
     return transactions.torn(found, named, _seen(source, absent)) if absent else torn
 
 
-def _totals(
-    source: HistorySource, question: Question, given: Sequence[totals.Books]
-) -> list[totals.WrongTotal]:
-    found = totals.wrong(given, question.ends, question.promises, question.complete, question.unheard)
-    wanted = frozenset((one.run, message) for one in found for message in one.messages)
+def _totals(source: HistorySource, question: Question, given: Sequence[totals.Books]) -> list[totals.Outcome]:
+    found = totals.outcomes(given, question.ends, question.promises, question.complete, question.unheard)
+    wrong = [one.wrong for one in found if one.wrong is not None]
+    wanted = frozenset((one.run, message) for one in wrong for message in one.messages)
     return totals.certain(found, _seen(source, wanted)) if wanted else found
 
 

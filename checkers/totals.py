@@ -30,6 +30,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -60,7 +61,7 @@ from checkers.rows import (
     lowest,
     marked,
 )
-from checkers.verdict import Promises
+from checkers.verdict import Promises, Total
 
 NAME: Final = "wrong-total"
 
@@ -163,6 +164,15 @@ class WrongTotal:
         return Instance(NAME, queue, group, at.message, at.sent, key, self.run)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run's amounts add up to, and if that is certainly wrong, where."""
+
+    run: int
+    total: Total
+    wrong: WrongTotal | None
+
+
 # ------------------------------------------------------------------------------------- of one part
 
 
@@ -253,21 +263,21 @@ _NO_TAKINGS: Final = Takings(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS,
 # ------------------------------------------------------------------------------------ of all parts
 
 
-def wrong(
+def outcomes(
     parts: Iterable[Books],
     ends: Ends,
     promises: Promises,
     complete: Collection[int],
     unheard: Collection[tuple[int, str | None]],
-) -> list[WrongTotal]:
-    """The runs whose total is certainly wrong, in order.
+) -> list[Outcome]:
+    """Of each run in which messages have amounts, in order.
 
     ``complete`` are those in which everything was drained and every store read, ``unheard`` the
     (run, queue) of which a message may have been received without being heard of.
     """
     some = list(parts)
     whole, takings, named = _together(some)
-    if not len(whole.run) or (promises.delivery_attempts >= 0 and not promises.keeps_dead_letters):
+    if not len(whole.run):
         return []
     spoilt = {key for one in some for key in one.unreadable} | set(unheard)
     queues = [named[place][:2] for place in range(len(named))]
@@ -281,27 +291,36 @@ def wrong(
     due, flow = made - taken, made - taken - whole.left
     open_ = (whole.transaction == NONE) & ~whole.ok & ~whole.failed & ~whole.shown
     bad = whole.loose | open_ | np.array([queues[place] in spoilt for place in whole.place], dtype=bool)
+    throws_away = promises.delivery_attempts >= 0 and not promises.keeps_dead_letters
     found = []
     for run in np.unique(whole.run).tolist():
-        mine = whole.run == run
-        expected, left = (int((whole.amount * some)[mine].sum()) for some in (due, whole.left))
-        if run not in complete or expected == left or bad[mine].any() or transactions.unclear(run):
-            continue
-        if left > expected and not (promises.durable_acks and promises.single):
-            continue
-        at = np.flatnonzero(mine)
-        sign = 1 if left < expected else -1
-        together = transactions.tied(at, takings)
-        culprits = _culprits(whole, takings, transactions, named, at, flow * sign, together)
-        found.append(
-            WrongTotal(
+        at = np.flatnonzero(whole.run == run)
+        expected, left = (int((whole.amount * some)[at].sum()) for some in (due, whole.left))
+        unjudged = ""
+        if run not in complete:
+            unjudged = "not everything was drained and every store read"
+        elif expected != left and throws_away:
+            unjudged = "brokers throw away what was refused too often"
+        elif expected != left and bad[at].any():
+            unjudged = "of some messages nobody knows whether they were sent, or who took them"
+        elif expected != left and transactions.unclear(run):
+            unjudged = "it depends on a commit of unknown outcome"
+        elif expected < left and not (promises.durable_acks and promises.single):
+            unjudged = "brokers may give again what was acknowledged"
+        total = Total(
+            accounts=len(set(whole.account[at].tolist())), expected=expected, left=left, unjudged=unjudged
+        )
+        wrong = None
+        if expected != left and not unjudged:
+            sign = 1 if left < expected else -1
+            together = transactions.tied(at, takings)
+            culprits = _culprits(whole, takings, transactions, named, at, flow * sign, together)
+            shown = together[culprits[0][1]].tolist()
+            wrong = WrongTotal(
                 run, expected, left, [one for one, _ in culprits],
-                frozenset(
-                    (int(whole.message[one]), named[whole.place[one]])
-                    for one in together[culprits[0][1]].tolist()
-                ),
-            )
-        )  # fmt: skip
+                frozenset((int(whole.message[one]), named[whole.place[one]]) for one in shown),
+            )  # fmt: skip
+        found.append(Outcome(run, total, wrong))
     return found
 
 
@@ -430,13 +449,17 @@ def _culprits(
     return sorted(found, key=lambda pair: pair[0].sent)
 
 
-def certain(found: Iterable[WrongTotal], seen: Mapping[tuple[int, int], set[Place]]) -> list[WrongTotal]:
-    """Those of which no message was seen in another place than its own.
+def certain(found: Iterable[Outcome], seen: Mapping[tuple[int, int], set[Place]]) -> list[Outcome]:
+    """The same, without claims about messages that were seen in another place than their own.
 
     ``seen``: of each (run, message) the places where it was.
     """
     return [
         one
+        if one.wrong is None
+        or not any(seen.get((one.run, message), set()) - {place} for message, place in one.wrong.together)
+        else Outcome(
+            one.run, msgspec.structs.replace(one.total, unjudged="messages were seen in other queues"), None
+        )
         for one in found
-        if not any(seen.get((one.run, message), set()) - {place} for message, place in one.together)
     ]

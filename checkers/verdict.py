@@ -197,6 +197,18 @@ class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
     client: LongestPause | None = None
 
 
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """What messages with amounts add up to in the end, and what they must (``wrong-total``).
+
+    ``unjudged`` says why nothing is claimed where the two differ, or the history ends too early.
+    """
+
+    accounts: int
+    expected: int
+    left: int
+    unjudged: str = ""
+
+
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """What is always reported and never a failure."""
 
@@ -210,6 +222,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries beyond the first of their message."""
     sends_recovered: int = 0
     """Messages delivered though their send ended ``info`` or never completed."""
+    total: Total | None = None
+    """None: no message had an amount."""
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
     """What the checking itself took, by part."""
 

@@ -24,7 +24,7 @@ from harness.interface import Schedule, TestSpec
 from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
-from harness.report.summary import by_cause, pauses, promised, size
+from harness.report.summary import by_cause, pauses, promised, size, total_in_words
 from harness.systems import registry as systems
 
 WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
@@ -219,6 +219,8 @@ def _figures(
         ("redeliveries", f"{statistics.redeliveries:,}"),
         ("sends of unknown outcome that were delivered", f"{statistics.sends_recovered:,}"),
     ]
+    if statistics.total is not None:
+        rows.append(("total", total_in_words(statistics.total)))
     rows += [(f"version of {name}", version) for name, version in sorted(run.versions.items())]
     return rows
 

@@ -25,7 +25,7 @@ from harness.interface import NodePlan, TestSpec
 from harness.systems import registry as systems
 
 if TYPE_CHECKING:
-    from checkers.verdict import FaultRecovery, Finding, LongestPause, Statistics, Verdict
+    from checkers.verdict import FaultRecovery, Finding, LongestPause, Statistics, Total, Verdict
     from harness.history.known import Review
 
 _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None: "UNKNOWN"}
@@ -264,6 +264,16 @@ def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
         f"  {statistics.redeliveries} redeliveries, "
         f"{statistics.sends_recovered} messages delivered though their send was of unknown outcome"
     )
+    if statistics.total is not None:
+        yield f"  {'total':<8} {total_in_words(statistics.total)}"
+
+
+def total_in_words(total: Total) -> str:
+    """Whether what is in the accounts is all there."""
+    must = f"{total.expected:,} must be left in {total.accounts:,} accounts"
+    if total.unjudged:
+        return f"{must}, {total.left:,} was seen; nothing is claimed: {total.unjudged}"
+    return f"{must}, and is" if total.left == total.expected else f"{must}, {total.left:,} is"
 
 
 def _number(value: Any) -> str:

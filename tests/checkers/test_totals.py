@@ -169,6 +169,36 @@ def told(tmp_path, rows):
     return next(one for one in findings if one.name == "wrong-total")
 
 
+def total(tmp_path, rows, promises=Promises()):  # noqa: B008 - frozen
+    options = msgspec.structs.replace(OPTIONS, broker=promises)
+    rows = dense(in_order(rows))
+    return judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), options).statistics.total
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_total_that_holds_is_told(tmp_path, case):
+    told = total(tmp_path, RIGHT[case])
+    assert told.expected == told.left > 0
+    assert not told.unjudged
+
+
+@pytest.mark.parametrize("case", UNTOLD)
+def test_why_nothing_is_claimed_is_told(tmp_path, case):
+    told = total(tmp_path, UNTOLD[case])
+    assert bool(told.unjudged) == (told.expected != told.left or "stores" in case)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_total_is_told(tmp_path, case):
+    told = total(tmp_path, WRONG[case][0])
+    assert told.expected != told.left
+    assert not told.unjudged
+
+
+def test_a_history_without_amounts_has_no_total(tmp_path):
+    assert total(tmp_path, send(0, 1)) is None
+
+
 def test_the_sentence_says_which_account_is_wrong_since_when(tmp_path):
     finding = told(tmp_path, [*transfer(), *drained(11)])
     assert finding.sentence == (

@@ -5,7 +5,18 @@ Verdict first, each finding once with its first witness, and what to type next.
 
 from pathlib import Path
 
-from checkers.verdict import FaultRecovery, Finding, Latency, LongestPause, Statistics, Verdict, Witness
+import pytest
+
+from checkers.verdict import (
+    FaultRecovery,
+    Finding,
+    Latency,
+    LongestPause,
+    Statistics,
+    Total,
+    Verdict,
+    Witness,
+)
 from harness.history import spec as specs
 from harness.report import summary
 
@@ -152,3 +163,20 @@ def test_the_line_that_runs_a_test_again_rounds_nothing():
     assert "--rate 1234567 " in again
     assert "--time-limit 0.1234567 " in again
     assert "--interval 9 " in again
+
+
+@pytest.mark.parametrize(
+    ("left", "unjudged", "told"),
+    [
+        (1200, "", "1,200 must be left in 12 accounts, and is"),
+        (919, "", "1,200 must be left in 12 accounts, 919 is"),
+        (
+            919,
+            "stores are closed",
+            "1,200 must be left in 12 accounts, 919 was seen; nothing is claimed: stores are closed",
+        ),
+    ],
+)
+def test_a_bank_is_told_whether_its_total_holds(left, unjudged, told):
+    total = Total(accounts=12, expected=1200, left=left, unjudged=unjudged)
+    assert f"  total    {told}" in lines(Verdict(valid=True, statistics=Statistics(total=total)))
