@@ -179,4 +179,4 @@ def test_the_line_that_runs_a_test_again_rounds_nothing():
 )
 def test_a_bank_is_told_whether_its_total_holds(left, unjudged, told):
     total = Total(accounts=12, expected=1200, left=left, unjudged=unjudged)
-    assert f"  total    {told}" in lines(Verdict(valid=True, statistics=Statistics(total=total)))
+    assert f"  total    {told}" in lines(Verdict(valid=True, statistics=Statistics(rows=1, total=total)))
