@@ -3,8 +3,8 @@
 Producers ask for an expiry, short or long, for some of their messages; for messages without a
 group, too, that they be delivered later, or before others. Consumers acknowledge most of what they
 get, refuse some once, some whenever they get it, and keep some without an answer until they leave.
-So messages come again, die or expire. As far as brokers have such (``Dialect.wishes``); what
-becomes of a refused message is theirs to promise.
+So messages come again, die or expire. As far as brokers have such (``Dialect.nacks``, ``wishes``);
+what becomes of a refused message is theirs to promise.
 
 When a message expires, or is due, a broker's clock decides: what is asked for is written down as
 the interval within which that must be, and clocks may be apart by ``APART_MS``.
@@ -18,7 +18,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from harness.interface import Dialect, WorkloadContext
+from harness.interface import Dialect, Wishes, WorkloadContext
 from workloads.consumer import Consumer
 from workloads.failover import Client
 from workloads.layout import group_homes
@@ -118,19 +118,23 @@ def _interval(now_ns: int, after_ms: int) -> tuple[int, int]:
 
 
 class Refuser(Consumer):
-    """Acknowledges most messages, and refuses or keeps others."""
+    """Acknowledges most messages, and refuses or keeps others.
 
-    __slots__ = ("_keeps", "_kept")
+    None where brokers know no refusal: there an ACK may stand for all before it, kept ones, too.
+    """
+
+    __slots__ = ("_keeps", "_kept", "_refuses")
 
     def __init__(self, context: WorkloadContext, zone: str, *arguments: Any, **keywords: Any) -> None:
         super().__init__(context, zone, *arguments, **keywords)
         self._keeps = self._prefetch // KEPT_SHARE
         self._kept: dict[int, int] = {}
+        self._refuses = context.dialect.nacks
 
     def _acknowledge(self, session: Session, ack_id: str, payload: Payload | None) -> None:
         chance = self._random.random()
         counter = 0 if payload is None else payload.message & ((1 << PRODUCER_SHIFT) - 1)
-        if payload is None:
+        if payload is None or not self._refuses:
             super()._acknowledge(session, ack_id, payload)
         elif counter % STUBBORN == 0 or chance < _REFUSED:
             self._answer(Nack, session, ack_id, payload)
@@ -151,7 +155,7 @@ class RefusalsLoad(Load):
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
         """As ``Load``'s."""
-        return "" if dialect.nacks else "NACK"
+        return "" if dialect.nacks or dialect.wishes != Wishes() else "NACK, expiry, delay or priority"
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """One stream for each producer and queue, and one for each producer and group of a pair."""

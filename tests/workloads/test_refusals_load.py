@@ -102,7 +102,17 @@ def test_of_brokers_that_know_no_such_headers_nothing_is_asked(monkeypatch):
     assert not asked(rows)
 
 
-def test_brokers_that_know_no_refusal_are_refused(monkeypatch):
+def test_of_brokers_that_know_no_refusal_messages_expire_and_are_urgent_and_none_is_kept(monkeypatch):
     of_a_dialect(monkeypatch, nacks=False)
-    with pytest.raises(UsageError, match="--workload refusals: brokers of system own have no NACK"):
+    rows = run(time_limit_s=4.0)
+    assert not of(rows, "nack", "invoke")
+    assert {"expires", "priority"} <= {kind for told in asked(rows).values() for kind in told}
+    left = {row["message"] for row in of(rows, "deliver")} - {row["message"] for row in of(rows, "ack")}
+    assert not left
+
+
+def test_brokers_that_know_neither_refusals_nor_wishes_are_refused(monkeypatch):
+    of_a_dialect(monkeypatch, nacks=False, wishes=Wishes())
+    lack = "--workload refusals: brokers of system own have no NACK, expiry, delay or priority"
+    with pytest.raises(UsageError, match=lack):
         compose(specs.build({**GIVEN, "environment": "simulation"}))
