@@ -266,21 +266,32 @@ def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811
         asyncio.run(Management().browse(address))
 
 
-def test_what_waits_for_a_durable_subscription_is_shown_by_its_name(jolokia):  # noqa: F811
-    address, say = jolokia
+def durable_beans(told, messages):
     bean = f"{BROKER},destinationType=Topic,destinationName=t0,endpoint=Consumer,clientId=me"
     kept, bridge = f"{bean},consumerId=Durable(me:audit)", f"{bean},consumerId=b1->a1-33173-1795-5_2_1_1"
-    told = {"DestinationName": "t0", "SubscriptionName": "audit", "PendingQueueSize": 1}
-    asked = {
+    told = {"DestinationName": "t0", "SubscriptionName": "audit", "Active": False, **told}
+    return {
         "search": {"status": 200, "value": [bridge, kept]},
         "read": {"status": 200, "value": told},
-        "exec": {"status": 200, "value": [{"Text": "t", "JMSXGroupID": "g1"}]},
+        "exec": {"status": 200, "value": [{"Text": text, "JMSXGroupID": "g1"} for text in messages]},
     }
-    say(asked)
+
+
+def test_what_waits_for_a_durable_subscription_is_shown_by_its_name(jolokia):  # noqa: F811
+    address, say = jolokia
+    say(durable_beans({"PendingQueueSize": 1, "DispatchedQueueSize": 0}, ["t"]))
     (one,) = asyncio.run(Management().durable(address))
     assert (one.store, one.queue, one.subscription, one.group) == ("main", "/topic/t0", "audit", "g1")
-    say({**asked, "read": {"status": 200, "value": {**told, "PendingQueueSize": 2}}})
-    with pytest.raises(OSError, match="did not show all"):
+    say(durable_beans({"Active": True, "PendingQueueSize": 1, "DispatchedQueueSize": 1}, ["t", "u"]))
+    assert len(asyncio.run(Management().durable(address))) == 2
+
+
+def test_what_a_topic_keeps_for_others_does_not_wait_for_a_durable_subscription(jolokia):  # noqa: F811
+    address, say = jolokia
+    say(durable_beans({"PendingQueueSize": 0, "DispatchedQueueSize": 0}, ["t"]))
+    assert asyncio.run(Management().durable(address)) == []
+    say(durable_beans({"PendingQueueSize": 1, "DispatchedQueueSize": 0}, ["t", "u"]))
+    with pytest.raises(OSError, match="which 1 of 2 messages of /topic/t0 at .* audit waits for"):
         asyncio.run(Management().durable(address))
 
 

@@ -25,7 +25,8 @@ _DURABLE: Final = f"{_BROKER},destinationType=Topic,destinationName=*,{_ENDPOINT
 _KEPT: Final = "consumerId=Durable("
 """Of a durable subscription; what another has, a bridge for advisories say, is not kept."""
 _PENDING: Final = "PendingQueueSize"
-_TOLD: Final = ("DestinationName", "SubscriptionName", _PENDING)
+_DISPATCHED: Final = "DispatchedQueueSize"
+_TOLD: Final = ("DestinationName", "SubscriptionName", "Active", _PENDING, _DISPATCHED)
 BRIDGES: Final = "bridges"
 """In a status' details: to whom it forwards."""
 
@@ -91,7 +92,11 @@ class Management:
         return stored + await self.durable(admin)
 
     async def durable(self, admin: Address) -> list[StoredMessage]:
-        """What waits for durable subscriptions. Raises OSError where one did not show all of it."""
+        """What waits for durable subscriptions. Raises OSError where a broker does not tell it.
+
+        A subscription's bean shows all that its topic has (``Topic.browse``), for whomever, and how
+        many wait for it, not which: that is known where none do or all.
+        """
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DURABLE})
         stored: list[StoredMessage] = []
         for bean in sorted(bean for bean in beans or () if _KEPT in bean):
@@ -100,12 +105,19 @@ class Management:
                 {"type": "read", "mbean": bean, "attribute": list(_TOLD)},
                 {"type": "exec", "mbean": bean, "operation": "browse()"},
             )
-            if told is None or len(messages or ()) < told[_PENDING]:
-                raise OSError(f"{bean} at {admin} did not show all of its messages")
+            if told is None:
+                raise OSError(f"{bean} at {admin} is gone")
             topic, name = TOPIC + told["DestinationName"], told["SubscriptionName"]
+            waiting, shown = told[_PENDING], _stored(topic, messages or ())
+            if told["Active"]:  # without a consumer it counts what is stored, delivered or not
+                waiting += told[_DISPATCHED]
+            if waiting not in (0, len(shown)):
+                raise OSError(
+                    f"which {waiting} of {len(shown)} messages of {topic} at {admin} {name} waits for"
+                )
             stored += [
                 msgspec.structs.replace(message, queue=topic, subscription=name)
-                for message in _stored(topic, messages or ())
+                for message in shown[:waiting]
             ]
         return stored
 
