@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from checkers import reach
 from checkers.anomaly import AT_END, named, severity
 from checkers.facts import Facts, FaultSpan
 from checkers.verdict import CheckOptions, Severity
@@ -123,6 +124,7 @@ def decide(
 def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
     if not known.count("send", "invoke"):
         yield "nothing was sent"
+    yield from reach.reasons(known.reached, known.count)
     if not known.count("deliver", "ok"):
         yield "nothing was delivered"
     if options.expect_faults and not any(span.bit for span in known.spans()):

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from checkers import reach
 from checkers.schema import HARNESS, MONITOR, NEMESIS, json_object
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Facts:
     missing: int = 0
     """Messages that are lost, or that those may have taken."""
     census: dict[str, dict[str, int]] = field(default_factory=dict)
+    reached: reach.Reach = field(default_factory=reach.Reach)
+    """What clients asked for and had; ``read`` knows it as far as control rows tell."""
     last_ns: int = 0
 
     @property
@@ -159,7 +162,8 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
 
     From all control rows and the time of the last row of any kind.
 
-    The census has only these rows; ``add_census`` adds those that carry messages.
+    The census has only these rows, and so has what clients reached; ``add_census`` and
+    ``Reach.add`` add those that carry messages.
     """
     import pyarrow as pa  # noqa: PLC0415 - not needed where rows are plain
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
@@ -183,6 +187,8 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
     own = control.filter(pc.less(control["process"], 0)).select(_OWN)
     for row in sorted(own.to_pylist(), key=lambda row: row["index"]):
         _note(found[row["run"]], row)
+    for run, some in reach.of_control(control).items():
+        found[run].reached.add(some)
     return dict(found)
 
 
@@ -198,6 +204,7 @@ def gather(rows: Sequence[Row]) -> Facts:
         elif row["f"] == "receive":
             facts.receives[row["queue"]] += 1
         facts.last_ns = max(facts.last_ns, row["time"])
+    facts.reached.add(reach.gather(rows))
     return facts
 
 

@@ -32,6 +32,7 @@ from checkers import (
     part,
     priorities,
     queues,
+    reach,
     roles,
     sessions,
     starved,
@@ -359,6 +360,7 @@ def examine(check_run: CheckRun) -> Examination | None:
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
         facts.add_census(case.known[run], f, type_, count)
+    check_run.attempt("reach", lambda: _reached(source, case.known, given["reach"]))
     for run, some in case.found.items():
         case.found[run] = {name: found for name, found in some.items() if name not in unheard[run]}
     case.pauses = [pause for pause in case.pauses if "unavailable" not in unheard[pause.run]]
@@ -531,6 +533,19 @@ def _pauses(
     asked = source.ask(asking).values()
     found = availability.begun(gaps, [one for some in asked for one in some.of_gaps], bound_ns)
     return sorted([*found, *(pause for some in asked for pause in some.of_groups)])
+
+
+def _reached(
+    source: HistorySource, known: Mapping[int, Facts], given: Sequence[Mapping[int, reach.Reach]]
+) -> None:
+    """Adds what was sent and delivered where; of what was never answered ``ok``, the answers."""
+    for run, some in ((run, some) for one in given for run, some in one.items()):
+        known[run].reached.add(some)
+    wanted = frozenset((run, name) for run, one in known.items() for name in one.reached.unserved)
+    if wanted:
+        for told in source.ask(partial(reach.unsent, wanted=wanted)).values():
+            for (run, name), answers in told.items():
+                known[run].reached.places[name].unsent += answers
 
 
 def _hungers(

@@ -29,6 +29,7 @@ from checkers import (
     order,
     priorities,
     queues,
+    reach,
     roles,
     sessions,
     starved,
@@ -263,6 +264,10 @@ def _statistics(rows: Rows, _: PlaceTable, __: Question) -> statistics.Figures:
     return statistics.figures(rows)
 
 
+def _reach(rows: Rows, places: PlaceTable, question: Question) -> Mapping[int, reach.Reach]:
+    return reach.of_rows(rows, places, question.subscriptions.selectors)
+
+
 def _availability(rows: Rows, places: PlaceTable, question: Question) -> Mapping[Any, availability.Slots]:
     return availability.slots(rows, places, question.bound_ns)
 
@@ -309,6 +314,7 @@ def _priorities(rows: Rows, places: PlaceTable, _: Question) -> frozenset[priori
 
 ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "statistics": _statistics,
+    "reach": _reach,
     "availability": _availability,
     "groups": _groups,
     "starved": _starved,
