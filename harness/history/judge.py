@@ -47,6 +47,7 @@ def judge(
     spark: Callable[[], Any],
     spec: TestSpec | None = None,
     *,
+    keep: bool = True,
     wanted: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Verdict:
@@ -58,6 +59,7 @@ def judge(
         store: its directory; a history that was cut off is recovered first.
         spark: gives the session; called only when there is a history to judge that needs it.
         spec: what was promised, if it is not what ``spec.json`` says.
+        keep: whether anything may be written there; else what was cut off is not recovered.
         wanted: by Spark, whatever the size of the history.
         tell: is told where it is judged.
 
@@ -73,7 +75,7 @@ def judge(
     record = stores.load_run(store)
     if record.state == "running" and record.alive():
         raise UsageError(f"{store}: this run is still going on; wait for its end or stop it")
-    recover(store)
+    recover(store, keep=keep)
     changed = spec is not None
     spec = spec or stores.load_spec(store)
     options = options_of(spec, stores.load_schedule(store), trouble_of(store))
@@ -89,7 +91,7 @@ def judge(
         raise UsageError(str(error)) from error
     except (NoJavaError, GatewayError) as error:
         raise InfrastructureError(str(error)) from error
-    if not changed:
+    if keep and not changed:
         _save(store, verdict)
     return verdict
 

@@ -242,16 +242,18 @@ def _refuse_schema(path: Path, schema: pa.Schema) -> None:
     )
 
 
-def recover(store: Path) -> list[Path]:
+def recover(store: Path, *, keep: bool = True) -> list[Path]:
     """The Parquet files of a test's history.
 
     Built from the stream if they are missing or incomplete.
 
     Why here and not only at the end of a run: ``check`` judges runs whose harness was killed.
-    Idempotent; the stream goes only after the Parquet files are complete and synced.
+    Idempotent; the stream goes only after the Parquet files are complete and synced. Without
+    ``keep`` nothing is written or removed.
 
     Raises:
-        UsageError: ``store`` holds no history, or something that is none.
+        UsageError: ``store`` holds no history, or something that is none, or what would have to be
+            written.
         InfrastructureError: no space for the Parquet files.
     """
     stream = store / STREAM
@@ -262,9 +264,12 @@ def recover(store: Path) -> list[Path]:
                 f"{store} has no history: neither a complete {parquet.DIRECTORY}/ nor {STREAM} (is it "
                 "a test's store directory?)"
             )
+        if not keep:
+            raise UsageError(f"{store}: this run was killed, and its history is put together by naming it")
         try:
             files = parquet.write(store, read_stream(stream), parquet.files_for(stream.stat().st_size))
         except OSError as error:
             raise InfrastructureError(f"cannot write {store / parquet.DIRECTORY}: {error}") from error
-    stream.unlink(missing_ok=True)
+    if keep:
+        stream.unlink(missing_ok=True)
     return files

@@ -157,6 +157,12 @@ def find(path: Path) -> list[Path]:
     return sorted(found, key=lambda run: (run.name, str(run)))
 
 
+def is_named(run: Path, path: Path) -> bool:
+    """Whether ``path`` is a run's own, or a file in it, and not a directory of runs."""
+    given = path.resolve()
+    return run.resolve() in (given, given.parent)
+
+
 def save(store: Path, name: str, value: Any) -> Path:
     """Write ``value`` as indented JSON, whole or not at all."""
     path = store / name

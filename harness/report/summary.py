@@ -102,12 +102,14 @@ def text(
     story: str = "",
     known: Review | None = None,
     otherwise: str = "",
+    reported: bool = True,
 ) -> str:
     """The whole summary of one run.
 
     ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
     grave finding, ``known`` what is known of all of them. ``otherwise`` are the options by which it
-    was judged in another way than it is stored; its reports say nothing of that.
+    was judged in another way than it is stored; its reports say nothing of that. ``reported``: they
+    are of this verdict.
     """
     said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
     reasons = verdict.reasons[1:] if verdict.valid is None else verdict.reasons
@@ -118,7 +120,7 @@ def text(
         lines += _evidence(spec, verdict, judged_s, story)
     lines += [
         "",
-        *([] if otherwise else [f"Report   {store / stores.REPORT}"]),
+        *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}"]),
         *([] if spec.imported is not None else [f"Again    {again(spec, store, schedule_file)}"]),
         f"Judge    jepsen-run check {shlex.quote(str(store))}{otherwise and ' '}{otherwise}",
     ]

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from checkers.starting import Starting
     from checkers.verdict import Verdict
 
+_NAMED_MAX: Final = 5
+"""Runs of a directory that are named in a line."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -373,9 +375,15 @@ def check(
     as_json: bool = False,
     entries: Sequence[known.KnownFinding] | None = None,
 ) -> int:
-    """Judge stored runs; the gravest exit status of all."""
+    """Judge stored runs; the gravest exit status of all.
+
+    Verdicts and reports are written for runs that are named; nothing is changed in those that a
+    directory of several merely holds.
+    """
+    held = {path: stores.find(path) for path in paths}
     # "store/*" names the latest run twice, of which one is a link.
-    runs = list({store.resolve(): store for path in paths for store in stores.find(path)}.values())
+    runs = list({store.resolve(): store for some in held.values() for store in some}.values())
+    named = {store.resolve() for path, some in held.items() for store in some if stores.is_named(store, path)}
     from checkers import api  # noqa: PLC0415 - imports Arrow
     from harness.history import lean  # noqa: PLC0415 - as above
 
@@ -391,10 +399,14 @@ def check(
     statuses: list[int] = []
     documents: list[msgspec.Raw] = []
     judged: list[tuple[TestSpec, Verdict]] = []
+    for path, some in held.items():
+        if any(store.resolve() not in named for store in some):
+            print(_holding(path, some), file=talk)
     for number, store in enumerate(runs):
         if number:
             print(file=talk)
-        status, document = _check_one(store, judge, changes, talk, entries, judged)
+        keep = store.resolve() in named
+        status, document = _check_one(store, judge, changes, talk, entries, judged, keep=keep)
         statuses.append(status)
         documents.append(document)
     status = judging.gravest_status(statuses)
@@ -407,6 +419,17 @@ def check(
             + ", ".join(f"{statuses.count(s)} {w}" for s, w in judging.WORDS.items() if s in statuses)
         )
     return status
+
+
+def _holding(path: Path, runs: Sequence[Path]) -> str:
+    """That a path names no run, but those below it."""
+    names = [shlex.quote(str(store.relative_to(path))) for store in runs[:_NAMED_MAX]]
+    more = f" and {len(runs) - len(names)} more" if len(runs) > len(names) else ""
+    count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
+    return (
+        f"{path} holds {count} ({', '.join(names)}{more}): judged, and nothing is changed there; name a run "
+        "itself to have its verdict and its report written anew"
+    )
 
 
 def _reviewed(
@@ -435,10 +458,12 @@ def _check_one(
     talk: TextIO,
     entries: Sequence[known.KnownFinding] | None,
     judged: list[tuple[TestSpec, Verdict]],
+    *,
+    keep: bool,
 ) -> tuple[int, msgspec.Raw]:
     """One run of a batch: its exit status, and what is told of it as JSON; it joins the judged.
 
-    What is wrong with it hides no other.
+    What is wrong with it hides no other. ``keep``: its verdict and reports are written.
     """
     given = {field: value for field, value in changes.items() if value is not None}
     try:
@@ -447,7 +472,7 @@ def _check_one(
             from harness.history.spec import build  # noqa: PLC0415 - only here
 
             spec = build({**given, "name": spec.name}, spec)
-        verdict = judge(store, spec=spec if given else None)
+        verdict = judge(store, spec=spec if given else None, keep=keep)
         judged.append((spec, verdict))
         reviewed = None if entries is None else known.review(verdict, spec, entries)
         status = known.exit_status(verdict, reviewed)
@@ -463,13 +488,14 @@ def _check_one(
         traceback.print_exc()
         print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
         return judging.INTERNAL, _json({"store": str(store), "error": f"internal error: {error!r}"})
-    if not given:
+    if keep and not given:
         known.keep(store, reviewed)
         files.write(store)
     story = _story(store, verdict)
     text = summary.text(
         spec, store, verdict,
         schedule_file=schedule, story=story, known=reviewed, otherwise=_options(given),
+        reported=keep,
     )  # fmt: skip
     print(text, file=talk, flush=True)
     return status, document

@@ -338,6 +338,41 @@ def test_check_as_json_is_one_document(tmp_path, monkeypatch, capsys):
     assert "VALID" in captured.err
 
 
+def contents(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_directory_of_runs_is_judged_and_nothing_in_them_is_changed(tmp_path, monkeypatch, capsys):
+    one, two = (
+        stored_run(tmp_path / "store" / "a", monkeypatch),
+        stored_run(tmp_path / "store" / "b", monkeypatch),
+    )
+    deciding(monkeypatch, valid=False, findings=(LOST,))
+    before = contents(tmp_path)
+    capsys.readouterr()
+    assert session.check([tmp_path / "store"], changes={}) == 1
+    told = capsys.readouterr().out
+    assert f"{tmp_path}/store holds 2 runs ({one.relative_to(tmp_path / 'store')}, " in told
+    assert "2 runs: 2 invalid" in told
+    assert "Report" not in told
+    assert contents(tmp_path) == before
+    assert session.check([tmp_path / "store", one], changes={}) == 1
+    changed = {path for path, content in contents(tmp_path).items() if content != before.get(path)}
+    assert {path.parent for path in changed} == {one}
+    assert changed >= {one / stores.FINDINGS}
+    assert two.is_dir()
+
+
+def test_of_a_killed_run_that_a_directory_holds_nothing_is_put_together(tmp_path, monkeypatch, capsys):
+    store = stored_run(tmp_path / "store", monkeypatch)
+    (store / stores.STREAM).write_bytes(b"")
+    (store / "history" / "_complete.json").unlink()
+    before = contents(tmp_path)
+    assert session.check([tmp_path / "store"], changes={}) == 254
+    assert f"{store}: this run was killed" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
 def test_check_by_another_guarantee_leaves_the_stored_verdict(tmp_path, monkeypatch):
     store = stored_run(tmp_path, monkeypatch)
     asked = []
