@@ -31,6 +31,7 @@ from harness.systems.given import given_to_another
 from nemesis.target import TARGETS
 from workloads.registry import MIXED
 
+_SIMULATE: Final = "; use --environment simulation"
 _MIXED: Final = "all that brokers of the system can be loaded with; a search draws which, and their weights"
 
 
@@ -66,9 +67,10 @@ class NemesisEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload; every policy can be loaded with it."""
+    """A workload; every policy can be loaded with it, unless brokers lack ``lack``."""
 
     description: str
+    lack: str = ""
 
 
 class UsableEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +128,7 @@ def read(name: str) -> Catalogue:
             for name, kind in nemesis.registry.KINDS.items()
         },
         workloads={
-            name: WorkloadEntry(description=kind.description)
+            name: WorkloadEntry(description=kind.description, lack=kind.lacks(system.dialect))
             for name, kind in workloads.registry.WORKLOADS.items()
         }
         | {MIXED: WorkloadEntry(description=_MIXED)},
@@ -213,6 +215,8 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     yield "Workloads (--workload)"
     for name, workload in catalogue.workloads.items():
         yield f"  {name:<14} {workload.description}"
+        if workload.lack:
+            yield f"  {'':<14}   not with {catalogue.system}: its brokers have no {workload.lack}"
     yield "  several go together, with commas, each with a weight if it has one: groups,bank:2"
     yield ""
     yield "Environments (--environment; auto takes docker where an engine answers)"
@@ -234,6 +238,7 @@ def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
     What does not fit into a column is said below, once.
     """
     reasons: dict[str, int] = {}
+    simulated = not catalogue.environments["simulation"].problem
     places = tuple(catalogue.environments)
     width = max(map(len, catalogue.nemeses))
     head = " ".join(f"{place:<{_column(place)}}" for place in places)
@@ -242,17 +247,22 @@ def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
     for name, kind in catalogue.nemeses.items():
         cells = []
         for place in places:
-            reason = kind.environments[place]
+            reason = (
+                kind.environments[place] if simulated else kind.environments[place].removesuffix(_SIMULATE)
+            )
             for primitive in nemesis.registry.get(name).primitives:
                 reason = reason.removeprefix(f"{primitive}: ")
-            mark = f"[{reasons.setdefault(f'{place}: {reason}', len(reasons) + 1)}]" if reason else "yes"
+            mark = "yes"
+            if not kind.policies:
+                mark = "-"
+            elif reason:
+                mark = f"[{reasons.setdefault(f'{place}: {reason}', len(reasons) + 1)}]"
             cells.append(f"{mark:<{_column(place)}}")
         yield f"  {name:<{width}}  {' '.join(cells)}  {kind.description}{_only(kind, catalogue)}"
     for reason, number in reasons.items():
         yield f"  [{number}] not on {reason}"
     disks = ", ".join(name for name, kind in catalogue.nemeses.items() if kind.disks)
     if shares := ", ".join(name for name, policy in catalogue.policies.items() if policy.shares):
-        simulated = not catalogue.environments["simulation"].problem
         where = f"with {shares} only in the simulation" if simulated else f"not with {shares}"
         yield f"  {disks}: {where}, for no broker has its data on a disk of its own"
     yield from _choices("shapes", {name: kind.shapes for name, kind in catalogue.nemeses.items()}, "")

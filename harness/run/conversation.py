@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -43,6 +43,7 @@ class Conversation(Talk):
             ("expiry", self.expires),
             ("delay", self.delays),
             ("priority", self.hurries),
+            ("selector of a queue", self.chooses),
             ("topic: plain", self.follows),
             ("topic: durable", self.outlives),
             ("topic: shared", self.shares),
@@ -72,9 +73,10 @@ class Conversation(Talk):
         if not dead:
             return Seen(said, "no dead letter", right=False)
         origins = [one.queue if one.origin else "nowhere told" for one in dead]
-        # Who does not tell an origin is not asked for one: no check compares it then.
-        right = len(found) == 1 and (not dead[0].origin or dead[0].queue == queue)
-        return Seen(said, f"{len(dead)} dead, from {words(origins)}", right=right)
+        seen = f"{len(dead)} dead, from {words(origins)}"
+        if len(found) == 1 and not dead[0].origin:  # no check asks for it then
+            return Seen(f"after {after} refusals once; not where it was", seen, None, claimed=False)
+        return Seen(said, seen, right=len(found) == 1 and dead[0].queue == queue)
 
     async def commits(self) -> Seen:
         """What a transaction sends is there from its commit on, and what it took is gone."""
@@ -165,6 +167,10 @@ class Conversation(Talk):
         got = await self._left(queue)
         return _claimed(header, f"in this order: {words(got)}", does=got == ["urgent", "low"])
 
+    async def chooses(self) -> Seen:
+        """A consumer of a queue with a selector gets what matches; the rest waits for others."""
+        return await self._selected(next(self.queues), ["red", "blue"])
+
     # --------------------------------------------------------------------------------------- topics
 
     async def follows(self) -> Seen:
@@ -243,22 +249,29 @@ class Conversation(Talk):
 
     async def selects(self) -> Seen:
         """A subscription with a selector gets what matches, and nothing else."""
-        speech = self.dialect.topics
-        if speech is None:
+        if self.dialect.topics is None:
             return Seen("no topics", "not tried", None, claimed=False)
-        topic = self._topic()
+        return await self._selected(self._topic(), ["red", "blue"])
+
+    async def _selected(self, where: str, colours: Sequence[str]) -> Seen:
+        """What comes from a queue or a topic for who wants these colours, and what is left."""
+        speech = self.dialect.topics or Topics(selector=None)
         wanted = msgspec.structs.replace(speech, selector=speech.selector or _SELECTOR)
         try:
             async with await self._client() as client:
-                await self._subscribe(client, topic, 4, wanted.wanting({"colour": ["red", "blue"]}))
+                await self._subscribe(client, where, 4, wanted.wanting({"colour": colours}))
                 for colour in ("red", "green", "blue"):
-                    await self._send(topic, [colour], None, {"colour": colour})
+                    await self._send(where, [colour], None, {"colour": colour})
                 got = await self._taken(client)
         except FAILURES as error:
             if speech.selector is not None:
                 raise
             return Seen("no selectors", str(error), None, claimed=False)
-        return _claimed(speech.selector, f"got {words(got)}", does=got == ["red", "blue"])
+        seen, does = f"got {words(got)}", got == colours
+        if not where.startswith(TOPIC):
+            left = await self._left(where)
+            seen, does = f"{seen}; left: {words(left)}", does and left == ["green"]
+        return _claimed(speech.selector, seen, does=does)
 
     def _topic(self) -> str:
         """A topic of its own for a step."""

@@ -266,6 +266,20 @@ def test_a_store_is_shown_whole_or_not_at_all(jolokia):  # noqa: F811
         asyncio.run(Management().browse(address))
 
 
+def test_a_dead_letter_of_a_queue_says_where_it_died(jolokia):  # noqa: F811
+    address, say = jolokia
+    told = [{"Text": "t", "OriginalDestination": whence} for whence in ("queue://q0", "topic://t0", None)]
+    say({
+        "search": {"status": 200, "value": [f"{BROKER},destinationType=Queue,destinationName=ActiveMQ.DLQ"]},
+        "read": {"status": 200, "value": 3},
+        "exec": {"status": 200, "value": told},
+    })  # fmt: skip
+    stored = asyncio.run(Management().browse(address))
+    dead = [(one.store, one.queue, one.origin) for one in stored if one.subscription is None]
+    nowhere = ("dead-letter", "ActiveMQ.DLQ", False)
+    assert dead == [("dead-letter", "q0", True), nowhere, nowhere]
+
+
 def durable_beans(told, messages):
     bean = f"{BROKER},destinationType=Topic,destinationName=t0,endpoint=Consumer,clientId=me"
     kept, bridge = f"{bean},consumerId=Durable(me:audit)", f"{bean},consumerId=b1->a1-33173-1795-5_2_1_1"

@@ -287,6 +287,24 @@ def test_the_list_names_what_it_speaks_of_for_every_system(capsys, system):
 
 
 @pytest.mark.parametrize(
+    ("system", "named", "wanting"),
+    [
+        ("own", [], ""),
+        ("rabbitmq", ["request-reply", "selectors"], "selectors"),
+        ("openmq", ["bank", "request-reply"], "temporary queues that clients can name"),
+    ],
+)
+def test_the_list_names_the_workloads_that_a_system_has_not(capsys, system, named, wanting):
+    """As a test of it is refused; and no yes in the row of what none of its policies has."""
+    _, text, _ = run(capsys, "list", "--system", system)
+    lines = text.splitlines()
+    lacking = [at for at, line in enumerate(lines) if f" not with {system}: its brokers have no " in line]
+    assert [lines[at - 1].split()[0] for at in lacking] == named
+    assert not named or lines[lacking[-1]].endswith(wanting)
+    assert all(line.split()[1:6] == ["-"] * 5 for line in lines if "(with no policy of" in line)
+
+
+@pytest.mark.parametrize(
     ("system", "policy", "place", "why"),
     [
         ("own", "replication", "ssh", ""),

@@ -97,6 +97,15 @@ def hiding(browse):
     return browsing
 
 
+def untold(browse):
+    """One that does not say where dead letters come from."""
+
+    async def browsing():
+        return [msgspec.structs.replace(one, origin=False) for one in await browse()]
+
+    return browsing
+
+
 def misplacing(browse):
     """Dead letters that come from elsewhere."""
 
@@ -130,6 +139,7 @@ WRONG = [
     ("expires", {"wishes": {"expires": "ends"}}, "short, long"),
     ("delays", {"wishes": {"delay": "later"}}, "delivered after 0."),
     ("hurries", {"wishes": {"priority": "haste"}}, "low, urgent"),
+    ("chooses", {"topics": {"selector": "where"}}, "red, green, blue; left: nothing"),
     ("follows", {"topics": {"destination": "/queue/{}"}}, "before, after"),
     ("outlives", {"topics": {"durable": {"name": "{}"}}}, "got nothing"),
     ("shares", {"topics": {"shared": {"name": "{}"}}}, "one got s1, s2, s3, s4, the other s1, s2"),
@@ -147,7 +157,7 @@ def test_what_is_wrong_departs(broker, step, changes, seen):
 
 
 RIGHT = ["connect", "window", "groups", "redelivery", "acknowledges", "browses"]
-RIGHT += ["dies", "commits", "aborts", "expires", "delays", "hurries"]
+RIGHT += ["dies", "commits", "aborts", "expires", "delays", "hurries", "chooses"]
 RIGHT += ["follows", "outlives", "shares", "drops", "selects"]
 
 
@@ -161,6 +171,8 @@ NOT_HAD = [
     ("expires", {"wishes": {"expires": None}}, "delivered after it: "),
     ("delays", {"wishes": {"delay": None}}, "they do it: delivered after 2."),
     ("hurries", {"wishes": {"priority": None}}, "they do it: in this order: urgent, low"),
+    ("chooses", {"topics": None}, "they do it: got red, blue; left: green"),
+    ("dies", {"browse": untold}, "1 dead, from nowhere told"),
     ("follows", {"topics": None}, "they do it: got after"),
     ("outlives", {"topics": {"durable": None}}, "not tried"),
     ("shares", {"topics": {"shared": None}}, "not tried"),
@@ -170,7 +182,9 @@ NOT_HAD = [
 ]
 
 
-@pytest.mark.parametrize(("step", "changes", "seen"), NOT_HAD, ids=[step for step, *_ in NOT_HAD])
+@pytest.mark.parametrize(
+    ("step", "changes", "seen"), NOT_HAD, ids=[f"{s}-{next(iter(c))}" for s, c, _ in NOT_HAD]
+)
 def test_what_a_dialect_has_not_is_not_claimed_whatever_a_broker_does(broker, step, changes, seen):
     row = broker(step, **changes)
     assert (row.state, seen in row.seen) == ("not claimed", True), row

@@ -147,13 +147,21 @@ def _stored(queue: str, messages: Sequence[Mapping[str, Any]]) -> list[StoredMes
     for message in messages:
         text = message.get("Text")
         octets = bytes(octet % 256 for octet in message.get("BodyPreview") or ())
+        origin = _origin(message) if store == "dead-letter" else ""
         found.append(
             StoredMessage(
                 store=store,
-                queue=queue,
+                queue=origin or queue,
                 group=message.get("JMSXGroupID"),
                 body=octets if text is None else text.encode(),
                 cut=text is None and len(octets) < message.get("BodyLength", 0),
+                origin=bool(origin),
             )
         )
     return found
+
+
+def _origin(message: Mapping[str, Any]) -> str:
+    """The queue in which a dead letter died; "" of a topic's, whose subscription is not told."""
+    kind, _, name = (message.get("OriginalDestination") or "").partition("://")
+    return name if kind == "queue" else ""
