@@ -6,15 +6,16 @@ clone.
 Every mutant of tests/mutants is hunted with several seeds. The baseline, in the same minutes: the
 sound broker on every schedule that found a bug, which must be clean; where it is accused the hunt
 goes on, and that is said. ``python bench/mutants.py [--seeds 5] [--jobs 2] [--mutant NAME ...]
-[--shrink] [--record] [--write]``; exit status 1 if a mutant was not found within its budget or the
-sound broker was accused. ``--replay`` hunts nothing: it clones what is committed and has
-``jepsen-run replay`` judge each recorded file there, with the bug and without; exit status 1 unless
-all say what they should.
+[--shrink] [--record] [--write]``; ``--write`` leaves the lines of mutants that were not hunted as
+they are. Exit status 1 if a mutant was not found within its budget or the sound broker was accused.
+``--replay`` hunts nothing: it clones what is committed and has ``jepsen-run replay`` judge each
+recorded file there, with the bug and without; exit status 1 unless all say what they should.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import statistics
@@ -36,6 +37,8 @@ from mutants.registry import MUTANTS, WAITING  # noqa: E402
 from mutants.workshop import Workshop  # noqa: E402
 
 RECORDED = ROOT / "tests" / "mutants" / "recorded"
+PAGE = ROOT / "docs" / "mutants.md"
+NOT_FOUND = "not found"
 WARNED = frozenset({"priority-ignored", "redelivery-not-flagged-after-a-takeover"})
 """What these do is a warning under the guarantee of their test, or no more than told, so that
 ``replay`` cannot call it a finding; tests/mutants looks for it by its name.
@@ -165,27 +168,62 @@ def keep_file(mutant: Mutant, answer: dict[str, Any], broken: Workshop) -> None:
     answer["reproduction"] = broken.ask(spec=answer["spec"], schedule=answer["schedule"], origin=origin)
 
 
-def table(all_hunted: list[Hunted]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One mutant's line of the table: the texts of its cells."""
+
+    name: str
+    part: str
+    models: str
+    median: str
+    every: str
+    sizes: str
+    found: str
+
+    @classmethod
+    def of(cls, each: Hunted) -> Line:
+        """As its hunts ended."""
+        names = {name for answer in each.answers if answer["schedules"] for name in answer["anomalies"]}
+        return cls(
+            each.mutant.name,
+            each.mutant.part,
+            each.mutant.models,
+            NOT_FOUND if each.median is None else f"{each.median:g}",
+            ", ".join(str(answer["schedules"] or "-") for answer in each.answers),
+            sizes(each),
+            ", ".join(sorted(names & each.mutant.anomalies)),
+        )
+
+    @property
+    def hunts(self) -> list[str]:
+        """How many schedules each seed took, "-" where that was not found."""
+        return self.every.split(", ")
+
+    @property
+    def shrunk(self) -> list[int]:
+        """The faults that were left after shrinking, of each find that was shrunk."""
+        return [int(one.rpartition(" ")[2]) for one in self.sizes.split(", ") if one != "-"]
+
+
+def table(lines: list[Line]) -> list[str]:
     """Markdown, the hardest to find last."""
-    lines = [
+    head = [
         (
             "| mutant | part | models | schedules, median | each seed | faults, before and after shrinking "
             "| found as |"
         ),
         "|---|---|---|---|---|---|---|",
     ]
-    for each in sorted(all_hunted, key=lambda one: (one.median is None, one.median or 0, one.mutant.name)):
-        names = sorted(
-            {name for answer in each.answers if answer["schedules"] for name in answer["anomalies"]}
-            & each.mutant.anomalies
-        )
-        every = ", ".join(str(answer["schedules"] or "-") for answer in each.answers)
-        median = "not found" if each.median is None else f"{each.median:g}"
-        lines.append(
-            f"| {each.mutant.name} | {each.mutant.part} | {each.mutant.models} | {median} | {every} | "
-            f"{sizes(each)} | {', '.join(names)} |"
-        )
-    return lines
+    ordered = sorted(
+        lines, key=lambda one: (one.median == NOT_FOUND, float(one.median.replace(NOT_FOUND, "0")), one.name)
+    )
+    return [*head, *(f"| {' | '.join(dataclasses.astuple(one))} |" for one in ordered)]
+
+
+def written(page: str) -> dict[str, Line]:
+    """The lines of a page that was written before, of mutants that there are, by name."""
+    cells = (line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| "))
+    return {each[0]: Line(*each) for each in cells if each[0] in MUTANTS}
 
 
 def sizes(each: Hunted) -> str:
@@ -233,15 +271,14 @@ def plural(count: float, noun: str) -> str:
     return f"{count:g} {noun if count == 1 else f'{noun}s'}"
 
 
-def summary(all_hunted: list[Hunted]) -> str:
+def summary(lines: list[Line]) -> str:
     """The medians over all mutants, in a sentence or two."""
-    shrunk = [answer["shrunk"] for each in all_hunted for answer in each.answers if "shrunk" in answer]
-    medians = [each.median for each in all_hunted if each.median is not None]
-    missed = sum(answer["schedules"] is None for each in all_hunted for answer in each.answers)
-    hunts = sum(len(each.answers) for each in all_hunted)
+    shrunk = [count for line in lines for count in line.shrunk]
+    medians = [float(line.median) for line in lines if line.median != NOT_FOUND]
+    hunts = [each for line in lines for each in line.hunts]
     said = (
-        f"{len(medians)} of {len(all_hunted)} mutants are found by more than half of their hunts, "
-        f"{hunts - missed} of {hunts} hunts succeed."
+        f"{len(medians)} of {len(lines)} mutants are found by more than half of their hunts, "
+        f"{len(hunts) - hunts.count('-')} of {len(hunts)} hunts succeed."
     )
     if medians:
         said += (
@@ -327,7 +364,7 @@ def main() -> int:
     parser.add_argument("--mutant", action="append", choices=sorted(MUTANTS), help="only these")
     parser.add_argument("--shrink", action="store_true", help="say how few faults show each bug")
     parser.add_argument("--record", action="store_true", help="keep the quickest find for the tests")
-    parser.add_argument("--write", action="store_true", help="write docs/mutants.md")
+    parser.add_argument("--write", action="store_true", help="write docs/mutants.md: the lines of these")
     parser.add_argument(
         "--replay", action="store_true", help="only replay what is recorded, in a fresh clone"
     )
@@ -358,17 +395,17 @@ def main() -> int:
 
 def told(done: list[Hunted], arguments: argparse.Namespace) -> int:
     """Print the table, keep what is to be kept; the exit status."""
-    lines = table(done)
-    said = summary(done)
-    print("\n".join(lines))
-    print(said)
+    lines = [Line.of(each) for each in done]
+    print("\n".join(table(lines)))
+    print(summary(lines))
     for each in done:
         for words in each.accused:
             print(f"the sound broker was accused: {each.mutant.name}, {words}")
         if arguments.record:
             record(each)
     if arguments.write:
-        (ROOT / "docs" / "mutants.md").write_text(page(lines, said, arguments.seeds, arguments.budget))
+        lines = list((written(PAGE.read_text()) | {line.name: line for line in lines}).values())
+        PAGE.write_text(page(table(lines), summary(lines), arguments.seeds, arguments.budget))
     return 1 if any(each.median is None or each.accused for each in done) else 0
 
 

@@ -53,6 +53,10 @@ Of the harness
                   others what there is to agree on (the owner of a group). Of kind "subscription"
                   the key is a topic and a subscription, " > " between, the value "there" or "gone":
                   as clients were answered (broker "clients"), as brokers had it before the drain.
+                  Of kind "destination" the key is a queue and the pair that holds it, the value how
+                  much, with a checksum, or "nothing": what its live holds, and what its backup
+                  would if it took over; only of a live whose receipts wait for that backup, and
+                  while both say that the last change they have is the same one.
                   ``ok``: it gave this answer, and no other, to every question from one that was
                   answered by time_low to one that was asked at time_high, so that time_low is after
                   time_high where it was asked once. A null value: it knows nothing of what others

@@ -15,7 +15,7 @@ import itertools
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Self
 
 from broker.storage.compaction import Compactor
@@ -26,6 +26,7 @@ from broker.storage.liveness import Liveness
 from broker.storage.log import SegmentLog
 from broker.storage.manifest import Manifest, read_manifest, write_manifest
 from broker.storage.options import JournalOptions
+from broker.storage.records import Record
 from broker.storage.recovery import load
 from broker.storage.scan import JournalImage
 from broker.storage.segment import Segment, segment_first
@@ -213,6 +214,23 @@ class JournalCopy:
                 f"ends with entry {image.last}; {last} should be the last",
             )
         return image
+
+    async def records(self) -> Collection[Record]:
+        """What lives in it, were it opened now; of an up-to-date copy.
+
+        Raises JournalError, OSError: it is not one, cannot be read, or was compacted meanwhile.
+        """
+        if not self.up_to_date or self._journal is None:
+            raise JournalError(f"{self.directory} is no complete copy")
+        self._check()
+        await self._journal.flush()
+        first = self._journal.segments[0].first
+        names = [
+            name for name in await self._volume.list(self.directory) if (segment_first(name) or -1) >= first
+        ]
+        records: dict[int, Record] = {}
+        await load(self._volume, self.directory, names, itertools.count(), records=records, torn_allowed=True)
+        return records.values()
 
     async def close(self) -> None:
         """Make what has come durable, close; twice is allowed, and a failed disk raises nothing."""

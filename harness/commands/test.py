@@ -64,6 +64,12 @@ from harness.systems import registry as systems
 )
 @options.ordered()
 @click.option(
+    "--compare-backups",
+    is_flag=True,
+    default=None,
+    help="Before the drain, compare what lives hold with what their backups have copies of.",
+)
+@click.option(
     "--schedule",
     "schedule_file",
     type=click.Path(path_type=Path),

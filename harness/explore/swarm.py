@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import Fault, Installed, NodePlan, Paging, Schedule, TestSpec, UsageError
+from harness.interface import Fault, Installed, Mirroring, NodePlan, Paging, Schedule, TestSpec, UsageError
 from harness.run.compose import place
 from harness.systems import registry as systems
 from harness.systems.equipment import equip
@@ -83,6 +83,8 @@ _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 _SIZED: Final = 0.15
 """How many runs have large bodies, and how many pages."""
+_COMPARED: Final = 0.3
+"""How many runs compare what backups have with what their lives hold."""
 _LARGE_SHARES: Final = (0.02, 0.1)
 _MIXED_MOST: Final = 3
 _WEIGHTS: Final = (1, 1, 2, 5)
@@ -268,7 +270,7 @@ def _properties(
 
 
 def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Large bodies, and so little memory that what waits is on pages, in some runs.
+    """Large bodies, so little memory that what waits is on pages, a look at backups, in some runs.
 
     From a chance of their own, so that all else of a run is what it was before there were such.
     """
@@ -280,6 +282,8 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
     if paged < _SIZED and isinstance(system, Paging):
         room = {name: chance.choice(values) for name, values in system.paging.items()}
         changes["properties"] = {**properties, "*": {**room, **properties["*"]}}
+    if chance.random() < _COMPARED and base.policy == "replication" and isinstance(system, Mirroring):
+        changes["compare_backups"] = True
     return changes
 
 

@@ -36,6 +36,8 @@ from harness.interface.system import (
     Keeping,
     Layout,
     Looked,
+    Mirrored,
+    Mirroring,
     Nameless,
     Paging,
     Patience,

@@ -137,6 +137,8 @@ class TestSpec(
     unavailable_bound_s: float = 20.0
     recovery_bound_s: float = 30.0
     quiet_period_s: float = 0.5  # the drain ends when no queue has delivered for so long
+    compare_backups: bool = False
+    """Whether, before the drain, what lives hold is compared with their backups' copies of it."""
     attached: dict[str, Any] | None = None
     """The cluster of "attached", as its file says it, without secrets."""
     imported: BroughtHistory | None = None

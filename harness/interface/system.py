@@ -134,8 +134,8 @@ class System(Protocol):
     """A broker that can be tested: what every one must have.
 
     What only some have is a protocol of its own: ``InProcess``, ``Installed``, ``Nameless``,
-    ``Portable``, ``Prepared``, ``Steered``, ``Viewed``. Ours is the first system; nothing
-    outside its folder and ``broker/`` may assume it is the only one.
+    ``Mirroring``, ``Portable``, ``Prepared``, ``Steered``, ``Viewed``. Ours is the first system;
+    nothing outside its folder and ``broker/`` may assume it is the only one.
     """
 
     name: str
@@ -316,6 +316,29 @@ class Keeping(Protocol):
 
     async def subscriptions(self, admin: Address) -> Collection[tuple[str, str]]:
         """Topic and name, as a history has them, of each that outlives its connections."""
+        ...
+
+
+class Mirrored(NamedTuple):
+    """What a broker of a pair holds, in its store or in the copy of it.
+
+    ``last`` numbers the last change that is in it, by the live's count; ``contents`` are what each
+    queue holds, in words that are the same where that is.
+    """
+
+    last: int
+    contents: Mapping[str, str]
+
+
+@runtime_checkable
+class Mirroring(Protocol):
+    """A system whose backups have copies of what their lives hold, and tell what is in them."""
+
+    async def contents(self, admin: Address) -> Mirrored:
+        """Of a live that waits for its backup, or of that backup.
+
+        Raises OSError: it is neither.
+        """
         ...
 
 

@@ -58,7 +58,7 @@ _FLAGS: Final[Mapping[str, str]] = {
     "guarantee": "--guarantee",
 }
 _ALWAYS: Final = ("policy", "nemeses")
-_OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties")
+_OTHERWISE_SAID: Final = ("name", "seed", "ordered", "compare_backups", "properties")
 
 
 def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
@@ -83,6 +83,8 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
             words += ["--name", spec.name]
         if not spec.ordered:
             words.append("--unordered")
+        if spec.compare_backups:
+            words.append("--compare-backups")
         for node, properties in spec.properties.items():
             for name, value in properties.items():
                 words += ["--set", f"{node}:{name}={msgspec.json.encode(value).decode()}"]

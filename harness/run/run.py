@@ -202,6 +202,8 @@ class Run:
             await monitor.until(self._settled, self.test.system.patience.settle_s)
             if not views.hopeless(monitor.statuses().values()):
                 await views.recall(self.test, monitor.roles, recorder)
+                if spec.compare_backups:
+                    await views.compare(self.test, monitor.roles, recorder)
         self._enter(recorder, "drain")
         await self._drain(workload, monitor)
         quiet_s = self.test.system.dialect.quiet_s(spec.quiet_period_s)

@@ -10,7 +10,7 @@ no claim, and is asked a few times more before that is taken for its answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ import msgspec
 from checkers.schema import HARNESS
 from checkers.subscriptions import place_of
 from checkers.views import CLIENTS
-from harness.interface import LIVE, Address, Keeping, Recorder, Status, Viewed
+from harness.interface import LIVE, Address, Keeping, Mirrored, Mirroring, Recorder, Status, Viewed
 from harness.run.compose import Composition
 
 ANSWER_S: Final = 5.0
@@ -28,11 +28,20 @@ ANSWER_S: Final = 5.0
 AGAIN_S: Final = 0.25
 """Between two rounds of questions."""
 
+COMPARISONS: Final = 12
+"""Rounds after which a live and its backup that differ have differed."""
+
 TRIES: Final = 4
 """Rounds after which those that agree wait no longer for one that does not answer."""
 
 SUBSCRIPTION: Final = "subscription"
 """The kind of view that tells of a subscription, by its place (``checkers.subscriptions``)."""
+
+DESTINATION: Final = "destination"
+"""The kind of view that tells what a queue of a pair holds: in its live, in its backup's copy."""
+
+NOTHING: Final = "nothing"
+"""What a queue without messages holds."""
 
 THERE: Final = "there"
 GONE: Final = "gone"
@@ -130,6 +139,76 @@ async def recall(test: Composition, roles: Callable[[], Mapping[str, str]], reco
         for broker in having or missing:
             span = first[broker].arrived, second[broker].sent
             _record(recorder, broker, SUBSCRIPTION, key, _Held(THERE if having else GONE, *span))
+
+
+async def compare(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
+    """What the live of each pair holds, and what its backup would have if it took over, as views.
+
+    When nobody sends or takes anything. Asked until both say the same, a few times. What they say
+    after different numbers of changes is not compared: what the live did last may be under way.
+    Nothing of a pair that has not both, or where the live does not wait for its backup.
+    """
+    if isinstance(test.system, Mirroring):
+        for pair, nodes in test.pairs.items():
+            names = [node.name for node in nodes]
+            await _compare(test.system, test.admin, pair, names, roles, recorder)
+
+
+async def _compare(
+    system: Mirroring,
+    admin: Callable[[str], Address],
+    pair: str,
+    names: Sequence[str],
+    roles: Callable[[], Mapping[str, str]],
+    recorder: Recorder,
+) -> None:
+    held: dict[str, dict[str, _Held]] = {}
+    last = None
+    for _ in range(COMPARISONS):
+        now = roles()
+        if sorted(now.get(name, "") for name in names) != ["backup", LIVE]:
+            return
+        told: dict[str, tuple[Mirrored, int, int]] = {}
+        for name in names:
+            sent = recorder.now_ns()
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    told[name] = await system.contents(admin(name)), sent, recorder.now_ns()
+            except (TimeoutError, OSError):
+                break
+        changes = {mirrored.last for mirrored, _, _ in told.values()}
+        if len(told) < len(names) or len(changes) > 1:
+            held, last = {}, None
+        else:
+            held = _since(held if changes == {last} else {}, told)
+            last = changes.pop()
+            if _alike(held):
+                break
+        await asyncio.sleep(AGAIN_S)
+    for queue in sorted({queue for mine in held.values() for queue in mine}):
+        for name in names:
+            _record(recorder, name, DESTINATION, f"{queue} of pair {pair}", held[name][queue])
+
+
+def _since(
+    before: Mapping[str, Mapping[str, _Held]], told: Mapping[str, tuple[Mirrored, int, int]]
+) -> dict[str, dict[str, _Held]]:
+    """What each has of each queue that some have anything of, and for how long."""
+    queues = {queue for mirrored, _, _ in told.values() for queue in mirrored.contents}
+    found: dict[str, dict[str, _Held]] = {}
+    for name, (mirrored, sent, arrived) in told.items():
+        found[name] = {}
+        for queue in sorted(queues):
+            value = mirrored.contents.get(queue, NOTHING)
+            earlier = before.get(name, {}).get(queue)
+            low = earlier.low if earlier is not None and earlier.value == value else arrived
+            found[name][queue] = _Held(value, low, sent)
+    return found
+
+
+def _alike(held: Mapping[str, Mapping[str, _Held]]) -> bool:
+    first, second = ({queue: one.value for queue, one in mine.items()} for mine in held.values())
+    return first == second
 
 
 @dataclass(frozen=True, slots=True)

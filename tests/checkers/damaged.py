@@ -601,13 +601,19 @@ def _succession(rows: list[Row], chance: random.Random) -> None:
 
 def _view(rows: list[Row], chance: random.Random) -> None:
     """What two brokers say of one thing, which may differ for a while."""
+    kind, keys, values = chance.choice(
+        [
+            ("members", ["n", "n", "o"], ["a1", "a2", None]),
+            ("destination", ["q of pair a", "q of pair b"], ["2 messages (01)", "1 message (02)", "nothing"]),
+        ]
+    )
     for broker in chance.sample(["a1", "a2", "b1"], 2):
         low = rows[-1]["time"] + chance.choice([0, MS, 60 * MS])
         value = json.dumps(
             {
-                "kind": "members",
-                "key": chance.choice(["n", "n", "o"]),
-                "value": chance.choice(["a1", "a2", None]),
+                "kind": kind,
+                "key": chance.choice(keys),
+                "value": chance.choice(values),
             }
         )
         high = low + chance.choice([-MS, 0, MS, 100 * MS, 100 * MS])

@@ -12,7 +12,7 @@ import pytest
 
 from checkers import reference
 from harness.history.rows import MemoryRecorder
-from harness.interface import Address, Status
+from harness.interface import Address, Mirrored, Status
 from harness.run import views
 
 LONG_S, OVER_S = 600.0, -1.0
@@ -212,3 +212,59 @@ def test_systems_that_cannot_tell_of_subscriptions_are_not_asked():
     asyncio.run(views.recall(cluster, lambda: {"a1": "live"}, recorder))
     assert recorder.dicts() == []
     assert cluster.asked == {"a1": 0}
+
+
+class Mirrors(Keepers):
+    """Pairs of which live and backup say what they hold."""
+
+    contents = Cluster.views
+
+
+def compare(roles=None, **answers):
+    ticks = itertools.count()
+    recorder = MemoryRecorder(lambda: next(ticks))
+    cluster = Mirrors({}, **answers)
+    roles = roles or {name: "live" if name.endswith("1") else "backup" for name in answers}
+    asyncio.run(views.compare(cluster, lambda: roles, recorder))
+    return recorder.dicts()
+
+
+def holding(last, **contents):
+    return Mirrored(last, contents)
+
+
+def test_a_live_and_its_backup_that_hold_the_same_have_not_diverged():
+    rows = compare(a1=[holding(7, q="2 messages")], a2=[holding(7, q="2 messages")])
+    assert [row[:4] for row in told(rows)] == [
+        (name, "destination", "q of pair a", "2 messages") for name in ("a1", "a2")
+    ]
+    assert diverged(rows) == []
+
+
+def test_a_backup_that_lacks_a_message_of_its_live_after_the_same_change_has_diverged():
+    rows = compare(a1=[holding(7, q="2 messages")], a2=[holding(7, q="1 message")])
+    assert diverged(rows) == ["destination q of pair a"]
+    rows = compare(a1=[holding(7)], a2=[holding(7, q="1 message")])
+    assert diverged(rows) == ["destination q of pair a"]
+    assert told(rows)[0][3] == "nothing"
+
+
+def test_a_backup_that_is_behind_or_catches_up_has_not_diverged():
+    assert compare(a1=[holding(8, q="2 messages")], a2=[holding(7, q="1 message")]) == []
+    rows = compare(a1=[holding(8, q="2")], a2=[holding(8, q="1"), holding(8, q="2")])
+    assert diverged(rows) == []
+
+
+def test_nothing_is_compared_where_one_does_not_answer_or_is_no_backup():
+    one, other = holding(7, q="2 messages"), holding(7)
+    assert compare(a1=[one], a2=[OSError("not up to date")]) == []
+    assert compare({"a1": "live", "a2": "synchronizing"}, a1=[one], a2=[other]) == []
+    assert compare({"a1": "live", "a2": "live"}, a1=[one], a2=[other]) == []
+
+
+def test_two_pairs_have_queues_of_one_name_that_need_not_agree():
+    rows = compare(
+        a1=[holding(7, q="2")], a2=[holding(7, q="2")], b1=[holding(9, q="1")], b2=[holding(9, q="1")]
+    )
+    assert len(rows) == 4
+    assert diverged(rows) == []

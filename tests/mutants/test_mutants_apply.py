@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.mutants import PAGE, page, summary, table, written
 from harness.claims.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
 from harness.history.spec import validate
-from mutants.hunt import spec_of
+from mutants.hunt import BUDGET, spec_of
 from mutants.registry import MUTANTS, WAITING
 
 EACH = pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
@@ -68,3 +69,10 @@ def test_there_are_at_least_twenty_and_the_ten_that_teach_most_are_run_or_named_
     for waiting in WAITING:
         assert waiting.name not in MUTANTS
         assert waiting.meanwhile in MUTANTS
+
+
+def test_the_page_has_a_line_for_each_and_hunting_one_leaves_the_others_as_they_are():
+    lines = written(PAGE.read_text())
+    assert set(lines) == set(MUTANTS)
+    told = page(table(list(lines.values())), summary(list(lines.values())), 3, BUDGET)
+    assert told == PAGE.read_text()

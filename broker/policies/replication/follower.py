@@ -16,6 +16,7 @@ from typing import Literal
 
 from broker.cluster import messages as m
 from broker.cluster.link import ClusterLink
+from broker.core.contents import Contents, stored
 from broker.policies.replication.blobs import BlobCopies
 from broker.storage.copy import JournalCopy
 from broker.storage.entry import BadFrameError
@@ -50,6 +51,7 @@ class Follower:
     def __init__(self, link: ClusterLink, copy: JournalCopy, volume: Volume) -> None:
         self.link = link
         self.copy = copy
+        self._volume = volume
         self.blobs = BlobCopies(volume, link, lambda: self._synced(copy.synced), self._not_written)
         self.session = ""
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
@@ -77,6 +79,21 @@ class Follower:
     def synced(self) -> int:
         """Up to which sequence everything is on our disk, the blobs that entries name included."""
         return self.blobs.limit(self.copy.synced)
+
+    async def contents(self) -> tuple[int, Contents]:
+        """The last entry that came, and what the copy holds with it.
+
+        Raises JournalError, OSError where it is not up to date, cannot be read or changed
+        meanwhile.
+        """
+        if not self.up_to_date:
+            raise JournalError("the copy is not up to date")
+        await self.blobs.drained()
+        last = self.copy.last_sequence
+        held = await stored(await self.copy.records(), self._volume)
+        if self.copy.last_sequence != last:
+            raise JournalError("the copy changed while it was read")
+        return last, held
 
     def leave(self) -> None:
         """Stop following, on purpose."""

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.cluster.membership import Membership
 from broker.cluster.messages import Member
 from broker.cluster.start import voted_in
 from broker.config import BrokerConfig
+from broker.core.contents import served
 from broker.ha_policy import MasterSection, SlaveSection
 from broker.policies.identity import own_node_id, read_node_id
-from broker.policies.policy import BrokerPolicy
+from broker.policies.policy import BrokerPolicy, RequestRefusedError
 from broker.policies.replication.backup import BackupRole
 from broker.policies.replication.live import LiveEnd, ReplicatedReign
 from broker.policies.replication.state import State, read_state, write_state
@@ -63,6 +65,7 @@ class ReplicationPolicy(BrokerPolicy):
         self._volume = volume
         self._activation = 0
         self._took_over = False
+        self.commands = {"contents": self._contents}
 
     @property
     def replicating(self) -> bool:
@@ -97,6 +100,26 @@ class ReplicationPolicy(BrokerPolicy):
             shown["live"] = self.backup.follower.link.peer
             shown["journal-synced"] = self.backup.follower.copy.synced
         return shown
+
+    async def _contents(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        """What the queues hold after which entry of the journal, here or in our copy.
+
+        Only of a live that waits for its backup, and of that backup.
+        """
+        if not self.replicating:
+            raise RequestRefusedError("nothing is replicated here, or this copy is not up to date")
+        reign = self.reign
+        if reign is None:
+            assert self.backup is not None
+            assert self.backup.follower is not None
+            last, held = await self.backup.follower.contents()
+            return {"last": last, "contents": held}
+        assert reign.live is not None
+        last = reign.live.journal.last_sequence
+        held = await served(reign.live.engine)
+        if reign.live.journal.last_sequence != last:
+            raise RequestRefusedError("messages came or went meanwhile")
+        return {"last": last, "contents": held}
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See ``BrokerPolicy``. Raises VoteLostError when the live vote was lost."""

@@ -39,6 +39,7 @@ OFF_DEFAULT: Final = (
     "unavailable_bound_s",
     "recovery_bound_s",
     "quiet_period_s",
+    "compare_backups",
 )
 """Fields that are simplest as they are by default."""
 _SECONDS: Final = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0)

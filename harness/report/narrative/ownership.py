@@ -14,6 +14,7 @@ from typing import Any
 from harness.report.narrative.cluster_state import moment
 from harness.report.narrative.excerpt import Row
 from harness.report.narrative.fragments import Clauses
+from harness.report.narrative.sentences import thing
 
 
 def split_brain(of: Clauses) -> list[str]:
@@ -172,7 +173,7 @@ def diverged(of: Clauses) -> list[str]:
     )
     begin, end = of.standing.seconds(details.get("begin_ns")), of.standing.seconds(details.get("end_ns"))
     told.append(
-        f"Asked about {details['kind']} {str(details['key'])[:8]} again and again from {begin} to "
+        f"Asked about {thing(details['kind'], details['key'])} again and again from {begin} to "
         f"{end}, {sides}."
     )
     return told

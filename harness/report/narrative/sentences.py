@@ -122,12 +122,17 @@ def _of_harness(row: Row, standing: Standing) -> tuple[str, str]:
     return value, _PHASES.get(value, f"{value}.")
 
 
+def thing(kind: str, key: str) -> str:
+    """What a view tells of; as much of a node ID as tells it from others."""
+    return f"{kind} {key if ' ' in key else key[:8]}"
+
+
 def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
     broker = row.get("broker", "a broker")
     if row["type"] != "ok":
         return "not asked", f"{broker} could not be asked what it takes for true{_why(row)}."
     told = json.loads(row["value"])
-    what = f"{told['kind']} {str(told['key'])[:8]}"
+    what = thing(told["kind"], told["key"])
     held = "knows nothing of it" if told["value"] is None else f"says {told['value']}"
     low, high = standing.seconds(row.get("time_low")), standing.seconds(row.get("time_high"))
     span = f" (every time from {low} to {high})" if row.get("time_low", 0) < row.get("time_high", 0) else ""

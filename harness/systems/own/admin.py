@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from broker.admin_client import AdminClient, BrokerRefusedError, Target
 from checkers.schema import TOPIC
-from harness.interface import LIVE, Address, Status, StoredMessage, Takeover
+from harness.interface import LIVE, Address, Mirrored, Status, StoredMessage, Takeover
 from harness.systems.own.credentials import Credentials
 
 _SUBSCRIPTION: Final = re.compile(rf"({TOPIC}.+?)::(?:.*(?<!\\)\.)?(.+)")
@@ -60,6 +60,11 @@ class AdminClients:
             raise OSError(f"{answer['name']} is not live, but {answer['role']}")
         kept = (_SUBSCRIPTION.fullmatch(one["name"]) for one in answer["queues"])
         return {(one[1], one[2]) for one in kept if one is not None and "::." not in one[0]}
+
+    async def contents(self, admin: Address) -> Mirrored:
+        """As ``Mirroring``'s: by replication alone."""
+        answer = await self._kept(admin, "contents", {})
+        return Mirrored(answer["last"], answer["contents"])
 
     async def views(self, admin: Address) -> dict[str, dict[str, str]]:
         """The live brokers that it is linked with, and those that it sends clients to."""

@@ -336,3 +336,19 @@ def test_a_failing_disk_is_told_once_and_ends_the_copy():
         await pair.copy.close()
 
     asyncio.run(main())
+
+
+def test_a_copy_tells_what_lives_in_it_and_only_once_it_is_complete():
+    async def main():
+        pair = Pair(random.Random(5))
+        await pair.begin(50)
+        with pytest.raises(JournalError):
+            await pair.copy.records()
+        for chunk in pair.chunks:
+            pair.copy.write_chunk(*chunk)
+        await pair.copy.complete(pair.last)
+        pair.load(30)
+        pair.pass_on()
+        assert sorted(record.id for record in await pair.copy.records()) == sorted(pair.live)
+
+    asyncio.run(main())

@@ -52,6 +52,29 @@ Patience that the difference shows in, and the call-timeout that brokers have wh
 another: a short one ends the replication before a lease does.
 """
 
+BACKUPS_RETURN: Final = Arena(
+    ("kill", "disk-slow"),
+    {
+        "targets": ("backup",),
+        "pairs": 1,
+        "consumers": 2,
+        "prefetch": 1,
+        "hold_s": 0.05,
+        "compare_backups": True,
+        "properties": {
+            "*": {
+                "journal.segment-size": 8192,
+                "journal.compact-min-files": 2,
+                "journal.compact-percentage": 90,
+            }
+        },
+    },
+)
+"""Backups that go and come back while much is stored in small segments, and never take over.
+
+What a copy lacks then shows in no delivery.
+"""
+
 MUTANTS: Final = (
     Mutant(
         "receipts-released-before-the-vote",
@@ -206,6 +229,24 @@ MUTANTS: Final = (
                 "        elif done is not None:\n"
                 "            self.gate.when_durable(sequence, done)\n"
                 "        return sequence\n\n    def accept_forwarded(",
+            ),
+        ),
+    ),
+    Mutant(
+        "copy-forgets-what-came-while-it-was-read",
+        "replication",
+        "own",
+        "a backup that reads its copy once more does not count as live what has come meanwhile, so that the "
+        "next compaction leaves it out",
+        frozenset({"diverged"}),
+        BACKUPS_RETURN,
+        (
+            Replacement(
+                "broker/storage/copy.py",
+                "        for operations, ordinal in self._pending:\n"
+                "            liveness.apply(operations, ordinal)\n"
+                "        self._pending = None\n",
+                "        self._pending = None\n",
             ),
         ),
     ),
