@@ -31,7 +31,8 @@ _OWN = [
 class FaultSpan:
     """A fault from when it was seen to begin to when to be healed (ns; None: never).
 
-    ``asked`` is when it was asked for: from then on it may have been in force.
+    ``asked`` is when it was asked for: from then on it may have been in force; ``healing`` when its
+    healing was.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class FaultSpan:
     asked: int
     begin: int
     end: int | None
+    healing: int | None = None
 
 
 @dataclass(slots=True)
@@ -113,11 +115,11 @@ class Facts:
             elif row["f"].startswith(_HEAL):
                 begun = open_.pop(label, None)
                 if begun is not None:
-                    found.append(replace(begun, end=row["time"]))
+                    found.append(replace(begun, end=row["time"], healing=asked.pop(label, row["time"])))
             else:
                 begin: int = row["time"]
                 bit = value.get("bit") is True
-                open_[label] = FaultSpan(row["f"], label, bit, asked.get(label, begin), begin, None)
+                open_[label] = FaultSpan(row["f"], label, bit, asked.pop(label, begin), begin, None)
         found += open_.values()
         return sorted(found, key=lambda span: span.begin)
 

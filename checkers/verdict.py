@@ -181,8 +181,9 @@ class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
     The longest pause between two ``ok`` sends that touches it.
 
-    ``end_s`` is None for a fault that was not healed in the history. ``recovery_s`` is of the whole
-    cluster, None if nothing was ok after it; ``pair`` and ``client`` are those of all pairs and
+    ``start_s`` and ``end_s`` are when it was asked for and when its healing was, None for a fault
+    that was not healed in the history. ``recovery_s`` is of the whole cluster, None if nothing was
+    ok after it; ``pair`` and ``client`` are those of all pairs and
     clients that were kept longest (a cluster of three pairs hides that one of them is away).
     Brokers that had one node ID are a pair.
     """

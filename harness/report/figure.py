@@ -60,13 +60,14 @@ ROLE_COLOURS: Final = {
 
 
 class _Axis:
-    """Maps seconds since the load began to pixels."""
+    """Maps seconds of the history to pixels."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.end = max(timeline.end_s, 0.001)
+        self.begin = timeline.begin_s
+        self.span = max(timeline.end_s - timeline.begin_s, 0.001)
 
     def __call__(self, at_s: float) -> float:
-        share = min(max(at_s, 0.0), self.end) / self.end
+        share = min(max(at_s - self.begin, 0.0), self.span) / self.span
         return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
 
 
@@ -148,7 +149,7 @@ def _small(title: str, series: Sequence[Series], timeline: Timeline, x: _Axis, t
 def _drain(series: Sequence[Series], timeline: Timeline) -> tuple[int, str]:
     """From which bin on a panel is cut, and a note that says so; after all of them without one."""
     begin = next((at for name, at in timeline.phases if name == "drain"), math.inf)
-    first = int(min(begin, timeline.end_s) / timeline.bin_s)
+    first = int((min(begin, timeline.end_s) - timeline.begin_s) / timeline.bin_s)
     before = max((value for each in series for value in each.values[:first]), default=0.0)
     most = max((value for each in series for value in each.values[first:]), default=0.0)
     if not 0 < BEYOND * before < most:
@@ -231,7 +232,7 @@ def _path(values: Sequence[float], timeline: Timeline, x: _Axis, y: object) -> s
         if math.isnan(value):
             drawing = False
             continue
-        at = x((number + 0.5) * timeline.bin_s)
+        at = x(timeline.begin_s + (number + 0.5) * timeline.bin_s)
         commands.append(f"{'L' if drawing else 'M'}{at} {y(value)}")  # type: ignore[operator]
         drawing = True
     return " ".join(commands)
@@ -322,9 +323,9 @@ def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Itera
 
 
 def _ticks(timeline: Timeline, x: _Axis, bottom: int) -> Iterable[str]:
-    span = timeline.end_s
+    span = timeline.end_s - timeline.begin_s
     step = next((step for step in (0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800) if span / step <= 14), 3600)
-    at = 0.0
+    at = math.ceil(timeline.begin_s / step) * step
     while at <= timeline.end_s:
         yield f'<text x="{x(at)}" y="{bottom + 15}" text-anchor="middle" fill="#57606a">{at:g} s</text>'
         at += step

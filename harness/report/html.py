@@ -150,14 +150,13 @@ def _story(
         return None
     found = logbook.placed(found, logs, run)
     witness = set(finding.witness.indexes)
-    zero = found.standing.zero
     drawn = sequence.slices(found)
     return {
         "text": paragraphs.paragraph(found),
         "head": markupsafe.Markup(sequence.head(found)),  # noqa: S704 - as the figure
         "head_px": sequence.head_height(found),
         "legend": sequence.legend(found),
-        "zero": f"{zero / 1e9:.3f} s",
+        "began": f"{found.standing.began / 1e9:.3f} s",
         "left_out": found.left_out,
         "notes": found.notes,
         "messages": [
@@ -168,14 +167,14 @@ def _story(
         ],
         "steps": [
             {
-                "time": f"{(step.at - zero) / 1e9:.3f}",
+                "time": f"{step.at / 1e9:.3f}",
                 "words": step.words,
                 "svg": markupsafe.Markup(each.svg),  # noqa: S704 - as the figure
                 "pause": each.pause,
                 "pause_svg": markupsafe.Markup(each.pause_svg),  # noqa: S704 - as the figure
                 "witness": step.witness,
                 "rows": [(row["index"], row["index"] in witness, _told(row)) for row in step.rows],
-                "lines": [(f"{(line.at - zero) / 1e9:.3f}", line.broker, line.text) for line in step.lines],
+                "lines": [(f"{line.at / 1e9:.3f}", line.broker, line.text) for line in step.lines],
                 "more_lines": step.more_lines,
             }
             for step, each in zip(found.steps, drawn, strict=True)
@@ -203,7 +202,7 @@ def _figures(
         ("guarantee", promised(spec)),
         ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
-        ("set-up", f"{shown.set_up_s:.1f} s before the load, with which the picture begins"),
+        ("set-up", f"{shown.set_up_s:.1f} s, to {shown.begin_s:.1f} s: there load and picture begin"),
         ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
     ]
     for f, types in sorted(statistics.operations.items()):
@@ -212,7 +211,7 @@ def _figures(
     for f, latency in sorted(statistics.latency.items()):
         rows.append((f"latency of {f}", _latency(latency)))
     rows += [
-        (f"recovery from {fault.fault} at {fault.start_s - shown.zero_s:.1f} s", pauses(fault))
+        (f"recovery from {fault.fault} at {fault.start_s:.1f} s", pauses(fault))
         for fault in statistics.faults
     ]
     rows += [

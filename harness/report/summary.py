@@ -167,6 +167,7 @@ def promised(spec: TestSpec) -> str:
 def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str) -> Iterator[str]:
     """Findings, their story, faults and figures of a history that was judged."""
     yield ""
+    yield "Times    in seconds since the start of the test"
     if verdict.findings:
         yield f"Findings (promised: {promised(spec)})"
         for finding in by_cause(verdict.findings):
@@ -177,10 +178,7 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
     whole = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
     told = textwrap.wrap(whole, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
     if 0 < len(told) <= _STORY_LINES:
-        yield (
-            "Story    of the first grave finding, in seconds since the load began; with a picture and "
-            "logs in the report"
-        )
+        yield ("Story    of the first grave finding; with a picture and logs in the report")
         yield from (f"  {line.replace(chr(0xA0), ' ')}" for line in told)
         yield ""
     yield from _faults(verdict.statistics.faults)
@@ -227,7 +225,7 @@ def _faults(faults: tuple[FaultRecovery, ...]) -> Iterator[str]:
         yield "Faults   none"
         return
     bit = sum(fault.bit for fault in faults)
-    yield f"Faults   {len(faults)}, of which {bit} took effect; in seconds of the history, as the findings"
+    yield f"Faults   {len(faults)}, of which {bit} took effect"
     for fault in faults:
         end = "the end" if fault.end_s is None else f"{fault.end_s:.1f} s"
         effect = "took effect" if fault.bit else "no effect was observed"

@@ -74,15 +74,14 @@ class SubscriptionSpan(msgspec.Struct, frozen=True, kw_only=True):
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the picture of a test needs.
 
-    It begins with the load, or with the first row where none began.
-
-    ``set_up_s`` went before; ``zero_s`` is when it begins by the history's clock. ``opened`` is how
+    Seconds are the history's. It begins at ``begin_s`` with the load, or with the first row where
+    none began; ``set_up_s`` went before; bins count from there. ``opened`` is how
     many transactions were open, ``ended`` how many a second came to which end, ``subscriptions``
     when each was there; empty without any.
     """
 
     set_up_s: float
-    zero_s: float
+    begin_s: float
     end_s: float
     bin_s: float
     rates: list[Series]
@@ -114,37 +113,38 @@ def read(history: Path) -> Timeline:
     clients = table.filter(pc.greater_equal(table["process"], 0))
     phases = [(row["value"], row["time"]) for row in _rows(control, HARNESS, "phase")]
     first_ns: int = pc.min(table["time"]).as_py()
-    zero_ns = next((at for value, at in phases if value == "load"), first_ns)
+    begin_ns = next((at for value, at in phases if value == "load"), first_ns)
     last_ns: int = pc.max(table["time"]).as_py()
 
     def seconds(at_ns: int) -> float:
-        return (at_ns - zero_ns) / NS
+        return at_ns / NS
 
-    end_s = seconds(last_ns)
-    bin_s = next((width for width in BIN_WIDTHS_S if end_s / width <= BINS_MAX), BIN_WIDTHS_S[-1])
-    edges = np.arange(0.0, end_s + bin_s, bin_s)
+    begin_s, end_s = seconds(begin_ns), seconds(last_ns)
+    span_s = end_s - begin_s
+    bin_s = next((width for width in BIN_WIDTHS_S if span_s / width <= BINS_MAX), BIN_WIDTHS_S[-1])
+    edges = begin_s + np.arange(0.0, span_s + bin_s, bin_s)
     if len(edges) < 2:
-        edges = np.array([0.0, bin_s])
+        edges = begin_s + np.array([0.0, bin_s])
     opened, ended = _transactions(_within(history), edges, seconds)
     return Timeline(
-        set_up_s=-seconds(first_ns),
-        zero_s=zero_ns / NS,
+        set_up_s=begin_s - seconds(first_ns),
+        begin_s=begin_s,
         end_s=end_s,
         bin_s=bin_s,
-        rates=_rates(clients, edges, zero_ns),
-        latencies_ms=_latencies(clients, edges, zero_ns),
+        rates=_rates(clients, edges),
+        latencies_ms=_latencies(clients, edges),
         bands=_bands(control, seconds, end_s),
-        lanes=_lanes(control, seconds, end_s),
-        phases=[(value, seconds(at)) for value, at in phases if at >= zero_ns],
+        lanes=_lanes(control, seconds, begin_s, end_s),
+        phases=[(value, seconds(at)) for value, at in phases if at >= begin_ns],
         opened=opened,
         ended=ended,
-        subscriptions=_subscriptions(_named(history), seconds, end_s),
+        subscriptions=_subscriptions(_named(history), seconds, begin_s, end_s),
     )
 
 
 def _of_nothing() -> Timeline:
     return Timeline(
-        set_up_s=0, zero_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[],
+        set_up_s=0, begin_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[],
         opened=[], ended=[], subscriptions={},
     )  # fmt: skip
 
@@ -164,12 +164,12 @@ def _rows(control: pa.Table, process: int, f: str | None = None) -> list[dict[st
     return list(control.filter(mask).to_pylist())
 
 
-def _times(clients: pa.Table, mask: pa.ChunkedArray, zero_ns: int) -> Floats:
+def _times(clients: pa.Table, mask: pa.ChunkedArray) -> Floats:
     times: npt.NDArray[np.int64] = clients.filter(mask)["time"].to_numpy()
-    return (times - zero_ns) / NS
+    return times / NS
 
 
-def _rates(clients: pa.Table, edges: Floats, zero_ns: int) -> list[Series]:
+def _rates(clients: pa.Table, edges: Floats) -> list[Series]:
     width = float(edges[1] - edges[0])
     series = []
     wanted = (
@@ -185,12 +185,12 @@ def _rates(clients: pa.Table, edges: Floats, zero_ns: int) -> list[Series]:
             if f
             else pc.is_in(clients["f"], pa.array(["send", "ack", "nack", "commit"]))
         )
-        counts, _ = np.histogram(_times(clients, pc.and_(mask, operation), zero_ns), bins=edges)
+        counts, _ = np.histogram(_times(clients, pc.and_(mask, operation)), bins=edges)
         series.append(Series(name=name, values=[float(count) / width for count in counts]))
     return series
 
 
-def _latencies(clients: pa.Table, edges: Floats, zero_ns: int) -> list[Series]:
+def _latencies(clients: pa.Table, edges: Floats) -> list[Series]:
     sends = clients.filter(pc.equal(clients["f"], "send"))
     if sends.num_rows < 2:
         return []
@@ -201,7 +201,7 @@ def _latencies(clients: pa.Table, edges: Floats, zero_ns: int) -> list[Series]:
     completed = pc.equal(sends["type"], "ok").to_numpy()[order]
     pairs = np.nonzero(invoked[:-1] & completed[1:] & (process[:-1] == process[1:]))[0]
     latency_ms = (time[pairs + 1] - time[pairs]) / 1e6
-    bins = np.digitize((time[pairs] - zero_ns) / NS, edges) - 1
+    bins = np.digitize(time[pairs] / NS, edges) - 1
     order = np.argsort(bins, kind="stable")
     bins, latency_ms = bins[order], latency_ms[order]
     result = {"median": np.full(len(edges) - 1, np.nan), "99th percentile": np.full(len(edges) - 1, np.nan)}
@@ -233,7 +233,9 @@ def _bands(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> 
     ]
 
 
-def _lanes(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> dict[str, list[RoleSpan]]:
+def _lanes(
+    control: pa.Table, seconds: Callable[[int], float], begin_s: float, end_s: float
+) -> dict[str, list[RoleSpan]]:
     changes: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(control, MONITOR, "role"):
         changes.setdefault(row["broker"], []).append(row)
@@ -249,7 +251,7 @@ def _lanes(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> 
                 end_s=end,
             )
             for row, end in zip(rows, ends, strict=True)
-            if end > 0  # what was over when the load began is not drawn
+            if end > begin_s  # what was over when the load began is not drawn
         ]
     return lanes
 
@@ -326,7 +328,7 @@ def _named(history: Path) -> list[dict[str, Any]]:
 
 
 def _subscriptions(
-    rows: Sequence[Mapping[str, Any]], seconds: Callable[[int], float], end_s: float
+    rows: Sequence[Mapping[str, Any]], seconds: Callable[[int], float], begin_s: float, end_s: float
 ) -> dict[str, list[SubscriptionSpan]]:
     """The times of each, by its name, in the order in which they were made."""
     found = {}
@@ -335,7 +337,7 @@ def _subscriptions(
         spans = [
             SubscriptionSpan(sure=state == "there", start_s=seconds(row["time"]), end_s=end)
             for (_, state, row), end in zip(one.changes, ends, strict=True)
-            if state and end > 0
+            if state and end > begin_s
         ]
         found[f"{one.called} of {one.topic.removeprefix(TOPIC)}"] = spans
     return found

@@ -88,13 +88,14 @@ def test_a_fault_begins_and_ends_under_one_label():
         dict(fault(3, "kill", "a"), type="invoke"),
         fault(5, "kill", "a"),
         fault(6, "kill", "b"),
+        dict(fault(7, "heal:restart", "a"), type="invoke"),
         fault(8, "heal:kill", "b"),
         fault(9, "heal:restart", "a"),
     ]
     spans = gather(whole(rows)).spans()
-    assert [(span.label, span.asked, span.begin, span.end) for span in spans] == [
-        ("a", 3_000_000, 5_000_000, 9_000_000),
-        ("b", 6_000_000, 6_000_000, 8_000_000),
+    assert [(span.label, span.asked, span.begin, span.healing, span.end) for span in spans] == [
+        ("a", 3_000_000, 5_000_000, 7_000_000, 9_000_000),
+        ("b", 6_000_000, 6_000_000, 8_000_000, 8_000_000),
     ]
 
 

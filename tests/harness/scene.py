@@ -1,6 +1,6 @@
 """Small histories for stories.
 
-A pair of brokers, producers and sessions, and what they do at which second of the load.
+A pair of brokers, producers and sessions, and what they do at which second of the test.
 
 An anomaly is found in the rows by the reference checkers, and its witness made smallest as for a
 real finding: a scene that does not have the anomaly it is made for cannot be told.
@@ -15,13 +15,13 @@ from checkers.witness import minimal
 from harness.report.narrative import excerpt, story
 
 LOAD_S = 0.5
-"""The history's time at which the load begins; scenes count from there."""
+"""When the load begins; scenes count from the start of the test, as whoever tells of them."""
 NODE = "0123456789abcdef"
 NEWS = "/topic/news"
 
 
 def ns(at_s):
-    return round((at_s + LOAD_S) * 1e9)
+    return round(at_s * 1e9)
 
 
 class Scene:
@@ -31,8 +31,8 @@ class Scene:
         self.rows = []
         self._faults = {}
         for broker, role in (roles or {"a1": "live", "a2": "backup"}).items():
-            self.role(-0.2, broker, role)
-        self.phase(0, "load")
+            self.role(0.3, broker, role)
+        self.phase(LOAD_S, "load")
 
     def add(self, at_s, process, type_, f, **columns):
         row = {
@@ -222,7 +222,4 @@ class Scene:
 
 def steps(told):
     """Each step as "second label", a star before those of the witness."""
-    return [
-        f"{'*' if step.witness else ' '}{(step.at - told.standing.zero) / 1e9:.2f} {step.label}"
-        for step in told.steps
-    ]
+    return [f"{'*' if step.witness else ' '}{step.at / 1e9:.2f} {step.label}" for step in told.steps]

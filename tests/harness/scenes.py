@@ -386,8 +386,8 @@ def split_brain():
     scene.end(9.0)
     found = scene.finding(
         "split-brain",
-        begin_ns=3_500_000_000,
-        end_ns=6_400_000_000,
+        begin_ns=ns(3.0),
+        end_ns=ns(5.9),
         acknowledged={"a1": 1, "a2": 1},
         messages={"a1": [1], "a2": [2]},
         both_acknowledged=True,
@@ -482,9 +482,7 @@ def unavailable():
     scene.heal(30.0, kind="kill")
     scene.role(30.5, "a1", "live")
     scene.send(31.0, 4, process=101)
-    found = scene.finding(
-        "unavailable", severity="warning", begin_ns=3_000_000_000, end_ns=24_500_000_000, excused=True
-    )
+    found = scene.finding("unavailable", severity="warning", begin_ns=ns(2.5), end_ns=ns(24.0), excused=True)
     read = scene.excerpt(found)
     rows = [row for row in scene.rows if row["f"] == "send" and row["index"] > 6]
     return story.compose(found, type(read)(rows=rows, control=read.control))

@@ -798,7 +798,7 @@ EXPECTED = {
     ),
     "split_brain": Told(
         steps=[
-            "*-0.20 live",
+            "*0.30 live",
             " 2.00 partition isolate-live of a1",
             " 2.60 voting",
             "*3.00 live",
@@ -826,7 +826,7 @@ EXPECTED = {
     ),
     "zombie": Told(
         steps=[
-            "*-0.20 live",
+            "*0.30 live",
             " 2.00 partition isolate-live of a1",
             " 2.60 voting",
             "*3.00 live",
@@ -848,7 +848,7 @@ EXPECTED = {
     ),
     "delivered by a zombie": Told(
         steps=[
-            "*-0.20 live",
+            "*0.30 live",
             " 2.00 partition isolate-live of a1",
             " 2.60 voting",
             "*3.00 live",
@@ -882,7 +882,7 @@ EXPECTED = {
             "*4.00 send p1#3",
         ],
         words=[
-            "What led to it: a1 was seen live at 0.200 s and partition isolate-live of a1 began at 2.000 s.",
+            "What led to it: partition isolate-live of a1 began at 2.000 s.",
             (
                 "From 3.000 s on b1 had certainly completed the takeover of a1 (node 01234567), under "
                 "number 4 against its 3."
@@ -1143,7 +1143,7 @@ def test_a_role_that_was_changing_is_not_claimed():
     standing = story.Standing(scene.rows, 500_000_000)
 
     def at(second):
-        return standing.as_seen("a1", round((second + 0.5) * 1e9))
+        return standing.as_seen("a1", round(second * 1e9))
 
     assert at(1.4) == "a1 (live since before the load)"
     assert at(1.6) == "a1 (turning from live to stopped between 1.500 s and 2.000 s)"
@@ -1282,7 +1282,7 @@ def test_a_role_that_was_left_and_taken_again_unseen_is_no_silence(heard_s, word
     standing = story.Standing(scene.rows, 500_000_000)
     _, said = phrase(scene.rows[-2:-1], story.Names(()), standing)
     assert said == f"{words} (the change lies between 1.900 s and 2.000 s)."
-    assert [told for _, told in standing.changes(["a2"], 2_000_000_000, 3_000_000_000)] == [
+    assert [told for _, told in standing.changes(["a2"], 1_500_000_000, 2_500_000_000)] == [
         change, "a2 was seen backup",
     ]  # fmt: skip
 

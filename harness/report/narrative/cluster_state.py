@@ -77,11 +77,11 @@ class Break:
 class Standing:
     """Answers from the rows without clients.
 
-    ``zero`` is the history's time of the load's begin, times in words count from it.
+    ``began`` is when the load did. Moments in words are those of the history, as in its rows.
     """
 
-    def __init__(self, control: Iterable[Row], zero: int) -> None:
-        self.zero = zero
+    def __init__(self, control: Iterable[Row], began: int) -> None:
+        self.began = began
         self._control = sorted(control, key=lambda row: row["index"])
         self.loaded = next(
             (row["index"] for row in self._control if row["f"] == "phase" and row.get("value") == "load"), -1
@@ -96,7 +96,7 @@ class Standing:
 
     def seconds(self, at: int | None) -> str:
         """A moment, for people."""
-        return "?" if at is None else f"{(at - self.zero) / 1e9:.3f} s"
+        return "?" if at is None else f"{at / 1e9:.3f} s"
 
     # ---------------------------------------------------------------------------------------- roles
 
@@ -183,7 +183,7 @@ class Standing:
         return f"turning from {role} to {following['role']} between {low} and {high}"
 
     def _since(self, row: Row) -> str:
-        before = moment(row) <= self.zero or row["index"] < self.loaded
+        before = moment(row) <= self.began or row["index"] < self.loaded
         return "since before the load" if before else f"since {self.seconds(moment(row))}"
 
     def unprotected(self, broker: str | None, at: int) -> int | None:

@@ -143,7 +143,7 @@ class Clauses:
     def led_to(self, until: int, opening: str) -> str:
         """The same from where the story begins."""
         begin = self.story.steps[0].at - 1 if self.story.steps else until
-        return self.between(max(begin, self.standing.zero), until, opening)
+        return self.between(max(begin, self.standing.began), until, opening)
 
     def force(self, at: int) -> str:
         """Which faults were in force, as the end of a sentence.

@@ -5,8 +5,7 @@ contradiction.
 
 Why from rows and from nothing else: a paragraph that guesses sends an engineer the wrong way with
 authority. Every clause is a row of the history, a role that the monitor saw or a fault that the
-nemesis recorded; what is not known is not said. Times count from the begin of the load, as in the
-pictures.
+nemesis recorded; what is not known is not said. Moments are the history's, as in its rows.
 """
 
 from __future__ import annotations

@@ -100,7 +100,6 @@ class Step:
 class Story:
     """Everything to draw and to tell of one finding.
 
-    ``zero`` is the history's time of the load's begin; all times of day count from it.
     ``transactions`` are all that its rows belong to, by number, ``subscriptions`` by lane.
     """
 
