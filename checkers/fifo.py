@@ -20,8 +20,8 @@ So what was never delivered before something behind it was cannot be under way: 
 history, whole or not, such a group is no FIFO queue. But a guarantee of at most once lets messages
 vanish; of one that is acknowledged, or may be what arrived unreadably or what was received and
 never heard of, nobody knows when it was taken; and a subscription of a topic, or a consumer with a
-selector, leaves out what is not for it. Nothing is asked of those, nor of what may have expired,
-nor of what asked for a delay or a priority.
+selector, leaves out what is not for it. Nothing is asked of those, nor of what may have expired by
+its first delivery (``checkers.order``), nor of what asked for a delay or a priority.
 
 Left to other rules: what was delivered before it can have been enqueued (phantom,
 read-uncommitted), though its send failed (aborted-delivery), or again (duplicate and others).
@@ -48,7 +48,7 @@ def find(lives: Lives, grouped: Flags, lossless: Flags, tally: InstanceTally) ->
     must come to somebody.
     """
     never = lives.delivered == NONE
-    possible = grouped[lives.place] & (lives.message != NONE) & ~lives.aborted & lives.in_turn
+    possible = grouped[lives.place] & (lives.message != NONE) & ~lives.aborted & lives.in_turn & lives.timely
     counts = possible & (lives.begun != NONE) & (lives.delivered > lives.begun)
     readable = lossless.copy()
     readable[lives.place[~never & (lives.message == NONE)]] = False

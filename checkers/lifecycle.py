@@ -74,6 +74,8 @@ class Lives:
                      seen to be gone
     ``untaken``      its send was certain, nobody got it or settled it, and it cannot have expired
     ``in_turn``      it asked neither for a delay nor for a priority: it comes when it was sent
+    ``timely``       its first delivery was read before it may have expired: one that had may have
+                     been left out, and be read late where it was given before
     ``expires``      from when on (ns) it may have expired; ``due``: until when it may be delayed
     ``delayed``      it asked for a delay
     """
@@ -93,6 +95,7 @@ class Lives:
     sealed: Numbers
     untaken: Flags
     in_turn: Flags
+    timely: Flags
     expires: Numbers
     due: Numbers
     delayed: Flags
@@ -201,10 +204,23 @@ def lives_and_deliveries(
         delivered=delivered, deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
         sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
         recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()), untaken=untaken,
-        in_turn=wish.in_turn, expires=wish.expires, due=wish.due, delayed=wish.early != NONE,
+        in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks or Clocks()),
+        expires=wish.expires, due=wish.due, delayed=wish.early != NONE,
     )  # fmt: skip
     asking = _Context(ends, promises or Promises(), known, offset, wish, clocks or Clocks())
     return lives, _deliveries(rows, lives, asking, delivers)
+
+
+def _timely(rows: Rows, wish: Asked, sent: Numbers, delivered: Numbers, clocks: Clocks) -> Flags:
+    """Of each message whether it cannot have expired by its first delivery, if there was one."""
+    result = np.ones(rows.messages, dtype=bool)
+    at = np.flatnonzero((wish.expires != NONE) & (delivered != NONE))
+    if len(at):
+        delivers = rows.of(DELIVER)
+        read_ns = first(rows.id[delivers], rows.time[delivers], rows.messages)[at]
+        run = rows.run[rows.first_row[at]]
+        result[at] = (read_ns < wish.expires[at]) & ~clocks.wrong(run, sent[at], delivered[at])
+    return result
 
 
 def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:

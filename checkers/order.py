@@ -7,7 +7,9 @@ the buffers of a connection that its client has given up, when the producer's ne
 another: no broker can know their order. But it was stored by the time at which the process that
 took it was seen to be gone (``checkers.deaths``), and what was sent after that comes after it.
 
-What asked for a delay or a priority has no turn to keep, and is left out.
+What asked for a delay or a priority has no turn to keep, and is left out. So is what may have
+expired by its first delivery: sent in its turn to a session whose connection was slow, it did not
+go to the next session with what came behind it, and was read last.
 
 A message is late if some message before it (by first delivery, in its group) should have come after
 it: for ``reordered`` one of its producer with a higher sequence, for ``reordered-realtime`` any
@@ -32,6 +34,7 @@ def find(lives: Lives, grouped: Flags, tally: InstanceTally) -> None:
         & (lives.message != NONE)
         & grouped[lives.place]
         & lives.in_turn
+        & lives.timely
     )
     if not len(at):
         return

@@ -18,7 +18,7 @@ from typing import Any
 
 from checkers.anomaly import LOSSLESS, looked_for
 from checkers.instance import Instance
-from checkers.reference_asked import expires, in_turn
+from checkers.reference_asked import expires, in_turn, timely
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
 from checkers.reference_priorities import inversions
@@ -330,7 +330,14 @@ def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
 def _order(history: History) -> Iterator[Instance]:
     groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
-        if m.group is not None and m.sends and m.deliveries and in_turn(m) and not history.selective(m.queue):
+        if (
+            m.group is not None
+            and m.sends
+            and m.deliveries
+            and in_turn(m)
+            and timely(history, m)
+            and not history.selective(m.queue)
+        ):
             groups[m.queue, m.group].append(m)
     for messages in groups.values():
         # In order of first deliveries: what was delivered before is known by the latest of its
@@ -363,6 +370,7 @@ def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
             and m.sends
             and not m.aborted
             and in_turn(m)
+            and timely(history, m)
             and not history.selective(m.queue)
         ):
             groups[m.queue, m.group].append(m)

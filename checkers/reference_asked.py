@@ -44,6 +44,15 @@ def may_have_expired(history: History, m: PlainMessage) -> bool:
     return low <= last["time"] or clocks_wrong(history, m, last["index"])
 
 
+def timely(history: History, m: PlainMessage) -> bool:
+    """Whether it cannot have expired by its first delivery."""
+    low = expires(m)
+    if low is None or not m.deliveries:
+        return True
+    read = m.deliveries[0]
+    return bool(read["time"] < low) and not clocks_wrong(history, m, read["index"])
+
+
 def may_be_delayed(history: History, m: PlainMessage) -> bool:
     """Whether it need not have been delivered before the drain began."""
     if not is_delayed(m):

@@ -50,6 +50,7 @@ OTHER = [*send(4, 2, group="h"), *deliver(6, 2, group="h")]
 OTHERS = [*send(4, 2, group="h"), *deliver(6, 2, 2, group="h")]
 """For another session to answer."""
 AGAIN = {"redelivered": True}
+OVERTAKEN = {"reordered", "reordered-realtime", "not-linearizable"}
 ONCE = [*send(0, 1), *deliver(5, 1), *nack(6)]
 TWICE = [*ONCE, *deliver(8, 1, **AGAIN), *nack(9)]
 TWO = Promises(delivery_attempts=2, most_attempts=2)
@@ -130,6 +131,20 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*EXPIRING, *send(4, 2), *deliver(10, 2)], Promises(), set()),
     "what cannot expire may not": (
         [*asking(2, 1, amount=5), *send(4, 2), *deliver(10, 2)], Promises(), {"not-linearizable"}),
+    "what had expired before the next session got the rest, and is read late, was not overtaken": (
+        [*FRESH, *send(4, 2), *deliver(21, 2, 2, **AGAIN), *deliver(23, 1)], Promises(), set()),
+    "what had not expired yet was": (
+        [*FRESH, *send(4, 2), *deliver(10, 2, 2, **AGAIN), *deliver(12, 1)], Promises(), OVERTAKEN),
+    "what expires much later was": (
+        [*joined(0, 1), *asking(2, 1, expires=(LATE, LATE)), *send(4, 2), *deliver(21, 2, 2, **AGAIN),
+         *deliver(23, 1)], Promises(), OVERTAKEN),
+    "but not for certain while clocks were wrong": (
+        [*joined(0, 1), *asking(2, 1, expires=(LATE, LATE)), *send(4, 2), *clock(6, "clock-step"),
+         *deliver(21, 2, 2, **AGAIN), *deliver(23, 1)], Promises(), set()),
+    "clocks that were right again before it was sent leave it overtaken": (
+        [*joined(0, 1), *clock(1, "clock-step"), *clock(3, "heal:clock-step"),
+         *asking(5, 1, expires=(LATE, LATE)), *send(7, 2), *deliver(21, 2, 2, **AGAIN), *deliver(23, 1)],
+        Promises(), OVERTAKEN),
     # ------------------------------------------------------------------------------- dead letters
     "what was refused as often as it may be is not delivered any more": (
         [*TWICE, *deliver(11, 1, **AGAIN)], TWO, {"duplicate"}),
