@@ -209,8 +209,8 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
             and (partner == "higher-number" or r.get("session") == own.get("session"))
         ]
         return set(overtakers[-1:])
-    done = {
-        (r.get("message"), r.get("session"))
+    done = {  # what was refused may have come to the same session again
+        (r.get("message"), r.get("session")): r["index"]
         for r in here
         if r["f"] in ("ack", "nack")
         and r["type"] == "invoke"
@@ -220,7 +220,8 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
     held = [
         r["message"]
         for r in before
-        if r.get("session") != own.get("session") and (r["message"], r.get("session")) not in done
+        if r.get("session") != own.get("session")
+        and done.get((r["message"], r.get("session")), -1) < r["index"]
     ]
     return {*held[-20:], own["message"]} if own.get("message") is not None else set()
 

@@ -226,6 +226,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a group that moves after its last ack is not split": (
         [*send(0, 1), *send(2, 2), *deliver(5, 1), *answer(6, 1, 1), *deliver(8, 2, 2), *answer(10, 2, 2)],
         set()),
+    "a message that its session refused and got again is held by it again": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *answer(6, 1, 1, f="nack"),
+         *deliver(9, 1, redelivered=True), *deliver(10, 2, 2), *answer(11, 1, 1), *answer(13, 2, 2)],
+        {"group-split"}),
     "two ungrouped messages in two sessions are fine": (
         [dict(r, group=None) for r in
          [*send(0, 1), *send(2, 2), *deliver(5, 1), *deliver(6, 2, 2), *answer(8, 1, 1), *answer(10, 2, 2)]],

@@ -30,6 +30,14 @@ def ran():
     return simulate(specs.build({**given, "producers": 4, "consumers": 8, "groups": 3}))
 
 
+@pytest.mark.parametrize("name", registry.WORKLOADS)
+def test_a_workload_says_whether_its_messages_have_groups(name):
+    """Brokers whose queues must be made for groups make them so by this word."""
+    given = {"policy": "standalone", "pairs": 1, "workload": name, "time_limit_s": 2.0, "rate": 40.0}
+    rows = simulate(specs.build({**given, "seed": 3})).rows
+    assert any(row["group"] is not None for row in rows) is registry.grouped(name)
+
+
 def test_a_sound_broker_is_found_sound(ran):
     assert ran.valid is True, (ran.grave, ran.trouble)
 
