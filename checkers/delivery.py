@@ -113,7 +113,8 @@ class Marks:
 class RuleContext:
     """What the rules must know beside the rows.
 
-    ``last_ns`` is the moment of each run's last row, ``drained_ns`` that at which its drain began.
+    ``last_ns`` is the moment of each run's last row, ``drained_ns`` that at which its drain began;
+    in the runs of ``waiting`` what was given back before may wait until after it.
     """
 
     ends: Ends
@@ -124,6 +125,7 @@ class RuleContext:
     clocks: Clocks = field(default_factory=Clocks)
     last_ns: Mapping[int, int] = field(default_factory=dict)
     drained_ns: Mapping[int, int] = field(default_factory=dict)
+    waiting: frozenset[int] = frozenset()
     elsewhere: Elsewhere | None = None
 
 
@@ -145,6 +147,7 @@ def marks(
         astray = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) != NONE
         missing = missing & ~astray
     gone, early = _untimely(rows, lives, asked)
+    early = early | _waiting(rows, places, lives, asked)
     dead_letters, expired, main = _stores(rows, stored)
     lost = missing & ~lives.stored & ~(left.dead & (not asked.promises.keeps_dead_letters)) & ~gone
     stuck = missing & ((main & ~early) | expired) & ~gone
@@ -212,6 +215,18 @@ def _untimely(rows: Rows, lives: Lives, asked: RuleContext) -> tuple[Flags, Flag
     due = lives.due[some]
     early[some] = lives.delayed[some] & (unclear | (due == NONE) | (due >= drained))
     return gone, early
+
+
+def _waiting(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> Flags:
+    """Which messages may wait for a redelivery: those that were delivered, and those of a group.
+
+    A group waits with whatever of it was given back.
+    """
+    if not asked.waiting:
+        return np.zeros(rows.messages, dtype=bool)
+    short = np.isin(places.runs(), sorted(asked.waiting))[lives.place]
+    result: Flags = short & ((lives.delivered != NONE) | places.grouped()[lives.place])
+    return result
 
 
 def _strange(

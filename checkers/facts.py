@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from checkers import reach
 from checkers.schema import HARNESS, MONITOR, NEMESIS, json_object
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 _HEAL = "heal:"
+LATE_S: Final = 0.5
+"""By how much a redelivery may be late."""
 _OWN = [
     "run", "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low",
     "time_high", "value",
@@ -73,6 +75,11 @@ class Facts:
     def drained_ns(self) -> int:
         """When the drain began; before everything if it never did."""
         return next((row["time"] for row in self.phases if row["value"] == "drain"), -1)
+
+    def waiting(self, redelivery_s: float) -> bool:
+        """Whether what was given back before the drain may wait until after it."""
+        browsed_ns = next((row["time"] for row in self.phases if row["value"] == "browse"), -1)
+        return redelivery_s > 0 and browsed_ns < self.drained_ns + int((redelivery_s + LATE_S) * 1e9)
 
     def undecided(self, *, missing: bool = True) -> str | None:
         """Why ``lost`` and ``stuck`` cannot be decided; None if they can.

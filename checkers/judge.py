@@ -284,6 +284,9 @@ def examine(check_run: CheckRun) -> Examination | None:
         clocks=clocks.read(case.known),
         last_ns=last_ns,
         drained_ns={run: known.drained_ns for run, known in case.known.items()},
+        waiting=frozenset(
+            run for run, known in case.known.items() if known.waiting(options.broker.redelivery_s)
+        ),
         complete=frozenset(run for run, known in case.known.items() if known.undecided() is None),
         drained_from={run: known.drained_from for run, known in case.known.items()},
         promises=options.broker,

@@ -90,6 +90,8 @@ class Question:
     last_ns: Mapping[int, int] = field(default_factory=dict)
     """The moment of each run's last row; ``drained_ns``: that at which its drain began."""
     drained_ns: Mapping[int, int] = field(default_factory=dict)
+    waiting: frozenset[int] = frozenset()
+    """The runs in which what was given back before the drain may wait until after it."""
     complete: frozenset[int] = frozenset()
     """The runs in which everything was drained and every store read."""
     drained_from: Mapping[int, int] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class Question:
             clocks=self.clocks,
             last_ns=self.last_ns,
             drained_ns=self.drained_ns,
+            waiting=self.waiting,
             elsewhere=self.elsewhere,
         )
 

@@ -62,6 +62,14 @@ def may_be_delayed(history: History, m: PlainMessage) -> bool:
     return high is None or high >= drained or clocks_wrong(history, m, history.rows[-1]["index"])
 
 
+def may_wait(history: History, m: PlainMessage, options: CheckOptions) -> bool:
+    """Whether it, or what its group has before it, may wait for a redelivery when all is read."""
+    began = {r["value"]: r["time"] for r in reversed(history.rows) if r["f"] == "phase"}
+    delay_s = options.broker.redelivery_s
+    short = began.get("browse", -1) < began.get("drain", -1) + int((delay_s + 0.5) * 1e9)
+    return delay_s > 0 and short and (bool(m.deliveries) or m.group is not None)
+
+
 def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Whether a delivery was certainly sent after its message had expired."""
     high, sent = _high(m, "expires"), history.possible(d, options)

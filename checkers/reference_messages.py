@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
-from checkers.reference_asked import clocks_wrong, early, expired, may_be_delayed, may_have_expired
+from checkers.reference_asked import clocks_wrong, early, expired, may_be_delayed, may_have_expired, may_wait
 from checkers.reference_subscriptions import is_owed, not_subscribed
 from checkers.reference_temporaries import outlived
 from checkers.schema import HARNESS, MONITOR, NEMESIS
@@ -211,7 +211,8 @@ def _left_over(
         return
     dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
     others = [r for r in m.stored if r.get("value") != "dead-letter"]
-    if any(r.get("value") == "expired" or not may_be_delayed(history, m) for r in others):
+    late = may_be_delayed(history, m) or may_wait(history, m, options)
+    if any(r.get("value") == "expired" or not late for r in others):
         if complete:
             yield m.instance("stuck", m.sends[0]["index"], kind)
     elif dead_letters and not dead:

@@ -42,6 +42,9 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     one: that it was "refused" (nacks, and acks that were rolled back), or "given back" by whatever:
     by the end of a session, too, which may hold what its client never read.
 
+    ``redelivery_s``: how long at most what was given back waits until it is delivered again, and
+    with it what its group has behind it.
+
     ``durable_acks``: an ack that was answered ``ok`` outlives every failure that a send outlives;
     where not, what was acknowledged may come again. ``refuses_stale_acks``: an ack of what that
     session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
@@ -63,6 +66,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Literal["refused", "given back"] = "refused"
     most_attempts: int = -1
     keeps_dead_letters: bool = True
+    redelivery_s: float = 0.0
     durable_acks: bool = True
     refuses_stale_acks: bool = True
     answers_in_order: bool = True

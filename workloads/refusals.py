@@ -40,7 +40,9 @@ _SHORT, _LONG, _DELAYED, _URGENT = 0.12, 0.05, 0.1, 0.2
 """How many of all messages ask for what; those without a group for the last two, too."""
 
 REDELIVERED_S: Final = 1.0
-"""Longer than a refused message waits until it comes again."""
+"""Longer than a refused message waits until it comes again, where nobody asked for more."""
+LATE_S: Final = 0.5
+"""By how much it may come later."""
 
 STUBBORN: Final = 17
 """One message of so many is refused by whoever gets it."""
@@ -180,5 +182,7 @@ class RefusalsLoad(Load):
         """As ``Load``'s, when all is due that may still come: delayed, or refused before."""
         now_ns = context.recorder.now_ns()
         due_ns = max([now_ns, *(stream.due_ns for stream in self._streams)])
-        await asyncio.sleep((due_ns - now_ns) / 1e9 + REDELIVERED_S)
+        again_s = context.redelivery_s
+        again_s = REDELIVERED_S if again_s < REDELIVERED_S else again_s + LATE_S
+        await asyncio.sleep((due_ns - now_ns) / 1e9 + again_s)
         await super().drain(context)

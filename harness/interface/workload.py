@@ -58,6 +58,8 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     stopping: Any  # asyncio.Event, set when the load must end
     zero_ms: int = 0
     """The moment at which the history began, in milliseconds since the epoch."""
+    redelivery_s: float = 0.0
+    """How long at most what was given back waits until it is delivered again."""
     counters: dict[str, int] = msgspec.field(default_factory=dict)
     """ok / fail / info totals of sends and acknowledgements, and "deliver", for the live display
     and to see a recovery: a broker that takes subscriptions and no message has not recovered.

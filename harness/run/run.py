@@ -179,6 +179,7 @@ class Run:
             resolve=lambda zone, node: self.test.environment.resolve(zone, node, "stomp"),
             stopping=asyncio.Event(),
             zero_ms=zero_ns(self.test.environment, recorder) // 1_000_000,
+            redelivery_s=self.test.system.promises(spec).redelivery_s,
             counters=self._counters,
         )
         self._enter(recorder, "load")

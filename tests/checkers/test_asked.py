@@ -10,7 +10,7 @@ import json
 
 import msgspec
 import pytest
-from checker_rows import MS, Row, agreed, finished, o, table
+from checker_rows import MS, Row, S, agreed, finished, o, table
 from test_fates import joined, left, read
 from test_findings import OPTIONS, answer, deliver, gone, kept, send, tidy
 
@@ -20,6 +20,8 @@ from checkers.rows import PlaceTable, from_table
 from checkers.verdict import Promises
 
 DONE = finished(90)
+DONE_LATER = [*DONE[:3], *(dict(row, time=6 * S) for row in DONE[3:])]
+"""A drain of nearly six seconds."""
 LATE = 10**6
 """A moment (ms) after every history."""
 
@@ -53,6 +55,7 @@ AGAIN = {"redelivered": True}
 OVERTAKEN = {"reordered", "reordered-realtime", "not-linearizable"}
 ONCE = [*send(0, 1), *deliver(5, 1), *nack(6)]
 TWICE = [*ONCE, *deliver(8, 1, **AGAIN), *nack(9)]
+SLOW = Promises(redelivery_s=5.0)
 TWO = Promises(delivery_attempts=2, most_attempts=2)
 
 CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
@@ -145,6 +148,16 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*joined(0, 1), *clock(1, "clock-step"), *clock(3, "heal:clock-step"),
          *asking(5, 1, expires=(LATE, LATE)), *send(7, 2), *deliver(21, 2, 2, **AGAIN), *deliver(23, 1)],
         Promises(), OVERTAKEN),
+    # ------------------------------------------------------------------------------ redelivery
+    "what waits for its redelivery when the stores are read is not stuck": (
+        [*ONCE, *kept(80, 1), *DONE], SLOW, set()),
+    "where it would have come at once it is": ([*ONCE, *kept(80, 1), *DONE], Promises(), {"stuck"}),
+    "and where the drain took longer than that": ([*ONCE, *kept(80, 1), *DONE_LATER], SLOW, {"stuck"}),
+    "what its group has behind it waits with it": (
+        [*ONCE, *send(12, 2), *kept(80, 1), *kept(81, 2), *DONE], SLOW, set()),
+    "what is in no group, and nobody ever had, waits for nothing": (
+        [*send(12, 2, group=None), *kept(81, 2, group=None), *DONE], SLOW, {"stuck"}),
+    "what waits is somewhere": ([*ONCE, *DONE], SLOW, {"lost"}),
     # ------------------------------------------------------------------------------- dead letters
     "what was refused as often as it may be is not delivered any more": (
         [*TWICE, *deliver(11, 1, **AGAIN)], TWO, {"duplicate"}),

@@ -32,6 +32,7 @@ BROKERS = (
     Promises(marks_redeliveries="same-process"),
     Promises(marks_redeliveries="never"),
     Promises(single=False),
+    Promises(redelivery_s=0.1),
 )
 EVERY_KIND = looked_for(OPTIONS)
 FORMS = (

@@ -179,14 +179,17 @@ def test_what_its_refusals_mean_is_told_as_it_is_configured():
     spec = TestSpec(name="t")
     assert OwnSystem().promises(spec) == Promises(delivery_attempts=10, most_attempts=10)
     refusing = msgspec.structs.replace(spec, workload="refusals")
-    assert OwnSystem().promises(refusing) == Promises(delivery_attempts=3, most_attempts=3)
+    assert OwnSystem().promises(refusing) == Promises(delivery_attempts=3, most_attempts=3, redelivery_s=0.1)
     settings = {
         "address-settings.#.max-delivery-attempts": 3,
         "address-settings.q1.max-delivery-attempts": -1,
         "address-settings.q1.dead-letter-address": "",
+        "address-settings.q1.redelivery-delay": 2500,
     }
     few = msgspec.structs.replace(spec, properties={"*": settings})
-    assert OwnSystem().promises(few) == Promises(delivery_attempts=3, keeps_dead_letters=False)
+    assert OwnSystem().promises(few) == Promises(
+        delivery_attempts=3, keeps_dead_letters=False, redelivery_s=2.5
+    )
 
 
 def test_a_live_may_have_several_backups_of_one_group(tmp_path):

@@ -91,6 +91,14 @@ def test_a_delayed_message_is_not_delivered_before_its_time(rows):
     assert all(first[message] >= delays[message] for message in came)
 
 
+def test_the_drain_waits_for_what_was_refused_however_long_that_takes():
+    rows = run(time_limit_s=4.0, properties={"*": {"address-settings.#.redelivery-delay": 4000}})
+    began = {row["value"]: row["time"] for row in of(rows, "phase", "info")}
+    late = [row for row in of(rows, "deliver") if row["time"] > began["drain"] + 2 * 10**9]
+    assert late
+    assert not stored(rows, "main")
+
+
 def of_a_dialect(monkeypatch, **changes):
     monkeypatch.setattr(system.OwnSystem, "dialect", msgspec.structs.replace(DIALECT, **changes))
 

@@ -49,6 +49,7 @@ _GROUP: Final = "group"
 """Under this name a spec says how many backups a replicated live has."""
 
 _BALANCING: Final = "cluster.message-load-balancing"
+_REDELIVERY: Final = "address-settings.redelivery-delay"
 _OFF: Final = "OFF"
 
 _ARBITER: Final = NodePlan(
@@ -107,7 +108,13 @@ class ArtemisSystem(Management):
         ("Clustered Grouping"), and none is configured here.
         """
         forwards = any(values.get(_BALANCING, _OFF) != _OFF for values in spec.properties.values())
-        return Promises(nack="consume", marks_redeliveries="never", groups=not forwards or spec.pairs == 1)
+        delay_ms = max(int(values.get(_REDELIVERY, 0)) for values in ({}, *spec.properties.values()))
+        return Promises(
+            nack="consume",
+            marks_redeliveries="never",
+            groups=not forwards or spec.pairs == 1,
+            redelivery_s=delay_ms / 1000 + self.dialect.unnoticed_s if delay_ms > 0 else 0.0,
+        )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError.

@@ -118,14 +118,7 @@ def attempts(spec: TestSpec) -> tuple[int, int]:
 
     Of several settings the lowest and the highest that may hold for a queue.
     """
-    name, everywhere = f"{ADDRESSES}#.max-delivery-attempts", spec.properties.get("*", {})
-    usual = everywhere.get(name, of_load(spec).get(name, AddressSettings().max_delivery_attempts))
-    known = [usual] + [
-        value
-        for given in spec.properties.values()
-        for one, value in given.items()
-        if one.startswith(ADDRESSES) and one.endswith(".max-delivery-attempts")
-    ]
+    known = _of_addresses(spec, "max-delivery-attempts", AddressSettings().max_delivery_attempts)
     others = any(
         one.startswith(ADDRESSES) and not one.startswith(f"{ADDRESSES}#.")
         for given in spec.properties.values()
@@ -135,6 +128,22 @@ def attempts(spec: TestSpec) -> tuple[int, int]:
         known.append(AddressSettings().max_delivery_attempts)
     least = min((some for some in known if some >= 0), default=-1)
     return least, -1 if min(known) < 0 else max(known)
+
+
+def redelivery_s(spec: TestSpec) -> float:
+    """How long at most a refused message waits until it is delivered again."""
+    return max(_of_addresses(spec, "redelivery-delay", AddressSettings().redelivery_delay)) / 1000
+
+
+def _of_addresses(spec: TestSpec, setting: str, default: int) -> list[int]:
+    """All values of a setting that may hold for a queue."""
+    name, everywhere = f"{ADDRESSES}#.{setting}", spec.properties.get("*", {})
+    return [everywhere.get(name, of_load(spec).get(name, default))] + [
+        value
+        for given in spec.properties.values()
+        for one, value in given.items()
+        if one.startswith(ADDRESSES) and one.endswith(f".{setting}")
+    ]
 
 
 def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:

@@ -29,7 +29,14 @@ from harness.interface.errors import near
 from harness.systems import readiness, store
 from harness.systems.own import database_plan
 from harness.systems.own.admin import AdminClients
-from harness.systems.own.configuration import ADDRESSES, REFUSALS_DRAWN, attempts, of_load, table
+from harness.systems.own.configuration import (
+    ADDRESSES,
+    REFUSALS_DRAWN,
+    attempts,
+    of_load,
+    redelivery_s,
+    table,
+)
 from harness.systems.own.credentials import Credentials
 from harness.systems.own.database import WorldDatabase
 from harness.systems.own.dialect import DIALECT
@@ -88,7 +95,13 @@ class OwnSystem(AdminClients):
             for name, value in properties.items()
             if name.startswith(ADDRESSES)
         )
-        return Promises(nack="requeue", delivery_attempts=least, most_attempts=most, keeps_dead_letters=keeps)
+        return Promises(
+            nack="requeue",
+            delivery_attempts=least,
+            most_attempts=most,
+            keeps_dead_letters=keeps,
+            redelivery_s=redelivery_s(spec),
+        )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone.
