@@ -39,7 +39,13 @@ from mutants.workshop import Workshop  # noqa: E402
 RECORDED = ROOT / "tests" / "mutants" / "recorded"
 PAGE = ROOT / "docs" / "mutants.md"
 NOT_FOUND = "not found"
-WARNED = frozenset({"priority-ignored", "redelivery-not-flagged-after-a-takeover"})
+WARNED = frozenset(
+    {
+        "priority-forgotten-after-a-restart",
+        "priority-ignored",
+        "redelivery-not-flagged-after-a-takeover",
+    }
+)
 """What these do is a warning under the guarantee of their test, or no more than told, so that
 ``replay`` cannot call it a finding; tests/mutants looks for it by its name.
 """

@@ -19,8 +19,24 @@ SCANNED: Final = Arena(
 )
 """The same with a scan for what has expired five times a second."""
 
-IN_MEMORY: Final = Arena(REFUSALS.kinds, {**REFUSALS.fields, "consumers": 1, "properties": {}})
-"""The same without pages, on which messages wait by age, and with so few consumers that many do."""
+IN_MEMORY: Final = Arena(
+    (*REFUSALS.kinds, "stop"),
+    {
+        **REFUSALS.fields,
+        "consumers": 1,
+        "properties": {
+            "*": {
+                "address-settings.#.max-size-bytes": 33_554_432,
+                "address-settings.#.page-size-bytes": 1_048_576,
+            }
+        },
+    },
+)
+"""The same without pages, on which messages wait by age, and with so few consumers that many do.
+
+Clean stops, too: what a broker finds that had no time to end it gives out as delivered before, and
+of that nobody can say who had it.
+"""
 
 MUTANTS: Final = (
     Mutant(
@@ -52,6 +68,22 @@ MUTANTS: Final = (
                 _UNPACKED,
                 "    priority, _, due = _PACKED.unpack_from(data, position)\n"
                 "    return Properties(priority, 0, due)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "priority-forgotten-after-a-restart",
+        _PART,
+        "own",
+        "a start does not read which priority a message asks for",
+        frozenset({"priority-inversion"}),
+        IN_MEMORY,
+        (
+            Replacement(
+                _PROPERTIES,
+                _UNPACKED,
+                "    _, expires, due = _PACKED.unpack_from(data, position)\n"
+                "    return Properties(DEFAULT_PRIORITY, expires, due)\n",
             ),
         ),
     ),
