@@ -59,6 +59,8 @@ class Load(abc.ABC):
     description = ""
     grouped: ClassVar[bool] = False
     """Whether its messages have groups, where brokers have such."""
+    refuses: ClassVar[bool] = False
+    """Whether its consumers refuse messages, where brokers let them."""
     consumer_kind: ClassVar[type[Consumer]] = Consumer
     queues_least: ClassVar[int] = 1
 

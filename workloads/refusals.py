@@ -152,6 +152,7 @@ class RefusalsLoad(Load):
     name = "refusals"
     description = "messages that are refused, die, expire, are delayed or urgent; consumers come and go"
     grouped = True
+    refuses = True
     consumer_kind: ClassVar[type[Consumer]] = Refuser
     _streams: Sequence[WishingStream] = ()
 

@@ -101,3 +101,8 @@ def topics_of(spec: TestSpec) -> tuple[str, ...]:
 def grouped(workload: str) -> bool:
     """Whether messages of that workload have groups, where brokers have such."""
     return any(WORKLOADS[one].grouped for one in parts(workload))
+
+
+def refusing(workload: str) -> bool:
+    """Whether consumers of that workload refuse messages, where brokers let them."""
+    return any(WORKLOADS[one].refuses for one in parts(workload))

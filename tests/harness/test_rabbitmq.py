@@ -110,6 +110,15 @@ def test_groups_are_promised_by_one_active_consumer_of_the_queue():
     assert registry.of(spec()).promises(spec()).delivery_attempts == -1
 
 
+@pytest.mark.parametrize(("workload", "limit", "groups"), [
+    ("groups", None, True), ("refusals", None, False), ("refusals", 2, True), ("mixed", None, False),
+])  # fmt: skip
+def test_who_refuses_is_promised_no_order_by_a_queue_without_a_delivery_limit(workload, limit, groups):
+    asked = {} if limit is None else {"*": {"queue.x-delivery-limit": limit}}
+    test = spec(workload=workload, properties=asked)
+    assert registry.of(test).promises(test).groups is groups
+
+
 def status(name, *queues):
     return Status(name=name, node_id=name, role="live", epoch=1, details={"queues": queues})
 

@@ -25,7 +25,7 @@ from harness.interface.errors import near
 from harness.systems.rabbitmq import configuration, distribution, properties
 from harness.systems.rabbitmq.events import EVENTS
 from harness.systems.rabbitmq.management import BETWEEN, GROUP, Management, arguments
-from workloads.registry import grouped
+from workloads.registry import grouped, refusing
 
 QUORUM_QUEUES: Final = "quorum-queues"
 _LIBRARIES: Final = ("libssl3", "libstdc++6", "libtinfo6", "zlib1g")
@@ -83,15 +83,18 @@ class RabbitmqSystem(Management):
 
         A send is answered when the queue has confirmed it. An ack is answered when the STOMP
         adapter has read it, before the queue hears of it, and independent of its deliveries.
-        Of groups it knows nothing: only a queue with one active consumer keeps them together.
+        Of groups it knows nothing: only a queue with one active consumer keeps them together. What
+        is refused goes "to the back of the queue if no delivery-limit is set" (manual, Quorum
+        Queues), so there no order is promised to who refuses.
         What is given back once more than its delivery limit says is dropped (``return_one`` of
         ``rabbit_fifo``), whatever gave it back.
         """
         asked = arguments(spec, spec.pairs)
         limit = asked.get("x-delivery-limit")
+        in_order = asked["x-single-active-consumer"] and (limit is not None or not refusing(spec.workload))
         return Promises(
             nack="requeue",
-            groups=not grouped(spec.workload) or asked["x-single-active-consumer"],
+            groups=not grouped(spec.workload) or in_order,
             delivery_attempts=-1 if limit is None else limit + 1,
             attempts="given back",
             keeps_dead_letters=False,
