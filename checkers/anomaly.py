@@ -372,6 +372,11 @@ ANOMALIES: Final = (
         evidence=Evidence(control=("view",)),
     ),
     Anomaly(
+        name="internal-error",
+        rule="No broker may fail to answer by an error of its own.",
+        words='{broker} answered at {when} that it had an error of its own ("{error}")',
+    ),
+    Anomaly(
         name="not-recovered",
         columns=("value",),
         rule="When everything has been healed, operations must succeed again within the recovery bound.",

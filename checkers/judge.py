@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from checkers import (
+    admitted,
     availability,
     clocks,
     deaths,
@@ -74,6 +75,8 @@ Within it, one that is past its own gives way to the others.
 """
 
 
+ANSWERED: Final = ("send", "ack", "nack")
+"""Operations on messages that brokers answer."""
 HERE_ROWS: Final = 5_000_000
 """Rows that are judged in this process in less time than a JVM takes to start
 (docs/decisions/0018).
@@ -363,6 +366,8 @@ def examine(check_run: CheckRun) -> Examination | None:
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
         facts.add_census(case.known[run], f, type_, count)
+    said = check_run.attempt(admitted.NAME, lambda: _admitted(source, case.known, options.broker.admits))
+    case.add_instances(said or [], examples)
     check_run.attempt("reach", lambda: _reached(source, case.known, given["reach"]))
     for run, some in case.found.items():
         case.found[run] = {name: found for name, found in some.items() if name not in unheard[run]}
@@ -549,6 +554,15 @@ def _reached(
         for told in source.ask(partial(reach.unsent, wanted=wanted)).values():
             for (run, name), answers in told.items():
                 known[run].reached.places[name].unsent += answers
+
+
+def _admitted(source: HistorySource, known: Mapping[int, Facts], words: str) -> list[Instance]:
+    """What brokers admitted; parts are asked only where some operation on a message was not ok."""
+    found = list(admitted.of_table(source.control, words))
+    if any(one.count(f, type_) for one in known.values() for f in ANSWERED for type_ in ("fail", "info")):
+        for some in source.ask(partial(admitted.of_part, words=words)).values():
+            found += some
+    return sorted(found, key=lambda one: one.index)
 
 
 def _hungers(

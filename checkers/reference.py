@@ -58,6 +58,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *zombies(history.rows),
         *divergences(history.rows),
         *liveness(history, options),
+        *_admitted(history, options),
         *_redelivered(history, options),
     ]
     found = [one for one in found if one.name not in options.not_judged]
@@ -325,6 +326,14 @@ def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
         for m in history.all_messages:
             if len(m.deliveries) > 1:
                 yield m.instance("redelivery", m.deliveries[0]["index"])
+
+
+def _admitted(history: History, options: CheckOptions) -> Iterator[Instance]:
+    """Answers by which a broker admits an error of its own."""
+    words = options.broker.admits
+    for r in history.rows:
+        if words and r["process"] >= 0 and words in (r.get("error") or ""):
+            yield Instance("internal-error", None, None, None, r["index"], r.get("broker"))
 
 
 def _order(history: History) -> Iterator[Instance]:

@@ -51,6 +51,9 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     and deliveries arrive in the order in which the broker made them, so that what is read after an
     answer was sent after the question.
 
+    ``admits``: what an answer says by which a broker admits an error of its own, a bug; no answer
+    does where it is empty.
+
     ``marks_redeliveries``: whether a delivery that is not the first of its message says so:
     "always"; only where the "same-process" of a broker has delivered it before, as a broker does
     that keeps count in memory alone; or "never". ``groups``: a group of messages is one consumer's
@@ -75,6 +78,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     fifo: bool = False
     single: bool = True
     atomic: bool = True
+    admits: str = "internal error of the broker"
     untold: tuple[Literal["roles", "stores"], ...] = ()
 
     @property

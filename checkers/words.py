@@ -112,6 +112,9 @@ class _Fields:
         name = next((name for name in names if json_object(name) is None), None)
         return f"message {message}" if name is None else f'message "{name}"'
 
+    def error(self) -> str:
+        return str(self._at.get("error"))
+
     def when(self) -> str:
         return seconds(self._at.get("time"))
 

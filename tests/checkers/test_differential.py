@@ -31,12 +31,13 @@ BROKERS = (
     Promises(answers_in_order=False),
     Promises(marks_redeliveries="same-process"),
     Promises(marks_redeliveries="never"),
-    Promises(single=False),
-    Promises(redelivery_s=0.1),
+    Promises(single=False, redelivery_s=0.1),
 )
+ELSEWHERE = ("not-subscribed", "priority-inversion", "internal-error")
+"""``test_subscriptions``, ``test_priorities`` and ``test_reach`` have them."""
 EVERY_KIND = looked_for(OPTIONS)
 FORMS = (
-    *((name, "") for name in EVERY_KIND if name not in ("not-subscribed", "priority-inversion")),
+    *((name, "") for name in EVERY_KIND if name not in ELSEWHERE),
     ("lost", "never delivered"),
     ("lost", "after delivery"),
     ("lost", "refused too often"),
@@ -62,7 +63,7 @@ FORMS = (
     ),
 )
 """Every kind of finding, and of those that can come about in several ways each way, that the two
-must have agreed on at least once; ``test_subscriptions`` and ``test_priorities`` have their own.
+must have agreed on at least once.
 """
 
 

@@ -101,6 +101,7 @@ def kept(at: int, message: int, store: str = "main", **columns: object) -> list[
 
 
 DONE = finished(90)
+ADMITTED = "internal error of the broker, please report it"
 TAKEOVER = [*role(1, "a1", "live", 0, 1), *role(20, "a2", "live", 18, 20)]
 
 CASES: dict[str, tuple[list[Row], set[str]]] = {
@@ -489,6 +490,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "operations that still fail after heal and bound are not-recovered": (
         [phase(5, "heal"), dict(send(6, 1)[0], time=19 * S), dict(send(6, 1, "fail")[1], time=20 * S)],
         {"not-recovered"}),
+    "a send that is answered with an error of the broker's own is an internal error": (
+        [send(0, 1)[0], dict(send(0, 1, "info")[1], error=f"refused: {ADMITTED}")], {"internal-error"}),
+    "a session that ends with one is, too": (
+        [*send(0, 1), *deliver(3, 1), *gone(5, 1, error=f"broker said: {ADMITTED}")], {"internal-error"}),
+    "an error of another kind is none": (
+        [send(0, 1)[0], dict(send(0, 1, "info")[1], error="refused: no room"),
+         *gone(5, 1, error="internal error")], set()),
     "one success after heal and bound is recovery": (
         [phase(5, "heal"), *(dict(r, time=19 * S) for r in send(6, 1)),
          *(dict(r, time=20 * S) for r in send(8, 2, "fail"))], set()),

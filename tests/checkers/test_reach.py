@@ -7,17 +7,18 @@ import random
 
 import pytest
 from bank_histories import bank
-from checker_rows import dense, finished, lay_out, o
+from checker_rows import dense, finished, found_in, lay_out, o
 from innocent import innocent
 
-from checkers import judge, reach
+from checkers import judge, reach, reference
 from checkers.decide import decide
 from checkers.facts import gather
 from checkers.schema import COLUMNS
 from checkers.verdict import CheckOptions
 
+BUG = "refused: internal error of the broker, please report it"
 ANSWERED = "answered with ok (refused: AMQ1)"
-PATIENT = CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
+PATIENT = CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000, examples=10**6)
 NEWS, REPLIES = "/topic/news", "/temp-queue/r"
 IS_RED = json.dumps({"properties": {"colour": "red"}})
 RED = json.dumps({"selector": {"colour": ["red"]}})
@@ -191,7 +192,8 @@ def test_a_long_answer_of_many_lines_is_told_in_one():
 
 
 def test_columns_and_rows_say_the_same_of_many_histories(tmp_path):
-    told = 0
+    """Of what was never reached, and of what brokers admitted."""
+    told = admitted = 0
     for number in range(60):
         chance = random.Random(number)
         rows = bank(number) if number % 2 else innocent(number)
@@ -201,10 +203,14 @@ def test_columns_and_rows_say_the_same_of_many_histories(tmp_path):
                 and row["f"] in ("subscribe", "send", "commit")
                 and chance.random() < number / 60
             ):
-                row |= {"type": "fail", "error": chance.choice(["refused: a", "refused: b"])}
+                row |= {"type": "fail", "error": chance.choice(["refused: a", "refused: b", BUG])}
         case = judge.examine(judge.CheckRun(lay_out(tmp_path / str(number), rows, slice_rows=3), PATIENT))
+        bugs = {i for i in reference.find(rows, PATIENT) if i.name == "internal-error"}
+        assert found_in(case, 0) >= bugs == {i for i in found_in(case, 0) if i.name == "internal-error"}
+        admitted += len(bugs)
         known, plain = case.known[0], gather([{name: row.get(name) for name in COLUMNS} for row in rows])
         said = [*reach.reasons(known.reached, known.count)]
         assert said == [*reach.reasons(plain.reached, plain.count)], number
         told += len(said)
     assert told > 20
+    assert admitted > 20

@@ -89,6 +89,7 @@ SHOWN = [
     "brokers that say different things of one node, again and again, have diverged",
     "questions unanswered for longer than the bound are unavailability",
     "a consumer that holds nothing and gets what waits for it only after the bound is starved",
+    "a send that is answered with an error of the broker's own is an internal error",
     "operations that still fail after heal and bound are not-recovered",
     "what a dead consumer held, and no store has, is lost after delivery",
     "what a dead consumer held and a store has is stuck",

@@ -507,7 +507,14 @@ def not_recovered():
     return scene.story("not-recovered")
 
 
+def admitted():
+    scene = Scene()
+    scene.send(1.0, 3, outcome="info", error="refused: internal error of the broker, please report it")
+    return scene.story("internal-error")
+
+
 SCENES = {
+    "admitted": admitted,
     "lost": lost,
     "lost_with_its_consumer": lost_with_its_consumer,
     "resurrected": resurrected,

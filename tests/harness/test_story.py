@@ -994,6 +994,14 @@ EXPECTED = {
             "A consumer that holds nothing must get what waits for it within the bound.",
         ],
     ),
+    "admitted": Told(
+        steps=["*1.00 send p1#3"],
+        words=[
+            "internal-error was found.",
+            "The log of that broker has more.",
+            "No broker may fail to answer by an error of its own.",
+        ],
+    ),
     "not_recovered": Told(
         steps=[
             " 2.00 power-loss of a1",

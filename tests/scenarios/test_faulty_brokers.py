@@ -12,6 +12,7 @@ import pytest
 
 from broker.cluster.membership import Membership
 from broker.policies.ownership.lease import Lease
+from broker.stomp.session import StompSession
 from broker.storage.database import Statement, schema
 from broker.storage.database.registry import Registered, Registry
 from checkers import reference
@@ -187,6 +188,27 @@ def test_a_broker_of_a_database_whose_proofs_prove_nothing_is_told_by_the_takeov
     assert int(by["value"]) == int(own["value"]) + 1
     assert by["broker"] != "a1"
     assert (asked["type"], answered["type"], answered["broker"]) == ("invoke", "ok", "a1")
+
+
+# ----------------------------------------------------------------------------------- internal error
+
+
+def stumbles(self, frame):
+    """An error of its own at some sends."""
+    if frame.command == "SEND" and sum(frame.body) % 20 == 0:
+        raise ZeroDivisionError("a bug")
+    handle(self, frame)
+
+
+handle = StompSession.handle
+
+
+def test_a_broker_that_says_that_it_has_an_error_of_its_own_is_found(monkeypatch):
+    monkeypatch.setattr(StompSession, "handle", stumbles)
+    ran = run("HA1", (), **QUIET)
+    assert "internal-error" in ran.grave, (ran.grave, ran.trouble)
+    [answered] = shown(ran, "internal-error")
+    assert answered["error"] == "refused: internal error of the broker, please report it"
 
 
 # ----------------------------------------------------------------------------------------- diverged

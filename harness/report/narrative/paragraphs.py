@@ -596,6 +596,10 @@ def _in_general(of: Clauses) -> list[str]:
     return told
 
 
+def _admitted(of: Clauses) -> Sequence[str]:
+    return [of.story.finding.sentence, "The log of that broker has more."]
+
+
 _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "lost": _lost,
     "stuck": _stuck,
@@ -627,5 +631,6 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "diverged": ownership.diverged,
     "unavailable": _unavailable,
     "starved": _starved,
+    "internal-error": _admitted,
     "not-recovered": _not_recovered,
 }

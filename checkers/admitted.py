@@ -1,0 +1,42 @@
+"""What brokers admit: an answer by which one says that an error of its own kept it from answering.
+
+Such an answer breaks no promise about messages by itself, and its client goes on as after any other
+error; but no broker is meant to give it, whatever was done to it. What it says is its dialect's
+(``Promises.admits``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.instance import Instance
+from checkers.rows import numbers_of, texts_of
+from checkers.source import HistoryPart
+
+NAME = "internal-error"
+_READ = ("index", "type", "f", "queue", "message", "process", "broker", "error")
+
+
+def of_table(table: pa.Table, words: str) -> Iterator[Instance]:
+    """One for each row of a client whose error has these words."""
+    if "error" not in table.column_names or not words:
+        return
+    error = table["error"].cast(pa.string())
+    said = pc.fill_null(pc.match_substring(error, words), False)
+    table = table.filter(pc.and_(said, pc.greater_equal(table["process"], 0))).unify_dictionaries()
+    table = table.combine_chunks()
+    run = numbers_of(table, "run") if "run" in table.column_names else np.zeros(len(table), np.int64)
+    broker = texts_of(table, "broker")
+    for one, index, code in zip(
+        run.tolist(), numbers_of(table, "index").tolist(), broker.codes.tolist(), strict=True
+    ):
+        yield Instance(NAME, None, None, None, index, broker.values[code] if code >= 0 else None, one)
+
+
+def of_part(part: HistoryPart, words: str) -> list[Instance]:
+    """The same of all slices of a part."""
+    return [one for table in part.slices(_READ) for one in of_table(table, words)]
