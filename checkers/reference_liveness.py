@@ -175,6 +175,8 @@ def _waits(history: History, m: PlainMessage, joined: Row, before: Row) -> Row |
         return None
     if m.deliveries and m.deliveries[0]["index"] < before["index"]:
         return None
+    if any(r.get("redelivered") or (r.get("delivery_count") or 0) > 1 for r in m.deliveries[:1]):
+        return None  # it may have been in somebody's hands
     brokers = [ok.get("broker"), last[0].get("broker"), joined["broker"]]
     near = None not in brokers and all(of_one_node(history, brokers[0], broker) for broker in brokers[1:])
     return ok if near else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.reference_asked import expires
 from checkers.reference_messages import settlements
 from checkers.schema import HARNESS, TEMPORARY, TOPIC, json_object
 from checkers.verdict import CheckOptions
@@ -96,12 +97,20 @@ def _clear(history: History, mine: Sequence[PlainMessage], drain: int) -> bool:
             for r in m.rows
             if r["type"] == "invoke"
         )
+        loose |= expires(m) is not None or any(_read_late(history, r, drain) for r in m.deliveries)
         if loose or len(m.sends) > 1 or any(r["f"] == "nack" and r["type"] == "invoke" for r in m.rows):
             return False
         answered = any(r["f"] == "send" and r["type"] in ("ok", "fail") for r in m.rows)
         if m.transaction is None and not answered and not m.shown:
             return False
     return True
+
+
+def _read_late(history: History, delivery: Row, drain: int) -> bool:
+    """Whether a session of before read it in the drain; it may have been given that long before."""
+    session = delivery.get("session")
+    begun = None if session is None else history.session_begin(session)
+    return bool(delivery["index"] > drain and begun is not None and begun < drain)
 
 
 def _drained_from(history: History) -> int:

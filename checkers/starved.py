@@ -2,11 +2,12 @@
 
 A session is idle from one of its rows to the next if it holds nothing then: all that it got has
 been answered. A message waits from the ``ok`` of its send to its first delivery (or to the end, in
-a main store). It is in the session's reach if it was taken and given (or kept) by brokers of the
-node ID of the session's own, so that nothing had to be forwarded, if it matches the session's
-selector, and if nobody else may own its group: no other session that was there meanwhile had got
-any of it. A session is starved that was idle for longer than the bound while one message waited, in
-its reach, all the time.
+a main store), unless that says that it is not the first: then it may have waited in somebody's
+hands. It is in the session's reach if it was taken and given (or kept) by brokers of the node ID of
+the session's own, so that nothing had to be forwarded, if it matches the session's selector, and if
+nobody else may own its group: no other session that was there meanwhile had got any of it. A
+session is starved that was idle for longer than the bound while one message waited, in its reach,
+all the time.
 
 Why in two steps: who was idle so long is known from the extremes of few slots of time (as in
 ``checkers.availability``), and in most runs nobody was. Only then the messages that waited so long
@@ -345,6 +346,8 @@ def _waiting(rows: Rows, deaths: Deaths, bound_ns: int, selectors: Mapping[str, 
         first(rows.id[delivers], codes[delivers], size)
     )  # fmt: skip
     until = np.where(given == NONE, FOREVER, given)
+    again = (rows.redelivered[delivers] == 1) | (rows.delivery_count[delivers] > 1)
+    alone &= first(rows.id[delivers], again.astype(np.int64), size) != 1  # else it may have been somebody's
     where = alone & (ok != NONE) & (taker >= 0) & (giver >= 0) & (rows.message[rows.first_row] != NONE)
     at = np.flatnonzero(where & ((given == NONE) | (given_ns - ok_ns > bound_ns)))
     pairs = np.column_stack([rows.run[rows.first_row[at]], taker[at], giver[at]])

@@ -17,7 +17,8 @@ What was made and not taken is what must be left. A commit of unknown outcome ch
 long as it sends what it takes: that is added up, too, and where it does not, or a send outside of
 transactions may or may not have happened, nothing is claimed; nor where something else may have
 taken a message (an ack outside of transactions before the drain, a nack, a receive nobody heard
-of, a body that cannot be read).
+of, a body that cannot be read, its expiry), or a session that was there before the drain read it
+only then: it may have been given that before another took it.
 
 What is told is one message at which it does not add up, or one of the few that a commit without an
 ``ok`` ties together, so that a few rows show it.
@@ -34,7 +35,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from checkers.asked import amount_of
+from checkers.asked import amount_of, asked_by
 from checkers.ends import Ends
 from checkers.instance import Instance
 from checkers.rows import (
@@ -71,8 +72,8 @@ class Balances:
     """Messages with an amount, one a row; ``place`` as numbered in the table of their part.
 
     ``sent`` is the row that asked for the send, in ``transaction`` (``NONE``: none). ``shown``: it
-    was delivered or stored. ``loose``: something besides transactions may have taken it, or it was
-    sent more than once.
+    was delivered or stored. ``loose``: something besides transactions may have taken it, it was
+    sent more than once, or what was read in the drain may have been given out before.
     """
 
     run: Numbers
@@ -206,7 +207,8 @@ def books(rows: Rows, places: PlaceTable, ends: Ends, drained_from: Mapping[int,
     acks, nacks = rows.of(ACK_INVOKE), rows.of(NACK_INVOKE)
     plain = acks[(rows.transaction[acks] == NONE) & (rows.index[acks] < drain[acks])]
     loose = marked(np.concatenate([rows.id[plain], rows.id[nacks]]), size)
-    loose |= counted(rows.id[asked], size) > 1
+    loose |= marked(rows.id[_read_late(rows, ends, drain)], size)
+    loose |= (counted(rows.id[asked], size) > 1) | (asked_by(rows).expires != NONE)
     row = rows.first_row[which]
     balances = Balances(
         rows.run[row], rows.place[row], rows.message[row],
@@ -226,6 +228,14 @@ def _unreadable(rows: Rows, places: PlaceTable, drain: Numbers) -> frozenset[tup
     at = at[rows.message[at] == NONE]
     at = at[(rows.kind[at] == BROWSE) | (rows.index[at] > drain[at])]
     return frozenset(places.named[place][:2] for place in np.unique(rows.place[at]).tolist())
+
+
+def _read_late(rows: Rows, ends: Ends, drain: Numbers) -> Numbers:
+    """What sessions of before read in the drain, and may have been given long before it."""
+    at = rows.of(DELIVER)
+    at = at[(rows.index[at] > drain[at]) & (rows.session[at] != NONE)]
+    begun = ends.sessions.find("begun", rows.run[at], rows.session[at])
+    return at[(begun != NONE) & (begun < drain[at])]
 
 
 def _settled(rows: Rows, ends: Ends) -> Numbers:

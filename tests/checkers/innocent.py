@@ -176,6 +176,9 @@ class World:
         self.temporaries: list[str] = []
         self.staying: set[Link] = set()
         self.finishing = False
+        self.rich = random.Random(f"{seed} amounts")
+        self.kinds["bank"] = self.kinds["transactions"] and seed // 16 % 2 == 1
+        self.kinds["late"] = self.rich.random() < 0.3
 
     # ------------------------------------------------------------------------------------ recording
 
@@ -367,6 +370,8 @@ class World:
             asked["properties"] = {"colour": chance.choice(COLOURS)}
         if self.kinds["priorities"] and chance.random() < 0.5:
             asked["priority"] = chance.choice([0, 4, 9])
+        if self.kinds["bank"] and self.rich.random() < 0.8:
+            asked |= {"amount": self.rich.randint(1, 9), "account": f"a{self.rich.randrange(3)}"}
         for name in ("expires", "delay"):
             if self.kinds["times"] and chance.random() < 0.3:
                 asked[name] = chance.choice([1, 100, 2_000, 20_000]) * MS
@@ -422,6 +427,7 @@ class World:
         unanswered = self.unanswered[session]
         staying = link in self.staying
         left = -1 if draining or staying else chance.randint(1, 12)
+        bank = self.kinds["bank"] and not staying
         while left and (
             unanswered
             or not (draining or (staying and self.finishing))
@@ -432,7 +438,7 @@ class World:
             yield None
             if not unanswered:
                 continue
-            if not draining and self.kinds["transactions"] and chance.random() < 0.4:
+            if not draining and self.kinds["transactions"] and chance.random() < (1 if bank else 0.4):
                 inside = self.inside()
                 for _ in range(chance.randint(1, min(2, len(unanswered)))):
                     yield from self.answering(session, mine, unanswered.pop(0), "ack", **inside)
@@ -670,8 +676,8 @@ class World:
     def drain(self) -> None:
         for _ in range(10_000):
             left = [link for link in self.links if not link.closed and link not in self.staying]
-            if not left and self.staying.issuperset(self.clients):
-                break
+            if not left and (self.kinds["late"] or self.staying.issuperset(self.clients)):
+                break  # clients may still read what their broker had sent them
             self.step(calm=True)
         self.end("heal", "recovered", "drain")
         for name in list(self.places):

@@ -118,6 +118,10 @@ def settled(time_s: float, message: int, session: int = 1, outcome: str = "ok") 
 HUNGRY = [subscribed(0, 1), sent(1, 1)]
 STARVED: dict[str, tuple[list[Row], set[str]]] = {
     "a consumer that gets what waited for it a minute later": (in_order(*HUNGRY, got(61, 1)), {"session 1"}),
+    "a consumer that gets what had been given to somebody before, who never read it": (
+        in_order(*HUNGRY, got(61, 1, redelivered=True)), set()),
+    "a consumer that gets what counts as given to somebody before": (
+        in_order(*HUNGRY, got(61, 1, delivery_count=2)), set()),
     "a consumer that gets it soon": (in_order(*HUNGRY, got(9, 1)), set()),
     "a consumer that leaves without it, and another gets it": (
         in_order(*HUNGRY, left(60, 1), got(61, 1, 2)), {"session 1"}),

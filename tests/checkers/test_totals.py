@@ -87,6 +87,11 @@ UNTOLD: dict[str, list[Row]] = {
         *transfer()[:-9], *put(11, 60, "fail", transaction=9), *transfer()[-5:], *drained(12)],
     "what was sent twice tells nothing": [*put(1, 100), *transfer(), *drained(11)],
     "what was seen elsewhere is not missing": [*transfer(), *drained(11), *deliver(0, 12, 2, queue="r")],
+    "what may have expired is not missing": [
+        *send(0, 3, value='{"amount": 100, "expires": [0, 5]}'), *transfer(), *drained(11, 12)],
+    "what a session of before reads in the drain it may have been given before another took it": [
+        o(0, 13, "invoke", "subscribe", session=3), *transfer("info"), *drained(11, 12),
+        *deliver(0, 1, 3, redelivered=True)],
     "an amount in a topic is no account": [
         *put(3, 100, queue="/topic/t"), *transfer(), *drained(11, 12)],
     "what is no number is no amount": [
