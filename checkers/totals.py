@@ -235,7 +235,8 @@ def _read_late(rows: Rows, ends: Ends, drain: Numbers) -> Numbers:
     at = rows.of(DELIVER)
     at = at[(rows.index[at] > drain[at]) & (rows.session[at] != NONE)]
     begun = ends.sessions.find("begun", rows.run[at], rows.session[at])
-    return at[(begun != NONE) & (begun < drain[at])]
+    result: Numbers = at[(begun != NONE) & (begun < drain[at])]
+    return result
 
 
 def _settled(rows: Rows, ends: Ends) -> Numbers:
