@@ -75,17 +75,23 @@ _LATER = (
 )
 
 
+_UNSET = (b'"imported":null,', b'"compare-backups":false,')
+"""What specs have had since, where they ask for nothing."""
+
+
 def fingerprint(scenario: Scenario) -> str:
     """What a row is: its load, its faults and what is expected, in twelve hexadecimal digits.
 
-    Nothing is said of the field for histories that were brought: no row has one. Nor of anomalies
-    that were not looked for when the first rows were recorded: who allows all that follows from two
+    Nothing is said of fields that specs have had since, of which no row asks anything. Nor of
+    anomalies that were not looked for when the first rows were recorded: who allows all that follows from two
     lives allows these, too, and what came as expected still does.
     """
     allowed = tuple(name for name in scenario.allowed if name not in _LATER)
     expected = (scenario.required, allowed, scenario.expected)
     what = (load_of(scenario.spec), scenario.schedule, expected)
-    encoded = msgspec.json.encode(what, order="deterministic").replace(b'"imported":null,', b"")
+    encoded = msgspec.json.encode(what, order="deterministic")
+    for unset in _UNSET:
+        encoded = encoded.replace(unset, b"")
     return hashlib.sha256(encoded).hexdigest()[:12]
 
 
