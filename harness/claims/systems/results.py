@@ -83,8 +83,8 @@ def fingerprint(scenario: Scenario) -> str:
     """What a row is: its load, its faults and what is expected, in twelve hexadecimal digits.
 
     Nothing is said of fields that specs have had since, of which no row asks anything. Nor of
-    anomalies that were not looked for when the first rows were recorded: who allows all that follows from two
-    lives allows these, too, and what came as expected still does.
+    anomalies that were not looked for when the first rows were recorded: who allows all that
+    follows from two lives allows these, too, and what came as expected still does.
     """
     allowed = tuple(name for name in scenario.allowed if name not in _LATER)
     expected = (scenario.required, allowed, scenario.expected)
