@@ -62,7 +62,8 @@ class Lives:
 
     ``message``      its id; ``NONE``: deliveries of one place whose body could not be read
     ``sent``         the first ``send`` invocation
-    ``ok``           where the send was certain: its ``ok``, or its transaction's commit ``ok``
+    ``ok``           where the send was certain: its ``ok``, or its transaction's commit ``ok``;
+                     where transactions are batches, the later of both
     ``begun``        since when it can be in its queue: ``sent``, or the invocation of the commit of
                      the transaction in which it was sent once
     ``aborted``      the send failed, or its transaction was rolled back with ``ok``
@@ -187,7 +188,11 @@ def lives_and_deliveries(
         alone = transaction == NONE
         commit = ends.transactions.find("commit", run, transaction)
         abort = ends.transactions.find("abort", run, transaction)
-        ok = np.where(alone, send_ok, np.where(failed, NONE, commit))
+        certain = commit
+        if promises is not None and not promises.atomic:  # each send of a batch has its own answer
+            both = (commit != NONE) & (send_ok != NONE)
+            certain = np.where(both, np.maximum(commit, send_ok), NONE)
+        ok = np.where(alone, send_ok, np.where(failed, NONE, certain))
         aborted = np.where(alone, failed & (send_ok == NONE), failed | (abort != NONE))
         asked = ends.transactions.find("asked", run, transaction)
         begun = np.where(alone | (counted(sent_ids, size) > 1), sent, asked)

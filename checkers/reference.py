@@ -40,8 +40,8 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
     ``lost`` and ``stuck`` only if the rows say that everything was drained and every store looked
     into.
     """
-    history = History(sorted(rows, key=lambda row: row["index"]))
     options = options or CheckOptions()
+    history = History(sorted(rows, key=lambda row: row["index"]), atomic=options.broker.atomic)
     messages = history.all_messages
     found = [
         *fates(history, messages, options),
@@ -68,8 +68,9 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
 class History:
     """Rows in order, and the few questions that every rule asks."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], *, atomic: bool) -> None:
         self.rows = rows = by_place(rows)
+        self.atomic = atomic
         self.control = [r for r in rows if r["process"] < 0]
         self._times = {r["index"]: int(r["time"]) for r in rows}
         self.data = [r for r in spread(rows) if r["f"] in _DATA and r.get("queue") is not None]
@@ -300,6 +301,8 @@ class PlainMessage:
             self.aborted = failed and not ok
         else:
             self.ok = None if failed else history.ended(transaction, "commit", "ok")
+            if not history.atomic and self.ok is not None:  # each send of a batch has its own answer
+                self.ok = max(self.ok, min(ok)) if ok else None
             self.aborted = failed or history.ended(transaction, "abort", "ok") is not None
         self.producer = _largest(self.sends, "producer")
         self.sequence = _largest(self.sends, "sequence")

@@ -28,7 +28,7 @@ BROKERS = (
     Promises(nack="dead-letter", durable_acks=False),
     Promises(nack="consume", delivery_attempts=0, keeps_dead_letters=False, refuses_stale_acks=False),
     Promises(delivery_attempts=2, attempts="given back", keeps_dead_letters=False),
-    Promises(answers_in_order=False),
+    Promises(answers_in_order=False, atomic=False),
     Promises(marks_redeliveries="same-process"),
     Promises(marks_redeliveries="never"),
     Promises(single=False, redelivery_s=0.1),

@@ -170,7 +170,14 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *end(6, "commit", 9, "info"), *DONE], {"phantom", "read-uncommitted"}),
 }  # fmt: skip
 
+UNANSWERED = [r for r in [*moved(), *DONE] if (r["f"], r["type"], r.get("message")) != ("send", "ok", 2)]
+
 BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
+    "a confirmed commit confirms its sends": (UNANSWERED, Promises(), {"lost"}),
+    "the commit of a batch confirms no send that was not answered itself": (
+        UNANSWERED, Promises(atomic=False), set()),
+    "a send of a batch that was answered itself is owed": (
+        [*moved(), *DONE], Promises(atomic=False), {"torn-transaction", "lost"}),
     "where acks are not promised to last, what comes again shows nothing": (
         [*moved("info"), *AGAIN, *ARRIVED, *DONE], Promises(durable_acks=False), set()),
     "where two brokers may have a message, what comes again shows nothing": (
