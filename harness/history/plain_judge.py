@@ -55,5 +55,5 @@ def judge(
     if "unavailable" in names:
         windows["unavailable"] = list(unavailabilities(rows, options))
     if "starved" in names:
-        windows["starved"] = list(hungers(History(rows), options))
+        windows["starved"] = list(hungers(History(rows, atomic=options.broker.atomic), options))
     return PlainVerdict(findings, decide(names, gather(rows), options, windows=windows))
