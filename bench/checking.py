@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,11 @@ SLOT = 32  # indexes a message may use in its file's lane: its own below 25, the
 REDELIVERED = 4  # unacknowledged messages a consumer leaves behind
 ROWS_PER_FILE = 500_000
 SAFETY = ("roles", "transactions")  # beside those of groups
+ASKED: dict[str, dict[str, bool]] = {
+    "all safety rules": {"only_safety": True},
+    "and the look at the history's form": {"only_safety": True, "look": True},
+    "all that a verdict asks": {"look": True},
+}
 BROKERS = ("a1", "a2", "b1", "b2", "c1", "c2")
 
 
@@ -216,7 +222,7 @@ def history(events: int, changes: int = 50, *, skewed: bool = False) -> Path:
     while parts * ROWS_PER_FILE < messages * EVENTS_PER_MESSAGE:
         parts *= 2
     groups = max(parts, round(messages / MESSAGES_PER_GROUP / parts) * parts)
-    name = f"jepsen-bench-checking-v8-{groups}-{parts}-{changes}" + ("-skewed" if skewed else "")
+    name = f"jepsen-bench-checking-v9-{groups}-{parts}-{changes}" + ("-skewed" if skewed else "")
     directory = Path(tempfile.gettempdir()) / name / "history"
     if (directory / "control.parquet").is_file():
         return directory
@@ -347,34 +353,51 @@ def everything(
     return wrong + bench.unknown + ([undecided] if undecided else [])
 
 
-def measure(label: str, events: int, rounds: int, work: Callable[[], object]) -> float:
-    """The best of some rounds in events a second of processor time.
+@dataclass(slots=True)
+class Measured:
+    """The best of some rounds of a piece of work: by the clock, and in seconds of processor time.
 
-    Prints it, and what the clock says, with the memory of all of them. On a machine that does other
-    things the clock tells of those.
+    On a machine that does other things the clock tells of those. ``peak_gb`` is of all rounds.
     """
-    best = cpu = float("inf")
-    with peak_memory() as peak:
-        for _ in range(rounds):
+
+    label: str
+    work: Callable[[], object]
+    clock_s: float = float("inf")
+    processor_s: float = float("inf")
+    peak_gb: float = 0.0
+
+    def once(self) -> None:
+        """One round."""
+        with peak_memory() as peak:
             begun, used = time.monotonic(), processor_s()
-            work()
-            best, cpu = min(best, time.monotonic() - begun), min(cpu, processor_s() - used)
-    print(
-        f"{label:<34}{best:8.2f} s {events / best / 1e6:8.2f} million events/s   "
-        f"{cpu:8.2f} s of processor time {events / cpu / 1e6:8.2f} million a second of it   "
-        f"peak {peak['gb']:.1f} GB",
-        flush=True,
-    )
-    return events / cpu
+            self.work()
+            now = processor_s()
+            self.clock_s = min(self.clock_s, time.monotonic() - begun)
+            self.processor_s = min(
+                self.processor_s, sum(seconds - used.get(pid, 0.0) for pid, seconds in now.items())
+            )
+        self.peak_gb = max(self.peak_gb, peak["gb"])
+
+    def line(self, events: int) -> str:
+        """What came out, of a history of so many events."""
+        clock, processor = self.clock_s, self.processor_s
+        return (
+            f"{self.label:<34}{clock:8.2f} s {events / clock / 1e6:8.2f} million events/s   "
+            f"{processor:8.2f} s of processor time {events / processor / 1e6:8.2f} million a second of it   "
+            f"peak {self.peak_gb:.1f} GB"
+        )
 
 
-def processor_s() -> float:
-    """What this process, its JVM and their workers have used, those that ended included."""
-    total = 0.0
+def processor_s() -> dict[int, float]:
+    """What this process, its JVM and their workers have used, by process.
+
+    Workers that had nothing to do for a minute have ended, and are of no round any more.
+    """
+    used = {}
     for one in (psutil.Process(), *psutil.Process().children(recursive=True)):
         with contextlib.suppress(psutil.Error):
-            total += sum(one.cpu_times()[:4])
-    return total
+            used[one.pid] = sum(one.cpu_times()[:2])
+    return used
 
 
 def main() -> int:
@@ -385,7 +408,9 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=50_000_000, help="rows of the history")
     parser.add_argument("--changes", type=int, default=50, help="changes of role in it")
     parser.add_argument("--skewed", action="store_true", help="half of the rows are of one group")
-    parser.add_argument("--rounds", type=int, default=2, help="measured rounds after one that warms up")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="measured rounds of each after one that warms up"
+    )
     options = parser.parse_args()
     begun = time.monotonic()
     directory = history(options.events, options.changes, skewed=options.skewed)
@@ -398,28 +423,22 @@ def main() -> int:
     warm = history(min(options.events, 2_000_000))
     wrong = everything(spark, warm)
     baseline(spark, warm)
-    plain = measure("baseline: plain Spark", events, options.rounds, lambda: baseline(spark, directory))
-    rate = measure(
-        "all safety rules",
-        events,
-        options.rounds,
-        lambda: wrong.extend(everything(spark, directory, only_safety=True)),
-    )
-    measure(
-        "and the look at the history's form",
-        events,
-        options.rounds,
-        lambda: wrong.extend(everything(spark, directory, only_safety=True, look=True)),
-    )
-    measure(
-        "all that a verdict asks",
-        events,
-        options.rounds,
-        lambda: wrong.extend(everything(spark, directory, look=True)),
-    )
+    works = [
+        Measured("baseline: plain Spark", lambda: baseline(spark, directory)),
+        *(
+            Measured(label, lambda asked=asked: wrong.extend(everything(spark, directory, **asked)))  # type: ignore[misc]
+            for label, asked in ASKED.items()
+        ),
+    ]
+    for _ in range(options.rounds):  # in turn, so that all see the same of what others do here
+        for one in works:
+            one.once()
+    for one in works:
+        print(one.line(events), flush=True)
+    plain, safety, *_ = works
     print(f"bar {BAR_EVENTS_S / 1e6:.1f} million events/s on two cores, {BAR_MEMORY_GB:.0f} GB; by "
-          f"processor time {2 * rate / BAR_EVENTS_S:.2f} of the bar, {rate / plain:.2f} times the "
-          "baseline")  # fmt: skip
+          f"processor time {2 * events / safety.processor_s / BAR_EVENTS_S:.2f} of the bar, plain Spark took "
+          f"{plain.processor_s / safety.processor_s:.2f} times as much")  # fmt: skip
     session.stop()
     if wrong:
         print(f"error: the history is correct, yet found: {', '.join(sorted(set(wrong)))}", file=sys.stderr)

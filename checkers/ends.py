@@ -67,11 +67,10 @@ def _found(among: Numbers, wanted: Numbers) -> tuple[Numbers, npt.NDArray[np.boo
     if span > 4 * len(among) + len(wanted):
         at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
         return at, among[at] == wanted
-    table = np.full(span, -1, dtype=np.int64)
+    table = np.zeros(span, dtype=np.int64)
     table[among - low] = np.arange(len(among))
-    inside = (wanted >= low) & (wanted < low + span)
-    at = table[np.where(inside, wanted - low, 0)]
-    return at, inside & (at >= 0)
+    at = table.take(wanted - low, mode="clip")
+    return at, among[at] == wanted
 
 
 @dataclass(frozen=True, slots=True)

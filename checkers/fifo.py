@@ -23,6 +23,10 @@ never heard of, nobody knows when it was taken; and a subscription of a topic, o
 selector, leaves out what is not for it. Nothing is asked of those, nor of what may have expired by
 its first delivery (``checkers.order``), nor of what asked for a delay or a priority.
 
+Where every message was delivered, and none of it in a transaction, that is just what
+``reordered-realtime`` says (``checkers.order``): a group in which nothing was overtaken so, nor was
+left over or committed, is a FIFO queue, and no more is asked of it.
+
 Left to other rules: what was delivered before it can have been enqueued (phantom,
 read-uncommitted), though its send failed (aborted-delivery), or again (duplicate and others).
 """
@@ -35,17 +39,21 @@ import numpy as np
 
 from checkers.lifecycle import Lives
 from checkers.linearizability import Values, overtakings
-from checkers.rows import FOREVER, NONE, Flags
+from checkers.order import Turns
+from checkers.ordinary import Ordinary
+from checkers.rows import NONE, Flags, joined
 from checkers.tally import InstanceTally
 
 NAME: Final = "not-linearizable"
 
 
-def find(lives: Lives, grouped: Flags, lossless: Flags, tally: InstanceTally) -> None:
+def find(
+    lives: Lives, ordinary: Ordinary, grouped: Flags, lossless: Flags, overtaken: Flags, tally: InstanceTally
+) -> None:
     """One instance a group: the delivery that overtook first, of what was sent for certain first.
 
     ``grouped`` says of each place whether it is a group, ``lossless`` whether each of its messages
-    must come to somebody.
+    must come to somebody, ``overtaken`` whether one was by what ``checkers.order`` knows.
     """
     never = lives.delivered == NONE
     possible = grouped[lives.place] & (lives.message != NONE) & ~lives.aborted & lives.in_turn & lives.timely
@@ -53,18 +61,13 @@ def find(lives: Lives, grouped: Flags, lossless: Flags, tally: InstanceTally) ->
     readable = lossless.copy()
     readable[lives.place[~never & (lives.message == NONE)]] = False
     counts |= possible & lives.untaken & readable[lives.place]
-    at = np.flatnonzero(counts)
-    if not len(at):
-        return
-    stored = np.where(lives.ok == NONE, lives.sealed, lives.ok)[at]
-    delivered = np.where(never, FOREVER, lives.delivered)[at]
+    open_ = overtaken.copy()
+    open_[lives.place[counts & (never | (lives.begun != lives.sent))]] = True
+    at = np.flatnonzero(counts & open_[lives.place])
+    mine = joined([Turns.of(lives, at, lives.begun), Turns.ordinary(ordinary, grouped & open_)])
     values = Values(
-        queue=lives.place[at].astype(np.int64), name=lives.message[at], enqueue_invoke=lives.begun[at],
-        enqueue_return=np.where(stored == NONE, FOREVER, stored), dequeue_invoke=delivered,
-        dequeue_return=delivered,
+        queue=mine.place.astype(np.int64), name=mine.message, enqueue_invoke=mine.begun,
+        enqueue_return=mine.stored, dequeue_invoke=mine.delivered, dequeue_return=mine.delivered,
     )  # fmt: skip
     early, late = overtakings(values)
-    early, late = at[early], at[late]
-    tally.add(
-        NAME, lives.place[early], lives.delivered[early], lives.message[early], keys=lives.message[late]
-    )
+    tally.add(NAME, mine.place[early], mine.delivered[early], mine.message[early], keys=mine.message[late])

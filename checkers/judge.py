@@ -279,7 +279,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         ends=control_ends,
         examples=options.examples,
         bound_ns=int(options.unavailable_bound_s * 1e9),
-        windows=case.windows,
+        windows=roles.by_broker(case.windows),
         limit_s=options.deadline_s,
         since_ns=check_run.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
@@ -334,7 +334,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         one.missing, certain = sum(counts.values()), one.certain(counts)
         if certain < one.missing and "lost" in case.found.get(run, {}):
             case.found[run]["lost"] = replace(case.found[run]["lost"], count=certain)
-    in_control = check_run.attempt("roles", lambda: roles.answered(*_control(source), case.windows))
+    in_control = check_run.attempt("roles", lambda: roles.answered(*_control(source), question.windows))
     case.answers = roles.merged([*given["roles"], in_control or {}])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
     pauses = check_run.attempt(

@@ -18,16 +18,68 @@ whose send was invoked after its own was ok. Both are running maxima over one or
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from checkers.lifecycle import Lives
-from checkers.rows import NONE, Flags, ordered
-from checkers.running import highest_before, segments
+from checkers.ordinary import Ordinary
+from checkers.rows import FOREVER, NONE, Flags, Numbers, joined, ordered
+from checkers.running import falls, highest_before
 from checkers.tally import InstanceTally
 
 
-def find(lives: Lives, grouped: Flags, tally: InstanceTally) -> None:
-    """``grouped`` says of each place whether it is a group: ungrouped messages promise no order."""
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """One row a message that has a turn to keep; ``FOREVER`` for what nobody knows or never was.
+
+    Since ``begun`` it can be in its queue, from ``stored`` on it certainly is. ``certain``: its
+    send is.
+    """
+
+    place: npt.NDArray[np.int32]
+    message: Numbers
+    begun: Numbers
+    stored: Numbers
+    delivered: Numbers
+    producer: Numbers
+    sequence: Numbers
+    certain: Flags
+
+    @classmethod
+    def of(cls, lives: Lives, at: Numbers, begun: Numbers) -> Turns:
+        """Of some lives."""
+        stored = np.where(lives.ok == NONE, lives.sealed, lives.ok)[at]
+        delivered = lives.delivered[at]
+        return cls(
+            lives.place[at], lives.message[at], begun[at], np.where(stored == NONE, FOREVER, stored),
+            np.where(delivered == NONE, FOREVER, delivered), lives.producer[at], lives.sequence[at],
+            lives.ok[at] != NONE,
+        )  # fmt: skip
+
+    @classmethod
+    def ordinary(cls, some: Ordinary, places: Flags) -> Turns:
+        """Of ordinary messages of some places."""
+        every = np.ones(len(some.place), dtype=bool)
+        whole = cls(
+            some.place, some.message, some.sent, some.ok, some.delivered, some.producer, some.sequence, every
+        )
+        return whole if places.all() else whole.at(np.flatnonzero(places[some.place]))
+
+    def at(self, some: Numbers) -> Turns:
+        """Some of them."""
+        return Turns(*(getattr(self, name)[some] for name in Turns.__slots__))
+
+    def overtaken(self) -> Numbers:
+        """Those before which one came that was to be sent only when they had been stored."""
+        by_group = ordered(self.place, self.delivered)
+        latest = highest_before(self.place[by_group].astype(np.int64), self.begun[by_group])
+        return by_group[latest > self.stored[by_group]]
+
+
+def turns(lives: Lives, ordinary: Ordinary, grouped: Flags) -> Turns:
+    """Of delivered messages of groups; ``grouped`` says of each place whether it is one."""
     at = np.flatnonzero(
         (lives.sent != NONE)
         & (lives.delivered != NONE)
@@ -36,18 +88,13 @@ def find(lives: Lives, grouped: Flags, tally: InstanceTally) -> None:
         & lives.in_turn
         & lives.timely
     )
-    if not len(at):
-        return
-    by_group = at[ordered(lives.place[at], lives.delivered[at])]
-    latest = highest_before(segments(lives.place[by_group]), lives.sent[by_group])
-    ok = np.where(lives.ok == NONE, lives.sealed, lives.ok)[by_group]
-    late = by_group[(latest != NONE) & (ok != NONE) & (latest > ok)]
-    tally.add("reordered-realtime", lives.place[late], lives.delivered[late], lives.message[late])
+    return joined([Turns.of(lives, at, lives.sent), Turns.ordinary(ordinary, grouped)])
 
-    by_producer = at[ordered(lives.place[at], lives.producer[at], lives.delivered[at])]
-    sequence = lives.sequence[by_producer]
-    highest = highest_before(segments(lives.place[by_producer], lives.producer[by_producer]), sequence)
-    late = by_producer[
-        (highest != NONE) & (sequence != NONE) & (lives.ok[by_producer] != NONE) & (highest > sequence)
-    ]
-    tally.add("reordered", lives.place[late], lives.delivered[late], lives.message[late])
+
+def find(some: Turns, overtaken: Numbers, tally: InstanceTally) -> None:
+    """Of groups; ungrouped messages promise no order."""
+    tally.add("reordered-realtime", some.place[overtaken], some.delivered[overtaken], some.message[overtaken])
+    by_producer = ordered(some.place, some.producer, some.delivered)
+    late = by_producer[falls(some.sequence[by_producer], some.place[by_producer], some.producer[by_producer])]
+    late = late[some.certain[late]]
+    tally.add("reordered", some.place[late], some.delivered[late], some.message[late])

@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -43,6 +43,7 @@ from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
+from checkers.ordinary import Ordinary, apart
 from checkers.rows import (
     FOR_MESSAGES,
     NONE,
@@ -54,6 +55,7 @@ from checkers.rows import (
     Rows,
     from_table,
     joined,
+    marked,
     numbers_of,
 )
 from checkers.source import HistoryError, HistoryPart
@@ -71,7 +73,7 @@ class Question:
     ends: Ends
     examples: int
     bound_ns: int
-    windows: Sequence[roles.Window] = ()
+    windows: Sequence[roles.BrokerWindows] = ()
     since_ns: Mapping[int, int] = field(default_factory=dict)
     limit_s: float = 300.0
     owners: Owners = field(default_factory=Owners)
@@ -126,17 +128,30 @@ class Question:
         return from_table(spread(table, self.subscriptions.numbers), places)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Messages:
-    """The messages and deliveries of whole groups.
+    """The messages and deliveries of whole groups: the ordinary ones, and all others in detail.
 
-    ``marks`` and ``stray`` of each slice, where the family "delivery" is asked.
+    ``in_line``: of each place whether it is a group that is promised to be in order. ``marks`` and
+    ``stray`` of each slice, where the family "delivery" is asked.
     """
 
     lives: Lives
     deliveries: Deliveries
+    ordinary: Ordinary
     places: PlaceTable
+    in_line: Flags
     marks: Sequence[tuple[delivery.Marks, delivery.Stray]] = ()
+
+    @cached_property
+    def turns(self) -> order.Turns:
+        """What was delivered of groups that are to be in order."""
+        return order.turns(self.lives, self.ordinary, self.in_line)
+
+    @cached_property
+    def overtaken(self) -> Numbers:
+        """Which of them came too late for when they were sent."""
+        return self.turns.overtaken()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +220,21 @@ def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
 
     That is the first and last send of those that are not lost but got somewhere.
     """
-    lives = messages.lives
+    lives, ordinary = messages.lives, messages.ordinary
     somewhere = (lives.sent != NONE) & ((lives.delivered != NONE) | lives.stored)
     somewhere[lost] = False
     result = {}
     for place in np.unique(lives.place[lost]).tolist():
-        sent = lives.sent[(lives.place == place) & somewhere]
+        sent = np.concatenate(
+            [lives.sent[(lives.place == place) & somewhere], ordinary.sent[ordinary.place == place]]
+        )
         result[messages.places.named[place]] = (int(sent.min()), int(sent.max())) if len(sent) else (-1, -1)
     return result
 
 
 def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
     tally = InstanceTally(messages.places, question.examples)
-    order.find(messages.lives, _in_line(messages.places, question), tally)
+    order.find(messages.turns, messages.overtaken, tally)
     return tally.found
 
 
@@ -226,7 +243,8 @@ def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, F
     tally = InstanceTally(places, question.examples)
     heard = np.array([(run, queue) not in question.unheard for run, queue, _ in places.named], dtype=bool)
     lossless = question.lossless & heard & ~places.passing()
-    fifo.find(messages.lives, _in_line(places, question), lossless, tally)
+    overtaken = marked(messages.turns.place[messages.overtaken], len(places.named))
+    fifo.find(messages.lives, messages.ordinary, messages.in_line, lossless, overtaken, tally)
     return tally.found
 
 
@@ -242,16 +260,20 @@ def _in_line(places: PlaceTable, question: Question) -> Flags:
 def _sessions(messages: Messages, question: Question) -> Held:
     deliveries, places = messages.deliveries, messages.places
     refused = question.promises.refuses_stale_acks
-    found = sessions.conflicts(deliveries, places, question.ends, None, stale_acks_refused=refused)
+    held = sessions.holds(deliveries, messages.ordinary, places.grouped())
+    found = sessions.conflicts(deliveries, held, places, question.ends, None, stale_acks_refused=refused)
     wanted = deliveries.wanted(places.runs())
-    return Held(_of_sessions(messages, question).found, bool(found.any()) or len(wanted.run) > 0, wanted)
+    tally = _of_sessions(deliveries, held, places, question)
+    return Held(tally.found, bool(found.any()) or len(wanted.run) > 0, wanted)
 
 
-def _of_sessions(messages: Messages, question: Question) -> InstanceTally:
+def _of_sessions(
+    deliveries: Deliveries, held: sessions.Holds, places: PlaceTable, question: Question
+) -> InstanceTally:
     """What is found without proofs from all parts."""
-    tally = InstanceTally(messages.places, question.examples)
-    sessions.find(messages.deliveries, tally)
-    sessions.find_backwards(messages.deliveries, messages.places.grouped(), tally)
+    tally = InstanceTally(places, question.examples)
+    sessions.find(deliveries, tally)
+    sessions.find_backwards(held, tally)
     return tally
 
 
@@ -353,6 +375,7 @@ def answer(
     places = PlaceTable()
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
+    usual: list[Ordinary] = []
     marks: dict[str, list[Any]] = {}
     for table in _tables(part, READ if rows or question.look_step else FOR_MESSAGES, given):
         columns = from_table(table, places)
@@ -379,6 +402,8 @@ def answer(
         columns = copied
         if groups:
             before = sum(len(some.place) for some in lives)
+            ordinary, columns = apart(columns, places, question.ends, question.subscriptions)
+            usual.append(ordinary)
             some, others = lives_and_deliveries(
                 columns,
                 question.ends,
@@ -393,7 +418,10 @@ def answer(
                 marking = partial(delivery.marks, columns, places, some, question.of_messages, before)
                 _attempt("delivery", question.limit_s, marks, failed, marking)
     if groups and lives:
-        messages = Messages(joined(lives), joined(deliveries), places, marks.get("delivery", ()))
+        messages = Messages(
+            joined(lives), joined(deliveries), joined(usual), places, _in_line(places, question),
+            marks.get("delivery", ()),
+        )  # fmt: skip
         for name, family in groups.items():
             if name in failed:
                 continue
@@ -468,7 +496,6 @@ def conflicts(
     Now that it is known how long each certainly lived and what had been answered when.
     """
     places = PlaceTable()
-    lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     before = 0
     for table in part.slices(FOR_MESSAGES):
@@ -477,14 +504,12 @@ def conflicts(
             columns, question.ends, before, question.promises, known, clocks=question.clocks
         )
         before += len(some.place)
-        lives.append(some)
         deliveries.append(others)
-    messages = Messages(joined(lives), joined(deliveries), places)
-    tally = _of_sessions(messages, question)
+    whole = joined(deliveries)
+    held = sessions.holds(whole, Ordinary.none(), places.grouped())
+    tally = _of_sessions(whole, held, places, question)
     refused = question.promises.refuses_stale_acks
-    sessions.conflicts(
-        messages.deliveries, places, question.ends, tally, known.proven, stale_acks_refused=refused
-    )
+    sessions.conflicts(whole, held, places, question.ends, tally, known.proven, stale_acks_refused=refused)
     return tally.found
 
 

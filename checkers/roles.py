@@ -14,7 +14,7 @@ import heapq
 import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,7 @@ import numpy as np
 
 from checkers.instance import Instance
 from checkers.links import asked_at
-from checkers.rows import NONE, Flags, Numbers, PlaceTable, Rows, first, gathered
+from checkers.rows import NONE, Flags, Numbers, PlaceTable, Rows, first, gathered, ordered
 from checkers.spans import overlapping
 from checkers.takeovers import CertainTakeover, Fences, life_of
 
@@ -311,7 +311,32 @@ class _Spans:
         return self._spans[self.about(begin, end)]
 
 
-def answered(rows: Rows, places: PlaceTable, windows: Sequence[Window]) -> Answered:
+@dataclass(frozen=True, slots=True)
+class BrokerWindows:
+    """The windows of one broker in which one operation counts, and their times as columns."""
+
+    run: int
+    broker: str
+    only: str | None
+    windows: Sequence[Window]
+    begin: Numbers
+    end: Numbers
+
+
+def by_broker(windows: Iterable[Window]) -> list[BrokerWindows]:
+    """Windows as every part is asked for them."""
+    some: dict[tuple[int, str, str | None], list[Window]] = defaultdict(list)
+    for window in windows:
+        some[window.run, window.broker, window.only].append(window)
+    return [
+        BrokerWindows(
+            *key, mine, np.array([window.begin for window in mine]), np.array([window.end for window in mine])
+        )
+        for key, mine in some.items()
+    ]
+
+
+def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -> Answered:
     """What brokers answered within windows: (run, window id) -> operations.
 
     What was asked and answered ``ok`` within the window by its broker, in these rows.
@@ -322,13 +347,13 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[Window]) -> Answe
     found: Answered = {}
     if not windows or not len(rows.index):
         return found
-    fallen = rows.broker.are(*{window.broker for window in windows})
-    answers = fallen & (rows.process >= 0) & rows.type.are("ok")
+    answers = rows.broker.are(*{one.broker for one in windows}) & rows.type.are("ok")
+    at = np.flatnonzero(answers)
+    at = at[rows.process[at] >= 0]
     slices: list[tuple[Window, Numbers]] = []
-    for only in dict.fromkeys(window.only for window in windows):
-        counts = answers & (~rows.f.are("connect") if only is None else rows.f.are(only))
-        some = [window for window in windows if window.only == only]
-        slices += _slices(rows, np.flatnonzero(counts), some)
+    for only in dict.fromkeys(one.only for one in windows):
+        counts = ~rows.f.are("connect") if only is None else rows.f.are(only)
+        slices += _slices(rows, at[counts[at]], [one for one in windows if one.only == only])
     if not slices:
         return found
     asked = np.full(len(rows.index), -1, dtype=np.int64)
@@ -355,29 +380,26 @@ def _sent_at(rows: Rows) -> Numbers:
     return first(rows.id[sends], sends, rows.messages)
 
 
-def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tuple[Window, Numbers]]:
+def _slices(rows: Rows, at: Numbers, windows: Sequence[BrokerWindows]) -> Iterator[tuple[Window, Numbers]]:
     """Of each window the positions of its rows.
 
     Among those given, the rows of its run and broker within it, in order; no window without any.
     """
-    by_broker: dict[tuple[int, str], list[Window]] = defaultdict(list)
-    for window in windows:
-        by_broker[window.run, window.broker].append(window)
     at = at[np.argsort(rows.time[at], kind="stable")]
+    at = at[ordered(rows.run[at], rows.broker.codes[at])]
     brokers = len(rows.broker.values)
     key = rows.run[at] * brokers + rows.broker.codes[at]
-    order = np.argsort(key, kind="stable")
-    at, key = at[order], key[order]
-    for (run, broker), some in by_broker.items():
-        mine = run * brokers + rows.broker.code(broker)
-        if rows.broker.code(broker) == brokers:
+    for some in windows:
+        code = rows.broker.code(some.broker)
+        if code == brokers:
             continue
+        mine = some.run * brokers + code
         here = at[np.searchsorted(key, mine, "left") : np.searchsorted(key, mine, "right")]
         times = rows.time[here]
-        firsts = np.searchsorted(times, [window.begin for window in some], "right")
-        lasts = np.searchsorted(times, [window.end for window in some], "left")
+        firsts = np.searchsorted(times, some.begin, "right")
+        lasts = np.searchsorted(times, some.end, "left")
         for n in np.flatnonzero(firsts < lasts).tolist():
-            yield some[n], np.sort(here[firsts[n] : lasts[n]])
+            yield some.windows[n], np.sort(here[firsts[n] : lasts[n]])
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:

@@ -120,12 +120,17 @@ class Texts:
 
     def are(self, *values: str) -> Flags:
         """Which rows have one of these texts."""
-        if len(values) == 1:
-            same: Flags = self.codes == self.code(values[0])
-            return same
-        wanted = np.array([value in values for value in self.values] + [False])
-        found: Flags = wanted[self.codes]
+        if len(values) > 4:  # a table is quicker
+            wanted = np.array([value in values for value in self.values] + [False])
+            return wanted[self.codes]
+        found = np.zeros(len(self.codes), dtype=bool)
+        for value in values:
+            found |= self.codes == self.code(value)
         return found
+
+    def some(self, at: Numbers) -> Texts:
+        """Those at some positions."""
+        return Texts(self.codes[at], self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +156,24 @@ class Column:
         """The numbers at some positions."""
         if self.absent:
             return np.full(self.values[at].shape, NONE, dtype=np.int64)
-        some: Numbers = self.values[at].astype(np.int64)
-        if self.valid is not None:
-            some[~self.valid[at]] = NONE
+        some: Numbers = self.values[at].astype(np.int64, copy=False)
+        if self.valid is not None and not (valid := self.valid[at]).all():
+            some[~valid] = NONE
         return some
+
+    def same(self, here: Numbers, there: Numbers) -> Flags:
+        """Whether two rows have the same, or both are null, of positions of both."""
+        if self.absent:
+            return np.ones(len(here), dtype=bool)
+        result: Flags = self.values[here] == self.values[there]
+        if self.valid is not None:
+            valid = self.valid[here]
+            result = (result | ~valid) & (valid == self.valid[there])
+        return result
+
+    def some(self, at: Numbers) -> Column:
+        """Those at some positions."""
+        return Column(self.values[at], None if self.valid is None else self.valid[at], self.absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +183,9 @@ class Rows:
     ``kind`` is operation and type as one small number, 0 for rows that no rule about messages
     reads.
 
-    ``id`` numbers the messages (a place and a message id, null included) densely from 0;
-    ``first_row`` has one row of each.
+    ``by_message`` has the positions of all rows, those of a message (a place and a message id, null
+    included) together, in order of kind and then as they lie; ``starts`` where each message begins
+    there.
     """
 
     index: Numbers
@@ -187,15 +207,46 @@ class Rows:
     delivery_count: Column
     digest: Column
     value: Texts
-    id: npt.NDArray[np.int32]
-    first_row: Numbers
+    by_message: Numbers
+    starts: Numbers
     _of: dict[tuple[int, ...], Numbers] = field(default_factory=dict)
     """What ``of`` was asked before: most rules ask for the same few kinds."""
+    _id: list[npt.NDArray[np.int32]] = field(default_factory=list)
 
     @property
     def messages(self) -> int:
         """How many messages there are."""
-        return len(self.first_row)
+        return len(self.starts)
+
+    @property
+    def id(self) -> npt.NDArray[np.int32]:
+        """The number of each row's message, densely from 0."""
+        if not self._id:
+            new = np.zeros(len(self.by_message), dtype=np.int32)
+            new[self.starts[1:]] = 1
+            ids = np.empty(len(new), dtype=np.int32)
+            ids[self.by_message] = np.cumsum(new, dtype=np.int32)
+            self._id.append(ids)
+        return self._id[0]
+
+    @property
+    def first_row(self) -> Numbers:
+        """A row of each message."""
+        return self.by_message[self.starts]
+
+    def some(self, at: Numbers) -> Rows:
+        """The rows at these positions, in order: of whole messages."""
+        place, message, kind = self.place[at], self.message[at], self.kind[at]
+        by_message, starts = _by_message(place, message, kind)
+        return Rows(
+            index=self.index[at], time=self.time[at], process=self.process[at], run=self.run[at],
+            f=self.f.some(at), type=self.type.some(at), kind=kind, place=place, message=message,
+            producer=self.producer.some(at), sequence=self.sequence.some(at),
+            transaction=self.transaction.some(at), session=self.session.some(at),
+            connection=self.connection.some(at), broker=self.broker.some(at),
+            redelivered=self.redelivered.some(at), delivery_count=self.delivery_count.some(at),
+            digest=self.digest.some(at), value=self.value.some(at), by_message=by_message, starts=starts,
+        )  # fmt: skip
 
     def of(self, *kinds: int) -> Numbers:
         """The positions of all rows of some kinds, in order; to be read only."""
@@ -217,29 +268,34 @@ def from_table(table: pa.Table, places: PlaceTable) -> Rows:
         table = table.take(pa.array(np.argsort(index, kind="stable")))
         index = numbers_of(table, "index")
     f, type_ = texts_of(table, "f"), texts_of(table, "type")
-    run = numbers_of(table, "run") if "run" in table.column_names else np.zeros(len(index), dtype=np.int64)
+    one_run = "run" not in table.column_names
+    run = np.broadcast_to(np.int64(0), len(index)) if one_run else numbers_of(table, "run")
     place = _place(table, run, places)
     message = numbers_of(table, "message")
-    ids, first_row = _number_messages(place, message)
+    kind = _kinds(f, type_)
+    by_message, starts = _by_message(place, message, kind)
     return Rows(
         index=index, time=numbers_of(table, "time"), process=numbers_of(table, "process"), run=run, f=f,
-        type=type_, kind=_kinds(f, type_), place=place, message=message,
+        type=type_, kind=kind, place=place, message=message,
         producer=_column_of(table, "producer"), sequence=_column_of(table, "sequence"),
         transaction=_column_of(table, "transaction"), session=_column_of(table, "session"),
         connection=_column_of(table, "connection"), broker=texts_of(table, "broker"),
         redelivered=_column_of(table, "redelivered"), delivery_count=_column_of(table, "delivery_count"),
-        digest=_column_of(table, "digest"), value=texts_of(table, "value"), id=ids, first_row=first_row,
+        digest=_column_of(table, "digest"), value=texts_of(table, "value"), by_message=by_message,
+        starts=starts,
     )  # fmt: skip
 
 
 def _kinds(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
     """Operation and type of each row as one number, by a table of all that occur."""
     width = len(type_.values) + 1
-    kinds = np.zeros((len(f.values) + 1, width), dtype=np.int8)  # the first of both are for null
+    kinds = np.zeros((len(f.values) + 2, width), dtype=np.int8)  # the last of both are for null
     for i, operation in enumerate(f.values):
         for j, outcome in enumerate(type_.values):
-            kinds[i + 1, j + 1] = _KINDS.get((operation, outcome), 0)
-    found: npt.NDArray[np.int8] = kinds.ravel().take((f.codes + 1) * width + (type_.codes + 1))
+            kinds[i, j] = _KINDS.get((operation, outcome), 0)
+    both = f.codes * np.int32(width)
+    both += type_.codes
+    found: npt.NDArray[np.int8] = kinds.ravel()[both]
     return found
 
 
@@ -260,8 +316,9 @@ def _column_of(table: pa.Table, name: str) -> Column:
 
 def _valid(column: pa.Array) -> Flags:
     """Which rows are not null."""
-    flags: Flags = column.is_valid().to_numpy(zero_copy_only=False)
-    return flags
+    bits = np.frombuffer(column.buffers()[0], dtype=np.uint8)
+    flags = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")
+    return flags[column.offset :].view(np.bool_)
 
 
 def _under(column: pa.Array) -> npt.NDArray[Any]:
@@ -300,7 +357,7 @@ def texts_of(table: pa.Table, name: str) -> Texts:
     indices = column.indices
     codes = _under(indices).astype(np.int32, copy=False)
     if indices.null_count:
-        codes = np.where(_valid(indices), codes, np.int32(-1))
+        codes = codes | (_valid(indices).view(np.int8) - np.int8(1))  # of a null all bits, which is -1
     return Texts(codes, column.dictionary.to_pylist())
 
 
@@ -308,21 +365,26 @@ def _place(table: pa.Table, run: Numbers, places: PlaceTable) -> npt.NDArray[np.
     """The place of each row, by the few combinations that occur."""
     queue, group = texts_of(table, "queue"), texts_of(table, "group")
     queues, groups = len(queue.values) + 1, len(group.values) + 1
-    combined = (run * queues + (queue.codes + 1)) * groups + (group.codes + 1)
-    low = int(combined.min(initial=0))
-    span = int(combined.max(initial=0)) - low + 1
-    if span <= max(4 * len(combined), 1 << 16):  # a table is quicker than sorting
-        seen = np.zeros(span, dtype=bool)
-        seen[combined - low] = True
-        used = np.flatnonzero(seen) + low
-        codes = np.zeros(span, dtype=np.int32)
-        codes[used - low] = [_code(c, queues, groups, queue, group, places) for c in used.tolist()]
-        found: npt.NDArray[np.int32] = codes[combined - low]
-        return found
-    used, inverse = np.unique(combined, return_inverse=True)
-    numbers = [_code(c, queues, groups, queue, group, places) for c in used.tolist()]
-    result: npt.NDArray[np.int32] = np.array(numbers, dtype=np.int32)[inverse]
-    return result
+    span = (int(run.max(initial=0)) + 1) * queues * groups
+    if span > max(4 * len(run), 1 << 16):
+        combined = (run * queues + (queue.codes + 1)) * groups + (group.codes + 1)
+        used, combined = np.unique(combined, return_inverse=True)
+        return np.array(
+            [_code(c, queues, groups, queue, group, places) for c in used.tolist()], dtype=np.int32
+        )[combined]
+    # A table is quicker than sorting, and numbers of 32 bits than others.
+    combined = queue.codes * np.int32(groups)
+    combined += group.codes
+    combined += np.int32(groups + 1)
+    if span > queues * groups:
+        combined += run.astype(np.int32) * np.int32(queues * groups)
+    seen = np.zeros(span, dtype=bool)
+    seen[combined] = True
+    used = np.flatnonzero(seen)
+    codes = np.zeros(span, dtype=np.int32)
+    codes[used] = [_code(c, queues, groups, queue, group, places) for c in used.tolist()]
+    found: npt.NDArray[np.int32] = codes[combined]
+    return found
 
 
 def _code(combined: int, queues: int, groups: int, queue: Texts, group: Texts, places: PlaceTable) -> int:
@@ -331,22 +393,21 @@ def _code(combined: int, queues: int, groups: int, queue: Texts, group: Texts, p
     return places.code((run, queue.values[q - 1] if q else None, group.values[g - 1] if g else None))
 
 
-def _number_messages(place: npt.NDArray[np.int32], message: Numbers) -> tuple[npt.NDArray[np.int32], Numbers]:
-    """A dense number for each (place, message) and the first row of each."""
+def _by_message(
+    place: npt.NDArray[np.int32], message: Numbers, kind: npt.NDArray[np.int8]
+) -> tuple[Numbers, Numbers]:
+    """``by_message`` and ``starts`` of ``Rows``."""
     if not len(message):
-        return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
-    order = ordered(message)
-    sorted_message, sorted_place = message[order], place[order]
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    order = ordered(message, kind)
+    sorted_message, sorted_place = message.take(order), place.take(order)
     new = sorted_message[1:] != sorted_message[:-1]
     moved = sorted_place[1:] != sorted_place[:-1]
     if np.any(moved & ~new):  # one id in two places
-        order = ordered(message, place)
+        order = ordered(message, place, kind)
         sorted_message, sorted_place = message[order], place[order]
         new = (sorted_message[1:] != sorted_message[:-1]) | (sorted_place[1:] != sorted_place[:-1])
-    starts = np.concatenate(([True], new))
-    ids = np.empty(len(message), dtype=np.int32)
-    ids[order] = np.cumsum(starts, dtype=np.int32) - 1
-    return ids, order[starts]
+    return order, np.flatnonzero(np.concatenate(([True], new)))
 
 
 def ordered(*keys: npt.NDArray[Any]) -> Numbers:
@@ -354,26 +415,31 @@ def ordered(*keys: npt.NDArray[Any]) -> Numbers:
 
     What is low comes first, ``NONE`` before all. Keys and position mostly fit into one number of 64
     bits; numpy sorts such numbers with vector instructions, ten times quicker than it sorts
-    positions by several keys.
+    positions by several keys. Where they do not, rows are sorted by the last keys first.
     """
     size = len(keys[0])
-    width = max(size - 1, 0).bit_length()
-    packed = np.zeros(size, dtype=np.int64)
+    place = max(size - 1, 0).bit_length()
+    width, packed = place, np.zeros(1, dtype=np.int64)
     for key in keys if size else ():
         low, high = int(key.min()), int(key.max())
+        if low == high:
+            continue
         known = key
-        if low == NONE != high:
+        if low == NONE:
             low = int(key.min(initial=high, where=key != NONE)) - 1
             known = np.maximum(key, low)
         bits = (high - low).bit_length()
         width += bits
         if width > _BITS_PACKED:
-            return np.lexsort(keys[::-1])
-        packed <<= bits
-        packed |= known.astype(np.int64, copy=False) - low
-    place = max(size - 1, 0).bit_length()
-    packed <<= place
-    packed |= np.arange(size)
+            if len(keys) == 1:
+                return np.argsort(key, kind="stable")
+            order = ordered(*keys[1:])
+            return order[ordered(keys[0][order])]
+        above = np.subtract(known, low, dtype=np.int64)
+        above |= packed << bits
+        packed = above
+    packed = packed << place
+    packed = packed | np.arange(size)
     packed.sort()
     packed &= (1 << place) - 1
     return packed

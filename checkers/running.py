@@ -41,13 +41,28 @@ def highest_before(segment: Numbers, values: Numbers) -> Numbers:
         return values
     # A value is raised by one so that 0 stays for "none".
     packed = segment << _BITS
-    packed |= np.where(values == NONE, 0, values + 1)
+    packed |= np.maximum(values, -1) + 1
     running = np.maximum.accumulate(packed, out=packed)
     result = np.full(len(values), NONE, dtype=np.int64)
     before = running[:-1] & _MASK
     here = running[:-1] >> _BITS == segment[1:]
     here &= before != 0
     np.subtract(before, 1, out=result[1:], where=here)
+    return result
+
+
+def falls(values: Numbers, *keys: npt.NDArray[Any]) -> Flags:
+    """Rows before which their segment has a higher value; ``NONE`` values count for nothing.
+
+    Rows lie sorted by the keys. Where no value is lower than the one right before it, which is the
+    common case, there are none.
+    """
+    down: Flags = values[1:] < values[:-1]
+    for key in keys:
+        down &= key[1:] == key[:-1]
+    if not down.any():
+        return np.zeros(len(values), dtype=bool)
+    result: Flags = (values != NONE) & (highest_before(segments(*keys), values) > values)
     return result
 
 
@@ -78,7 +93,7 @@ def highest_and_whose(
     size = len(values)
     if not size:
         return values, owner
-    packed = (segment << _BITS) | np.where(values == NONE, 0, values + 1)
+    packed = (segment << _BITS) | (np.maximum(values, -1) + 1)
     running = np.maximum.accumulate(packed)
     new: Flags = np.empty(size, dtype=bool)
     new[0] = True

@@ -22,7 +22,7 @@ conflict if every session lived for ever (``conflicts``): in most runs, failures
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from checkers.ends import Ends, Keyed
 from checkers.lifecycle import Deliveries
+from checkers.ordinary import Ordinary
 from checkers.rows import (
     ACK_INVOKE,
     ACK_OK,
@@ -43,10 +44,52 @@ from checkers.rows import (
     PlaceTable,
     Rows,
     first,
+    joined,
     ordered,
 )
-from checkers.running import highest_and_whose, highest_before, segments, starts
+from checkers.running import falls, highest_and_whose, segments, starts
 from checkers.tally import InstanceTally
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What is asked of deliveries beside others of their group: columns of ``Deliveries``.
+
+    The lives of ordinary messages are numbered below 0.
+    """
+
+    place: npt.NDArray[np.int32]
+    life: Numbers
+    message: Numbers
+    index: Numbers
+    session: Numbers
+    release: Numbers
+    fresh: Flags
+    producer: Numbers
+    sequence: Numbers
+    certain: Flags
+    in_turn: Flags
+    sent: Numbers
+
+    def at(self, some: Numbers) -> Holds:
+        """Some of them."""
+        return Holds(*(getattr(self, name)[some] for name in Holds.__slots__))
+
+
+def holds(deliveries: Deliveries, ordinary: Ordinary, grouped: Flags) -> Holds:
+    """Of groups; ``grouped`` says of each place whether it is one."""
+    every = np.ones(len(ordinary.place), dtype=bool)
+    whole = joined(
+        [
+            Holds(*(getattr(deliveries, column.name) for column in fields(Holds))),
+            Holds(
+                ordinary.place, -1 - np.arange(len(every)), ordinary.message, ordinary.delivered,
+                ordinary.session, ordinary.acked, every, ordinary.producer, ordinary.sequence, every, every,
+                ordinary.sent,
+            ),
+        ]
+    )  # fmt: skip
+    return whole if grouped.all() else whole.at(np.flatnonzero(grouped[whole.place]))
 
 
 def find(deliveries: Deliveries, tally: InstanceTally) -> None:
@@ -59,24 +102,19 @@ def find(deliveries: Deliveries, tally: InstanceTally) -> None:
     _firsts("early-delivery", deliveries, deliveries.early, tally)
 
 
-def find_backwards(deliveries: Deliveries, grouped: Flags, tally: InstanceTally) -> None:
+def find_backwards(some: Holds, tally: InstanceTally) -> None:
     """In a session after one of the same producer with a higher sequence."""
-    at = deliveries.fresh & grouped[deliveries.place] & deliveries.in_turn & (deliveries.producer != NONE)
-    at = np.flatnonzero(at)
-    if not len(at):
-        return
-    by = (deliveries.place[at], deliveries.producer[at], deliveries.session[at], deliveries.index[at])
-    at = at[ordered(*by)]
-    sequence = deliveries.sequence[at]
-    one = segments(deliveries.place[at], deliveries.producer[at], deliveries.session[at])
-    highest = highest_before(one, sequence)
-    late = np.zeros(len(deliveries.index), dtype=bool)
-    late[at] = (highest != NONE) & (sequence != NONE) & (highest > sequence) & deliveries.certain[at]
-    _firsts("reordered-session", deliveries, late, tally)
+    at = some.fresh & some.in_turn & (some.producer != NONE)
+    some = some if at.all() else some.at(np.flatnonzero(at))
+    order = ordered(some.place, some.producer, some.session, some.index)
+    late = np.zeros(len(order), dtype=bool)
+    late[order] = falls(some.sequence[order], some.place[order], some.producer[order], some.session[order])
+    _firsts("reordered-session", some, late & some.certain, tally)
 
 
 def conflicts(
     deliveries: Deliveries,
+    of_groups: Holds,
     places: PlaceTable,
     ends: Ends,
     tally: InstanceTally | None,
@@ -91,30 +129,23 @@ def conflicts(
     Without ``proven`` (``proven`` of each session: until when it was certainly alive) every session
     is taken to live for ever: a superset of the places, and nothing to tell.
     """
-    end = deliveries.release
-    runs = places.runs()[deliveries.place]
-    if proven is not None:
-        end = np.minimum(end, proven.find("proven", runs, deliveries.session))
-    until = np.where(end > deliveries.index, end, NONE)
     found = np.zeros(len(places.named), dtype=bool)
     again = np.flatnonzero(_among_several(deliveries))
-    order = again[ordered(deliveries.life[again], deliveries.index[again])]
-    twice = order[_conflicting(deliveries, ends, runs, until, order, deliveries.life[order])]
+    again = again[ordered(deliveries.life[again], deliveries.index[again])]
+    twice = again[_conflicting(deliveries, again, deliveries.life[again], places, ends, proven)]
     if stale_acks_refused:
         twice = np.union1d(twice, np.flatnonzero(deliveries.settled))
     found[deliveries.place[twice]] = True
-    grouped = places.grouped()
-    held = np.flatnonzero(grouped[deliveries.place])
-    order = held[ordered(deliveries.place[held], deliveries.index[held])]
-    split = order[_conflicting(deliveries, ends, runs, until, order, deliveries.place[order])]
-    found[deliveries.place[split]] = True
+    order = ordered(of_groups.place, of_groups.index)
+    split = order[_conflicting(of_groups, order, of_groups.place[order], places, ends, proven)]
+    found[of_groups.place[split]] = True
     if tally is not None:
         marked = np.zeros(len(deliveries.index), dtype=bool)
         marked[twice] = True
         _firsts("double-delivery", deliveries, marked, tally)
-        _, first_of = np.unique(deliveries.place[split], return_index=True)
+        _, first_of = np.unique(of_groups.place[split], return_index=True)
         split = split[first_of]
-        tally.add("group-split", deliveries.place[split], deliveries.index[split])
+        tally.add("group-split", of_groups.place[split], of_groups.index[split])
     return found
 
 
@@ -126,9 +157,14 @@ def _among_several(deliveries: Deliveries) -> Flags:
 
 
 def _conflicting(
-    deliveries: Deliveries, ends: Ends, runs: Numbers, until: Numbers, order: Numbers, keys: npt.NDArray[Any]
+    some: Holds | Deliveries,
+    order: Numbers,
+    keys: npt.NDArray[Any],
+    places: PlaceTable,
+    ends: Ends,
+    proven: Keyed | None,
 ) -> Flags:
-    """Of the rows in ``order``.
+    """Of the holds in ``order``, which is that of their ``keys`` and then of their rows.
 
     Begun within an earlier hold of another session, and held then for certain.
 
@@ -137,36 +173,56 @@ def _conflicting(
     """
     if not len(order):
         return np.zeros(0, dtype=bool)
-    index, session, segment = deliveries.index[order], deliveries.session[order], segments(keys)
+    index, session, segment = some.index[order], some.session[order], keys.astype(np.int64)
+    end = some.release[order]
+    if not _may_conflict(index, session, segment, end):
+        return np.zeros(len(order), dtype=bool)
+    if proven is not None:
+        end = np.minimum(end, proven.find("proven", places.runs()[some.place[order]], session))
+    until = np.where(end > index, end, NONE)
     before = np.arange(len(order)) - 1
 
     def within(at: Numbers) -> Flags:
-        value, whose = highest_and_whose(segment, until[order], session, at)
+        value, whose = highest_and_whose(segment, until, session, at)
         result: Flags = (value != NONE) & (value > index) & (whose != session)
         return result
 
     result = within(before)
     if not result.any():
         return result
-    begun = ends.sessions.find("begun", runs[order], session)
-    sent = deliveries.sent[order]
+    begun = ends.sessions.find("begun", places.runs()[some.place[order]], session)
+    sent = some.sent[order]
     earliest = np.maximum(np.where(begun < index, begun, NONE), np.where(sent < index, sent, NONE))
     place = (segment << 33) | index
     at = np.searchsorted(place, (segment << 33) | np.maximum(earliest, 0), "left") - 1
-    result &= until[order] != NONE
+    result &= until != NONE
     result |= (earliest != NONE) & within(at)
     return result
 
 
-def _firsts(name: str, deliveries: Deliveries, where: Flags, tally: InstanceTally) -> None:
+def _may_conflict(index: Numbers, session: Numbers, segment: Numbers, end: Numbers) -> bool:
+    """Whether any hold begins within an earlier one, where a session follows another.
+
+    The first row of a segment that begins within a hold of another session follows one of another
+    session: between that hold and it all rows would be of its own session else, and the first of
+    those begins within that hold, too.
+    """
+    follows = np.flatnonzero((session[1:] != session[:-1]) & (segment[1:] == segment[:-1]))
+    if not len(follows):
+        return False
+    latest = np.maximum.accumulate((segment << 33) | end)[follows] & (2**33 - 1)
+    return bool(np.any(latest > index[follows + 1]))
+
+
+def _firsts(name: str, some: Holds | Deliveries, where: Flags, tally: InstanceTally) -> None:
     """One instance a message: its first."""
     at = np.flatnonzero(where)
     if not len(at):
         return
-    at = at[np.argsort(deliveries.index[at], kind="stable")]
-    _, first_of = np.unique(deliveries.life[at], return_index=True)
+    at = at[np.argsort(some.index[at], kind="stable")]
+    _, first_of = np.unique(some.life[at], return_index=True)
     at = at[first_of]
-    tally.add(name, deliveries.place[at], deliveries.index[at], deliveries.message[at])
+    tally.add(name, some.place[at], some.index[at], some.message[at])
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,30 +80,34 @@ class FilePart:
         empty = _empty(file.metadata)
         some = [name for name in columns if name not in empty]
         count = -(-self.rows // self.slice_rows) if self.rows else 1
+        told = "subscription" in empty and "subscription" in columns
         if count == 1:
-            yield file.read(some, use_threads=False)
+            yield _telling(file.read(some, use_threads=False), told=told)
             return
         for number in range(count):
             batches = (
                 batch.filter(pa.array(_slice_of(batch.column("message"), count) == number))
                 for batch in file.iter_batches(_BATCH_ROWS, columns=some, use_threads=False)
             )
-            yield pa.Table.from_batches(batches)
+            yield _telling(pa.Table.from_batches(batches), told=told)
+
+
+def _telling(table: pa.Table, *, told: bool) -> pa.Table:
+    """With a column ``subscription``, where it was not read: that there is one tells of topics."""
+    field = SCHEMA.field("subscription")
+    return table.append_column(field, pa.nulls(len(table), field.type)) if told else table
 
 
 def _empty(metadata: pq.FileMetaData) -> list[str]:
     """Columns that have no value, as the file's statistics say.
 
-    They need not be read, which would take as long as of a column that is full. That there is a
-    column ``subscription`` says that topics are told of.
+    They need not be read, which would take as long as of a column that is full.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [
         name
         for n, name in enumerate(metadata.schema.names)
-        if name not in (*ALWAYS, "subscription")
-        and groups
-        and all(_no_value(group.column(n)) for group in groups)
+        if name not in ALWAYS and groups and all(_no_value(group.column(n)) for group in groups)
     ]
 
 
