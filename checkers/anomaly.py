@@ -214,7 +214,7 @@ ANOMALIES: Final = (
              "no store any more, and no message in more than one.",
         words="{message} ({place}) {seen} {undead}",
         follows_two_lives=True,
-        evidence=Evidence(control=("browse", "role")),
+        evidence=Evidence(control=("browse", "role", *DEADLY)),
     ),
     Anomaly(
         name="duplicate",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from checkers.schema import HARNESS
+from checkers.schema import HARNESS, NEMESIS, json_object
 
 if TYPE_CHECKING:
     from checkers.reference import History, PlainMessage
@@ -37,12 +37,39 @@ def lives_on(history: History, m: PlainMessage) -> bool:
 
 def outlived(history: History, m: PlainMessage) -> int | None:
     """The first row of a main store that has it though its queue ended after it was sent."""
-    ends = [(asked, answer) for asked, answer in _ends(_rows(history, m.queue)) if asked["f"] == "drop"]
-    over = next(((a["index"], b["index"]) for a, b in ends if b is not None and b["type"] == "ok"), None)
-    if over is None or m.ok is None or m.ok > over[0]:
-        return None
-    stored = (r["index"] for r in m.stored if r.get("value") == "main")
-    return min((index for index in stored if index > over[1]), default=None)
+    mine = _rows(history, m.queue)
+    ends = [(asked, answer) for asked, answer in _ends(mine) if asked["f"] == "drop"]
+    drops = [(a["index"], b["index"]) for a, b in ends if b is not None and b["type"] == "ok"]
+    over = [*drops[:1], *_killed(history, m, mine)]
+    stored = [r["index"] for r in m.stored if r.get("value") == "main"]
+    wrong = (i for i in stored for asked, seen in over if m.ok is not None and m.ok < asked and seen < i)
+    return min(wrong, default=None)
+
+
+def _killed(history: History, m: PlainMessage, mine: list[Row]) -> Iterator[tuple[int, int]]:
+    """Where the first fault was asked for that ended the broker of its owner, and where seen.
+
+    Of what another broker took nothing is said.
+    """
+    begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
+    taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
+    if begun is None or taken is None or begun.get("broker") != taken.get("broker"):
+        return
+    faults = [r for r in history.control if r["process"] == NEMESIS]
+    for n, hit in enumerate(faults):
+        if hit["type"] != "invoke" or hit["index"] < begun["index"]:
+            continue
+        seen = next((r for r in faults[n + 1 :] if (r["f"], _label(r)) == (hit["f"], _label(hit))), None)
+        if seen is None or seen["type"] == "invoke":
+            continue
+        observed = (json_object(seen.get("value")) or {}).get("observed")
+        if isinstance(observed, dict) and observed.get(begun.get("broker")) == "gone":
+            yield hit["index"], seen["index"]
+            return
+
+
+def _label(r: Row) -> str:
+    return str((json_object(r.get("value")) or {}).get("label", ""))
 
 
 def is_anothers(history: History, m: PlainMessage, delivery: Row) -> bool:

@@ -12,7 +12,8 @@ subscribed to. It lives as long as that, and what waits there ends with it.
                 session lost, before the drain began; nor after a ``drop`` that was not answered
                 ``ok``: its connection may have been lost long before its client saw that
     its end     what was sent ``ok`` before a ``drop`` was asked for, which was answered ``ok``, is
-                gone from then on: in no store any more
+                gone from then on: in no store any more. So is what its broker had taken before a
+                fault was asked for that ended that broker's process, and with it the connection
     another's   nothing of it may be delivered on another connection than its owner's
 """
 
@@ -25,6 +26,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from checkers.deaths import gone
 from checkers.rows import (
     BROWSE,
     DELIVER,
@@ -39,7 +41,7 @@ from checkers.rows import (
     numbers_of,
     texts_of,
 )
-from checkers.schema import HARNESS, TEMPORARY
+from checkers.schema import HARNESS, NEMESIS, TEMPORARY, json_object
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 """After every index."""
@@ -89,6 +91,14 @@ class _Queue:
         drops = [(asked, answered) for asked, answered, f, type_ in self.ends if (f, type_) == ("drop", "ok")]
         return min(drops, default=(NONE, NONE))
 
+    def killed(self, kills: Sequence[tuple[int, int, str]]) -> tuple[int, int]:
+        """Where the first fault was asked for that ended its broker, and where that was seen."""
+        if self.begun is None:
+            return NONE, NONE
+        since, broker = self.begun
+        mine = [(asked, seen) for asked, seen, whose in kills if whose == broker and asked > since]
+        return min(mine, default=(NONE, NONE))
+
 
 @dataclass(frozen=True, slots=True)
 class Temporaries:
@@ -96,7 +106,8 @@ class Temporaries:
 
     ``since``: after which index what is sent is owed; ``broker`` answered the first subscribe, of
     the connection ``owner`` (``NONE``: not known). ``asked`` and ``gone``: where the drop that was
-    answered ``ok`` was asked for, and where it was answered (``NONE``: nowhere).
+    answered ``ok`` was asked for, and where it was answered (``NONE``: nowhere); ``hit`` and
+    ``dead``: where the fault was asked for that ended its broker, and where that was seen.
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -105,6 +116,8 @@ class Temporaries:
     owner: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     asked: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     gone: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    hit: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    dead: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
         """The temporary queue of each place; ``NONE``: it is none, or nothing is told of it."""
@@ -115,12 +128,18 @@ class Temporaries:
         """Of each message, by its queue and its first send, whether it is."""
         result = np.zeros(rows.messages, dtype=bool)
         mine = np.flatnonzero(number != NONE)
+        result[mine] = (sent[mine] > self.since[number[mine]]) & self._at_home(rows, number)[mine]
+        return result
+
+    def _at_home(self, rows: Rows, number: Numbers) -> Flags:
+        """Of each message whether the broker of its queue's owner answered its send."""
+        result = np.zeros(rows.messages, dtype=bool)
+        mine = np.flatnonzero(number != NONE)
         answers = rows.of(SEND_OK)
         answered = first(rows.id[answers], rows.broker.codes[answers].astype(np.int64), rows.messages)
         codes = {None: -1, **{value: code for code, value in enumerate(rows.broker.values)}}
         home = np.array([codes.get(name, len(codes)) for name in self.broker], dtype=np.int64)
-        where = number[mine]
-        result[mine] = (sent[mine] > self.since[where]) & (answered[mine] == home[where])
+        result[mine] = answered[mine] == home[number[mine]]
         return result
 
     def outlived(self, rows: Rows, number: Numbers, ok: Numbers) -> Numbers | None:
@@ -131,7 +150,10 @@ class Temporaries:
         if not len(at):
             return None
         mine, sent = number[rows.id[at]], ok[rows.id[at]]
-        wrong = at[(sent != NONE) & (sent < self.asked[mine]) & (self.gone[mine] < rows.index[at])]
+        dropped = (sent < self.asked[mine]) & (self.gone[mine] < rows.index[at])
+        killed = (sent < self.hit[mine]) & (self.dead[mine] < rows.index[at])
+        killed &= self._at_home(rows, number)[rows.id[at]]
+        wrong = at[(sent != NONE) & (dropped | killed)]
         return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
 
     def strayed(self, rows: Rows, number: Numbers) -> Numbers | None:
@@ -155,13 +177,17 @@ def read(control: pa.Table) -> Temporaries:
     for row in sorted(rows, key=lambda one: one["index"]):
         queues.setdefault((row.get("run") or 0, row["queue"]), _Queue()).take(row)
     ends = [one.end() for one in queues.values()]
+    kills = _kills(control)
+    deaths = [one.killed(kills.get(run, ())) for (run, _), one in queues.items()]
     return Temporaries(
         {key: n for n, key in enumerate(queues)},
         _numbers(one.since(drains.get(run, _NEVER)) for (run, _), one in queues.items()),
         [None if one.begun is None else one.begun[1] for one in queues.values()],
         _numbers(NONE if one.owner is None else one.owner for one in queues.values()),
         _numbers(asked for asked, _ in ends),
-        _numbers(gone for _, gone in ends),
+        _numbers(over for _, over in ends),
+        _numbers(hit for hit, _ in deaths),
+        _numbers(dead for _, dead in deaths),
     )
 
 
@@ -178,6 +204,24 @@ def _drains(control: pa.Table) -> dict[int, int]:
     for row in control.filter(pa.array(begins)).to_pylist():
         run = row.get("run") or 0
         found[run] = min(row["index"], found.get(run, row["index"]))
+    return found
+
+
+def _kills(control: pa.Table) -> dict[int, list[tuple[int, int, str]]]:
+    """Of each run the faults that were seen to end a process: asked for, seen, whose."""
+    found: dict[int, list[tuple[int, int, str]]] = {}
+    asked: dict[tuple[int, str, str], int] = {}
+    rows = control.filter(pa.array(numbers_of(control, "process") == NEMESIS)).to_pylist()
+    for row in sorted(rows, key=lambda one: one["index"]):
+        run = row.get("run") or 0
+        what = (run, row["f"], str((json_object(row["value"]) or {}).get("label", "")))
+        if row["type"] == "invoke":
+            asked[what] = row["index"]
+        elif what in asked:
+            hit = asked.pop(what)
+            found.setdefault(run, []).extend(
+                (hit, row["index"], one) for one in gone(row["type"], row["value"])
+            )
     return found
 
 

@@ -15,7 +15,7 @@ from checkers.anomaly import named
 from checkers.asked import ORDINARY, priority_of
 from checkers.delivery import AFTER, ANOTHERS, DEAD, UNWANTED
 from checkers.instance import Instance
-from checkers.schema import TOPIC, json_object
+from checkers.schema import NEMESIS, TOPIC, json_object
 from checkers.subscriptions import split
 from checkers.views import CLIENTS
 
@@ -186,6 +186,10 @@ class _Fields:
         drop = next((r for r in self._rows if (r["f"], r["type"]) == ("drop", "ok")), None)
         if not ack and drop is not None:
             return f"although its temporary queue ended with its connection at {seconds(drop.get('time'))}"
+        killed = next((r for r in self._rows if r["process"] == NEMESIS and r["type"] != "invoke"), None)
+        if not ack and killed is not None:
+            when = seconds(killed.get("time"))
+            return f"although its temporary queue ended with its broker, which was gone at {when}"
         if not ack:
             return "beside another copy of it, twice in the same way"
         return (

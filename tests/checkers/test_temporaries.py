@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 
 import pytest
@@ -25,7 +26,7 @@ class Story:
         self.process = 200
 
     def add(self, process, type_, f, message=None, **columns):
-        mine = {} if f in ("phase", "role") else {"queue": REPLIES}
+        mine = {} if f in ("phase", "role", "kill") else {"queue": REPLIES}
         self.rows.append(o(len(self.rows), process, type_, f, message, **{**mine, **columns}))
         return self
 
@@ -63,6 +64,12 @@ class Story:
     def keep(self, message, **of):
         mine = {"broker": "a1", "value": "main", "producer": 1, "sequence": message, "digest": message}
         return self.add(-3, "ok", "browse", message, **mine, group="g", **of)
+
+    def kill(self, broker="a1", seen="gone"):
+        told = {"label": f"kill-{len(self.rows)}"}
+        self.add(-1, "invoke", "kill", value=json.dumps(told))
+        value = json.dumps({**told, "bit": True, "observed": {broker: seen}})
+        return self.add(-1, "info", "kill", value=value)
 
     def phase(self, *values):
         for value in values:
@@ -139,6 +146,27 @@ def test_a_connection_that_was_lost_may_have_left_its_queue(found):
     assert found(Story().subscribe().send(1).drop("info").drain().keep(1)) == set()
 
 
+def test_a_process_that_was_ended_took_its_connections_with_it(found):
+    story = Story().subscribe().send(1).kill().drop("info", lost=True).drain().keep(1)
+    assert found(story) == {("resurrected", 1, None)}
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().subscribe().send(1).kill("a2").drain().keep(1),
+        Story().subscribe().send(1).kill(seen="running").drain().keep(1),
+        Story().subscribe().kill().send(1).drain().keep(1),
+        Story().kill().subscribe().send(1).drop("info").drain().keep(1),
+        Story().subscribe().send(1, broker="a2").kill().drain().keep(1),
+        Story().subscribe().send(1, "info").kill().drain().keep(1),
+        Story().subscribe(outcome="info").send(1).kill().drain().keep(1),
+    ],
+)
+def test_what_may_have_come_later_or_elsewhere_proves_nothing(found, story):
+    assert not {name for name, _, _ in found(story)} & {"resurrected"}
+
+
 def test_what_was_sent_as_its_queue_ended_may_have_made_another(found):
     story = Story().subscribe()
     story.add(200, "invoke", "drop").send(1).add(200, "ok", "drop").drain().keep(1)
@@ -172,13 +200,24 @@ SHOWN = {
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_witness_of_a_temporary_queue_shows_whose_it_is(name):
     story, words = SHOWN[name]
+    finding = judged(story, name)
+    assert words in finding.sentence
+    assert "subscribe" in {r["f"] for r in finding.witness.rows} or name == "resurrected"
+
+
+def test_the_witness_of_what_outlived_its_broker_shows_its_end():
+    story = Story().subscribe().send(1).kill().drop("info", lost=True).drain().keep(1)
+    finding = judged(story, "resurrected")
+    assert "ended with its broker, which was gone at 0.005 s" in finding.sentence
+    assert {r["f"] for r in finding.witness.rows} >= {"subscribe", "kill", "send", "browse"}
+
+
+def judged(story, name):
     rows = dense(story.end().rows)
     carried = [r for r in rows if r.get("message") is not None]
     control = [r for r in rows if r.get("message") is None]
     source = HereSource([TablePart(0, table(carried))], table(control), len(rows) * MS, len(rows))
-    finding = next(one for one in judge.judge(source, PATIENT).findings if one.name == name)
-    assert words in finding.sentence
-    assert "subscribe" in {r["f"] for r in finding.witness.rows} or name == "resurrected"
+    return next(one for one in judge.judge(source, PATIENT).findings if one.name == name)
 
 
 def drawn(seed):
@@ -203,7 +242,9 @@ def drawn(seed):
             story.deliver(there[number].pop(0), whose, whose, **of)
         elif what < 0.9:
             story.drop(chance.choice(["ok", "ok", "info", "fail", None]), chance.random() < 0.3, **of)
-        elif what < 0.95 and message:
+        elif what < 0.92:
+            story.kill(chance.choice(["a1", "a2"]), chance.choice(["gone", "gone", "running"]))
+        elif what < 0.96 and message:
             story.keep(chance.randint(1, message), **of)
     if chance.random() < 0.5:
         story.drain().drop(chance.choice(["ok", "info"]), chance.random() < 0.3, **chance.choice(names))
