@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.interface import WorkloadContext
-from workloads.producer import ProducerStream, Slot
+from workloads.producer import AgainSlot, ProducerStream, Slot
 
 TICK_S: Final = 0.005
 BURST_S: Final = 0.1
@@ -48,7 +48,8 @@ class Pacer:
         chance: random.Random,
     ) -> None:
         """Make ``pipeline`` slots for each stream; before ``run``."""
-        self._slots = [Slot(context, stream, self.on_idle) for stream in streams for _ in range(pipeline)]
+        kind = AgainSlot if context.spec.send_again else Slot
+        self._slots = [kind(context, stream, self.on_idle) for stream in streams for _ in range(pipeline)]
         chance.shuffle(self._slots)
         self._idle.extend(self._slots)
 

@@ -5,8 +5,9 @@ sequence counts from 0 and never repeats. Up to ``pipeline`` sends of a stream m
 each has a logical process of its own, a ``Slot``. With a pipeline of 1 the order of a stream is
 beyond doubt; with more it still is the order of one connection's bytes.
 
-A send that ended in ``info`` is not tried again: a second attempt would be a second message. The
-stream goes on with the next sequence number.
+A send that ended in ``info`` is not tried again: a second attempt would be a second message, but
+for brokers that know a message by an id (``AgainSlot``). The stream goes on with the next sequence
+number.
 """
 
 from __future__ import annotations
@@ -129,12 +130,10 @@ class Slot:
         Without a connection the operation fails at once: nothing was sent.
         """
         stream = self._stream
-        self._sequence = sequence = stream.sequence
-        stream.sequence = sequence + 1
-        self._message = stream.producer.next_message()
-        body = stream.writer.encode(self._message, sequence)
+        self._next()
+        body = stream.writer.encode(self._message, self._sequence)
         self._digest = digest(body)
-        frame, self._value = stream.asked(sequence)
+        frame, self._value = self._asked()
         connection = stream.client.connection
         if connection is not None and connection.closed:
             connection = None
@@ -147,6 +146,17 @@ class Slot:
             self._on_idle(self, False)
         else:
             connection.request(frame, self, body)
+
+    def _next(self) -> None:
+        """Which message is to be sent."""
+        stream = self._stream
+        self._sequence = stream.sequence
+        stream.sequence += 1
+        self._message = stream.producer.next_message()
+
+    def _asked(self) -> tuple[bytes, str | None]:
+        """As the stream's."""
+        return self._stream.asked(self._sequence)
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
         """The broker has answered, or never will."""
@@ -180,3 +190,35 @@ class Slot:
             error=error,
             value=self._value,
         )
+
+
+class AgainSlot(Slot):
+    """One that sends a message of unknown outcome once more, until it is answered.
+
+    Each message has an id, by which brokers take it once, however often it comes.
+    """
+
+    __slots__ = ("_once", "_unknown", "_wished")
+
+    def __init__(
+        self, context: WorkloadContext, stream: ProducerStream, on_idle: Callable[[Slot, bool], None]
+    ) -> None:
+        super().__init__(context, stream, on_idle)
+        assert context.dialect.once_header is not None, "a dialect without ids of sends"
+        self._once = context.dialect.once_header.encode()
+        self._unknown = False
+        self._wished: tuple[bytes, str | None] = b"", None
+
+    def _next(self) -> None:
+        if not self._unknown:
+            super()._next()
+
+    def _asked(self) -> tuple[bytes, str | None]:
+        if not self._unknown:
+            self._wished = super()._asked()
+        frame, value = self._wished
+        return b"%b%b:%d\n" % (frame, self._once, self._message), value
+
+    def _finish(self, type: str, error: str | None, broker: str | None) -> None:  # noqa: A002 - as above
+        self._unknown = type == "info" or (type == "fail" and self._unknown)
+        super()._finish(type, error, broker)

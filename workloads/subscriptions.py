@@ -125,7 +125,8 @@ class SubscriptionsLoad(Load):
                 for member in range(share.consumers + (more if share.kind == "shared" else 0))
             ]
             pair.consumers.extend(some)
-            followings.append(Following(some, share.drops, context.random.getrandbits(64)))
+            drops = min(1.0, share.drops * context.spec.churn)
+            followings.append(Following(some, drops, context.spec.churn, context.random.getrandbits(64)))
         self._followings = followings
         return pairs
 
@@ -211,15 +212,16 @@ class ColouredStream(ProducerStream):
 class Following(Churn):
     """The consumers of one subscription, who leave it for a while, or drop it and make it again."""
 
-    def __init__(self, consumers: Sequence[Subscriber], drops: float, seed: int) -> None:
+    def __init__(self, consumers: Sequence[Subscriber], drops: float, churn: float, seed: int) -> None:
         super().__init__(consumers, seed)
         self._drops = drops
+        self._churn = churn
 
     async def run(self) -> None:
         """Let one leave, or all and the subscription end, again and again, until cancelled."""
         chance = self._random
         while True:
-            await asyncio.sleep(chance.uniform(*PRESENT_S))
+            await asyncio.sleep(chance.uniform(*PRESENT_S) / self._churn)
             there = [one for one in self._consumers if one in self._stays and one.attached.is_set()]
             if not there:
                 continue
@@ -229,10 +231,10 @@ class Following(Churn):
                 for other in [other for other in self._stays if other is not one]:
                     await self._leave(other, style)
                 await self._leave(one, "drop")
-                await asyncio.sleep(chance.uniform(*GONE_S))
+                await asyncio.sleep(chance.uniform(*GONE_S) / self._churn)
             else:
                 await self._leave(one, style)
-                await asyncio.sleep(chance.uniform(*AWAY_S))
+                await asyncio.sleep(chance.uniform(*AWAY_S) / self._churn)
             for missing in self._consumers:
                 if missing not in self._stays:
                     self._stays[missing] = self._group.create_task(missing.run())

@@ -204,6 +204,7 @@ class Transaction:
         self.number = number
         self._connection = connection
         self._open = 0
+        self._name = b"tx" if owner.context.spec.reuse_transactions else b"%d" % number
         self.committed = False
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -248,7 +249,7 @@ class Transaction:
         self._open += 1
         self._quiet.clear()
         step.row("invoke", None)
-        self._connection.request(b"%btransaction:%d\n" % (head, self.number), step, body)
+        self._connection.request(b"%btransaction:%b\n" % (head, self._name), step, body)
 
     def done(self, f: str, type: str) -> None:  # noqa: A002 - the history's own name for it
         """One more has its answer."""

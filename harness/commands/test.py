@@ -42,6 +42,24 @@ from harness.systems import registry as systems
 @click.option("--producers", type=int, help="Producers [6].")
 @click.option("--consumers", type=int, help="Consumers [6].")
 @click.option("--groups", type=int, help="Message groups [12].")
+@click.option("--queues", type=int, help="Queues; of subscriptions, topics of each pair [1].")
+@click.option(
+    "--churn",
+    type=options.NUMBER,
+    help="How many times as often subscriptions are left, and dropped and made again [1].",
+)
+@click.option(
+    "--send-again",
+    is_flag=True,
+    default=None,
+    help="Send what nobody answered once more, with an id by which brokers take it once.",
+)
+@click.option(
+    "--reuse-transactions",
+    is_flag=True,
+    default=None,
+    help="Clients call all their transactions the same.",
+)
 @click.option(
     "--large-message-share",
     type=options.NUMBER,

@@ -31,7 +31,7 @@ from harness.systems import registry as systems
 from harness.systems.equipment import equip
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
-from workloads.registry import MIXED, possible
+from workloads.registry import MIXED, parts, possible
 
 DEFAULTS: Final[Mapping[str, Any]] = {
     "environment": "simulation",
@@ -86,6 +86,12 @@ _SIZED: Final = 0.15
 _COMPARED: Final = 0.3
 """How many runs compare what backups have with what their lives hold."""
 _LARGE_SHARES: Final = (0.02, 0.1)
+_HABIT: Final = 0.3
+"""How many runs have each of the habits of clients that are none by default."""
+_SENT_AGAIN: Final = 0.15
+_TOPICS: Final = (3, 6)
+_CHURNS: Final = (2.0, 4.0)
+_TRANSACTED: Final = frozenset({"bank", "transactions"})
 _MIXED_MOST: Final = 3
 _WEIGHTS: Final = (1, 1, 2, 5)
 """Of a mixture: how many workloads a run has at most, and how much of the load one may be."""
@@ -284,6 +290,22 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
         changes["properties"] = {**properties, "*": {**room, **properties["*"]}}
     if chance.random() < _COMPARED and base.policy == "replication" and isinstance(system, Mirroring):
         changes["compare_backups"] = True
+    return changes | _habits(base, chance)
+
+
+def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
+    """What clients may do more often, or otherwise, in some runs of the workloads that do it."""
+    named = {*parts(base.workload)}
+    topics, churn = chance.choice(_TOPICS), chance.choice(_CHURNS)
+    often = [chance.random() < _HABIT for _ in range(3)]
+    changes: dict[str, Any] = {}
+    if "subscriptions" in named:
+        changes |= {"queues": topics} if often[0] else {}
+        changes |= {"churn": churn} if often[1] else {}
+    if named & _TRANSACTED and often[2]:
+        changes["reuse_transactions"] = True
+    if chance.random() < _SENT_AGAIN and systems.of(base).dialect.once_header is not None:
+        changes["send_again"] = True
     return changes
 
 

@@ -21,7 +21,6 @@ from harness.interface.errors import converted, near
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
 _ONLY_IN_FILES: Final = (
-    "queues",
     "payload_bytes",
     "large_message_bytes",
     "operation_timeout_s",
@@ -47,6 +46,7 @@ _AT_LEAST: Final[Mapping[str, float]] = {
 }
 _MORE_THAN_ZERO: Final = (
     "time_limit_s",
+    "churn",
     "duration_s",
     "operation_timeout_s",
     "unavailable_bound_s",
@@ -57,6 +57,7 @@ _SHORTEST_S: Final = 0.001
 """Times of faults have no more digits, and shorter ones without peace between no number."""
 _AT_MOST: Final[Mapping[str, float]] = {
     "pairs": 26,
+    "churn": 100,
     "payload_bytes": 8 * 1024 * 1024,
     "large_message_share": 1,
     "large_message_bytes": 8 * 1024 * 1024,

@@ -114,6 +114,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     redelivered_header: str = "redelivered"
     count_header: str | None = None  # of MESSAGE: how often it has been delivered
     first_count: int | None = 1  # what that header says at the first delivery; None: it has none yet
+    once_header: str | None = None  # of SEND: an id; another send with it is answered, and not stored
     name_header: str | None = None  # of CONNECTED: what the broker calls itself
     store_header: str | None = None
     """Of CONNECTED: names the store in which the broker keeps what comes here, where brokers take

@@ -127,6 +127,10 @@ class TestSpec(
     hold_s: float | None = None
     """Delivery to acknowledgement; null is the workload's own (20 ms, none at full speed)."""
     prefetch: int | None = None  # messages a consumer may hold unacknowledged; null is the workload's own
+    churn: float = 1.0  # how many times as often subscriptions are left, and dropped and made again
+    send_again: bool = False
+    """Whether what nobody answered is sent once more, with an id by which brokers take it once."""
+    reuse_transactions: bool = False  # whether clients call all their transactions the same
     guarantee: str = "at-least-once"  # "at-most-once" | "at-least-once" | "exactly-once"
     ordered: bool = True
     interval_s: float = 8.0  # from the end of a fault to the start of the next

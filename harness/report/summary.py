@@ -49,6 +49,8 @@ _FLAGS: Final[Mapping[str, str]] = {
     "producers": "--producers",
     "consumers": "--consumers",
     "groups": "--groups",
+    "queues": "--queues",
+    "churn": "--churn",
     "hold_s": "--hold",
     "prefetch": "--prefetch",
     "shapes": "--shape",
@@ -58,7 +60,9 @@ _FLAGS: Final[Mapping[str, str]] = {
     "guarantee": "--guarantee",
 }
 _ALWAYS: Final = ("policy", "nemeses")
-_OTHERWISE_SAID: Final = ("name", "seed", "ordered", "compare_backups", "properties")
+_SAID_ALONE: Final = ("send_again", "reuse_transactions", "compare_backups")
+"""What is an option without a value."""
+_OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties", *_SAID_ALONE)
 
 
 def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
@@ -83,8 +87,7 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
             words += ["--name", spec.name]
         if not spec.ordered:
             words.append("--unordered")
-        if spec.compare_backups:
-            words.append("--compare-backups")
+        words += [f"--{field.replace('_', '-')}" for field in _SAID_ALONE if getattr(spec, field)]
         for node, properties in spec.properties.items():
             for name, value in properties.items():
                 words += ["--set", f"{node}:{name}={msgspec.json.encode(value).decode()}"]

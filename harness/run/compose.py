@@ -172,6 +172,8 @@ def compose(
     workload = workloads.registry.create(spec.workload)
     if lack := workload.lacks(system.dialect):
         raise UsageError(f"--workload {spec.workload}: brokers of system {system.name} have no {lack}")
+    if spec.send_again and system.dialect.once_header is None:
+        raise UsageError(f"--send-again: brokers of system {system.name} have no ids by which they take once")
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)

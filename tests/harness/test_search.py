@@ -101,6 +101,23 @@ def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_othe
         assert len({getattr(drawn, field) for drawn, _ in runs}) > 2, field
 
 
+def test_habits_of_clients_are_drawn_for_the_workloads_that_have_them():
+    topics = [one for one, _ in draws(swarm.swarm(spec(workload="subscriptions")))]
+    assert {one.queues for one in topics} == {1, 3, 6}
+    assert {one.churn for one in topics} == {1.0, 2.0, 4.0}
+    assert {one.send_again for one in topics} == {True, False}
+    assert {one.reuse_transactions for one in topics} == {False}
+    moves = [one for one, _ in draws(swarm.swarm(spec(workload="transactions")))]
+    assert {one.reuse_transactions for one in moves} == {True, False}
+    assert {(one.queues, one.churn) for one in moves} == {(1, 1.0)}
+
+
+def test_backups_are_compared_in_some_runs_of_replication_and_in_no_others():
+    assert {one.compare_backups for one, _ in draws(swarm.swarm(spec()))} == {True, False}
+    alone = swarm.swarm(spec(policy="standalone", pairs=1))
+    assert {one.compare_backups for one, _ in draws(alone)} == {False}
+
+
 def test_of_a_mixture_each_run_has_some_workloads_with_weights_and_shrinking_may_drop_one():
     drawn = {one.workload for one, _ in draws(swarm.swarm(spec(workload="mixed")))}
     assert {"bank", "groups", "refusals"} <= {name for one in drawn for name in shares(one)}

@@ -166,6 +166,12 @@ def test_the_line_that_runs_a_test_again_rounds_nothing():
     assert "--interval 9 " in again
 
 
+def test_the_line_that_runs_a_test_again_says_what_clients_do():
+    said = {"queues": 3, "churn": 2.0, "send_again": True, "compare_backups": True}
+    again = summary.again(specs.build({"seed": 3, **said}), STORE)
+    assert " --queues 3 --churn 2 --send-again --compare-backups --seed 3" in again
+
+
 @pytest.mark.parametrize(
     ("left", "unjudged", "told"),
     [

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections import Counter, defaultdict
 
+import msgspec
 import pytest
 from stomp_doubles import BOUND_S, Server, in_loop, make_context, until, well_formed
 
@@ -162,6 +163,36 @@ async def test_after_info_a_lane_goes_on_with_the_next_number_under_a_new_proces
         assert unknown["process"] not in {row["process"] for row in later}
         refused = [row for row in later if row["type"] == "fail"]
         assert all(row["error"] == "not connected" for row in refused)
+
+
+@in_loop
+async def test_what_nobody_answered_is_sent_again_under_its_id_where_that_is_asked_for():
+    async with Server("a1") as a:
+        context = make_context({"a1": a}, producers=1, groups=1)
+        context = msgspec.structs.replace(
+            context,
+            spec=msgspec.structs.replace(context.spec, send_again=True),
+            dialect=msgspec.structs.replace(context.dialect, once_header="once"),
+        )
+        ids = []
+
+        def lose_the_third(peer, frame):
+            ids.append(frame.headers.get("once"))
+            if len(ids) == 3:
+                peer.transport.abort()
+            else:
+                a.answer(peer, frame)
+
+        a.script["SEND"] = lose_the_third
+        await conduct(
+            context, workloads.registry.create("groups"), lambda rows: rows.types("send").count("ok") > 10
+        )
+        assert ids[2] == ids[3]
+        assert len(set(ids)) == len(ids) - 1
+        rows = context.recorder.of("send")
+        (unknown,) = [row for row in rows if row["type"] == "info"]
+        again = [row for row in rows if row["message"] == unknown["message"] and row["type"] == "ok"]
+        assert [(row["sequence"], row["digest"]) for row in again] == [(2, unknown["digest"])]
 
 
 @in_loop

@@ -134,3 +134,9 @@ def test_brokers_without_any_that_outlive_their_connections_are_refused(monkeypa
     of_a_dialect(monkeypatch, shared=None, durable=None)
     with pytest.raises(UsageError, match="system own have no subscriptions that outlive their connections"):
         compose(specs.build({**GIVEN, "environment": "simulation"}))
+
+
+def test_churn_drops_and_makes_again_more_often_and_queues_are_topics(rows):
+    often = run(churn=4.0, queues=2)
+    assert len(of(often, "drop")) > 3 * len(of(rows, "drop"))
+    assert {row["queue"] for row in of(often, "send")} == {"/topic/t0", "/topic/t1"}

@@ -11,6 +11,7 @@ from harness.history import spec as specs
 from harness.run.simulate import simulate
 from harness.systems.own import system
 from harness.systems.own.dialect import DIALECT
+from workloads.connection import Connection
 
 GIVEN = {
     "policy": "standalone", "pairs": 1, "workload": "transactions", "time_limit_s": 12.0, "rate": 80.0,
@@ -118,3 +119,18 @@ def test_where_a_roll_back_gives_nothing_back_a_mover_comes_again_for_it(monkeyp
         if row["index"] > aborted.get(row["connection"], row["index"]) and row["f"] in ("deliver", "begin")
     ]
     assert not [row for row in later if row["f"] == "begin"]
+
+
+def test_transactions_of_one_name_are_told_apart_by_their_connections_and_order(rows, monkeypatch):
+    named = set()
+    request = Connection.request
+
+    def seen(self, head, *arguments):
+        named.update(line for line in head.split(b"\n") if line.startswith(b"transaction:"))
+        request(self, head, *arguments)
+
+    monkeypatch.setattr(Connection, "request", seen)
+    ran = simulate(specs.build({**GIVEN, "reuse_transactions": True}))
+    assert named == {b"transaction:tx"}
+    assert ran.valid is True, (ran.grave, ran.trouble)
+    assert len({row["transaction"] for row in ran.rows}) > 10

@@ -39,6 +39,10 @@ OFF_DEFAULT: Final = (
     "unavailable_bound_s",
     "recovery_bound_s",
     "quiet_period_s",
+    "queues",
+    "churn",
+    "send_again",
+    "reuse_transactions",
     "compare_backups",
 )
 """Fields that are simplest as they are by default."""

@@ -43,6 +43,7 @@ DIALECT: Final = Dialect(
     login=LOGIN,
     passcode=PASSCODE,
     count_header="JMSXDeliveryCount",
+    once_header="_AMQ_DUPL_ID",
     name_header="broker",
     store_header="store-session",
     redirect_header="redirect",

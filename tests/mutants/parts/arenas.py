@@ -89,13 +89,6 @@ SUBSCRIPTIONS: Final = Arena(
 )
 """One broker and its disk, and subscriptions that come, go, and are made again."""
 
-MANY_SUBSCRIPTIONS: Final = Arena(
-    SUBSCRIPTIONS.kinds, {**SUBSCRIPTIONS.fields, "queues": 6, "rate": 90.0, "hold_s": 0.1}
-)
-"""The same with six topics, so that some subscription is dropped whenever something happens, and
-with messages on their way to it.
-"""
-
 REFUSALS: Final = Arena(
     ("kill", "power-loss", "disk-slow"),
     {"policy": "standalone", "workload": "refusals", "pairs": 1, "producers": 3, "consumers": 4},

@@ -32,33 +32,17 @@ LATE: Final = Arena(
 
 SENDS_AGAIN: Final = (
     Replacement(
-        _PRODUCER,
-        '"_record", "_sequence", "_stream", "_value", "busy",\n',
-        '"_record", "_sequence", "_stream", "_unknown", "_value", "busy",\n',
+        "workloads/pacer.py",
+        "kind = AgainSlot if context.spec.send_again else Slot\n",
+        "kind = AgainSlot\n",
     ),
     Replacement(
         _PRODUCER,
-        "        self._message = self._sequence = self._digest = 0\n",
-        "        self._message = self._sequence = self._digest = 0\n        self._unknown = False\n",
-    ),
-    Replacement(
-        _PRODUCER,
-        "        self._sequence = sequence = stream.sequence\n"
-        "        stream.sequence = sequence + 1\n"
-        "        self._message = stream.producer.next_message()\n",
-        "        if not self._unknown:\n"
-        "            self._sequence = stream.sequence\n            stream.sequence += 1\n"
-        "            self._message = stream.producer.next_message()\n"
-        "        sequence = self._sequence\n",
-    ),
-    Replacement(
-        _PRODUCER,
-        "        self.busy = False\n        if type ==",
-        '        self.busy = False\n        self._unknown = type == "info" or (type == "fail" '
-        "and self._unknown)\n        if type ==",
+        '        return b"%b%b:%d\\n" % (frame, self._once, self._message), value\n',
+        "        return frame, value\n",
     ),
 )
-"""A producer that sends a message whose outcome is unknown once more."""
+"""A producer that sends a message whose outcome is unknown once more, without an id."""
 
 MUTANTS: Final = (
     Mutant(

@@ -7,30 +7,14 @@ from typing import Final
 from harness.claims.changed import Replacement
 from mutants.mutant import Arena, Mutant
 from mutants.parts.arenas import DISK, ONE_PAIR, SELECTORS
-from mutants.parts.clients import SENDS_AGAIN
 
 _PART: Final = "messages"
 
-SENT_ONCE: Final = Arena(
-    DISK.kinds,
-    DISK.fields,
-    (
-        *SENDS_AGAIN,
-        Replacement(
-            "workloads/producer.py",
-            "            connection.request(frame, self, body)\n",
-            '            once = b"_AMQ_DUPL_ID:%d\\n" % self._message\n'
-            "            connection.request(frame + once, self, body)\n",
-        ),
-    ),
-)
+SENT_ONCE: Final = Arena(DISK.kinds, {**DISK.fields, "send_again": True})
 """Producers that send again what they know nothing of, with the id of its first send."""
 
-SENT_ONCE_TO_A_PAIR: Final = Arena(ONE_PAIR.kinds, ONE_PAIR.fields, SENT_ONCE.clients)
+SENT_ONCE_TO_A_PAIR: Final = Arena(ONE_PAIR.kinds, {**ONE_PAIR.fields, "send_again": True})
 """The same with a backup."""
-
-BUSY_PAIR: Final = Arena(ONE_PAIR.kinds, {**ONE_PAIR.fields, "rate": 200.0}, SENT_ONCE.clients)
-"""And with so many sends that some are on their way whenever a broker ends."""
 
 MUTANTS: Final = (
     Mutant(
@@ -69,7 +53,7 @@ MUTANTS: Final = (
         "ARTEMIS-4312",
         "the backup gets what clients send, and not the ids that they were sent with",
         frozenset({"duplicate", "double-delivery"}),
-        BUSY_PAIR,
+        SENT_ONCE_TO_A_PAIR,
         (
             Replacement(
                 "broker/policies/replication/feed.py",

@@ -6,7 +6,7 @@ from typing import Final
 
 from harness.claims.changed import Replacement
 from mutants.mutant import Mutant
-from mutants.parts.arenas import MANY_SUBSCRIPTIONS, SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
+from mutants.parts.arenas import SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
 
 _PART: Final = "topics"
 _ENGINE: Final = "broker/core/engine.py"
@@ -176,7 +176,7 @@ MUTANTS: Final = (
         "own",
         "the drop of a subscription that has messages is not written to the journal",
         frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
-        MANY_SUBSCRIPTIONS,
+        SUBSCRIPTIONS,
         (
             Replacement(
                 _ENGINE,
@@ -192,7 +192,7 @@ MUTANTS: Final = (
         "a start does not see that a subscription was dropped that was not empty yet; one that was made "
         "again under its name has the messages of both",
         frozenset({"resurrected", "phantom", "not-subscribed", "duplicate"}),
-        MANY_SUBSCRIPTIONS,
+        SUBSCRIPTIONS,
         (
             Replacement(
                 "broker/core/recovery.py",
@@ -207,7 +207,7 @@ MUTANTS: Final = (
         "own",
         "an UNSUBSCRIBE that drops a subscription is answered when that is dropped in memory",
         frozenset({"resurrected", "phantom", "not-subscribed"}),
-        MANY_SUBSCRIPTIONS,
+        SUBSCRIPTIONS,
         (
             Replacement(
                 "broker/stomp/session.py",

@@ -23,19 +23,6 @@ POISON: Final = Arena(
 )
 """What a transaction that is rolled back had acknowledged is a dead letter at once."""
 
-NAMED_AGAIN: Final = Arena(
-    TRANSACTIONS.kinds,
-    TRANSACTIONS.fields,
-    (
-        Replacement(
-            "workloads/transactor.py",
-            '        self._connection.request(b"%btransaction:%d\\n" % (head, self.number), step, body)\n',
-            '        self._connection.request(head + b"transaction:tx\\n", step, body)\n',
-        ),
-    ),
-)
-"""Clients that all call their one open transaction the same: the name is their connection's."""
-
 MUTANTS: Final = (
     Mutant(
         "commit-in-two-entries",
@@ -202,7 +189,7 @@ MUTANTS: Final = (
         "the transaction of a lost connection stays open, and whoever begins one of its name has it, and "
         "commits what the other sent and acknowledged",
         frozenset({"read-uncommitted", "aborted-delivery", "torn-transaction"}),
-        NAMED_AGAIN,
+        TRANSACTIONS,
         (
             Replacement(
                 _OPEN,
