@@ -124,6 +124,11 @@ def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
             "rate": 12.5,
             "ordered": False,
             "guarantee": "exactly-once",
+            "queues": 2,
+            "churn": 3.0,
+            "send_again": True,
+            "reuse_transactions": True,
+            "compare_backups": True,
             "shapes": ("halves", "one-way"),
             "properties": {"*": {"acceptor.connection-ttl": 900}, "a2": {"cluster.cluster-password": "it's"}},
         }
@@ -141,7 +146,7 @@ def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
 
 
 def test_what_has_no_option_is_repeated_from_the_stored_spec(tmp_path):
-    line = summary.again(TestSpec(name="x", queues=3, seed=4), tmp_path)
+    line = summary.again(TestSpec(name="x", payload_bytes=3, seed=4), tmp_path)
     assert line == f"jepsen-run --spec {tmp_path}/spec.json --seed 4"
 
 
