@@ -20,12 +20,11 @@ from typing import Any, Final
 import msgspec
 
 from harness.interface import Dialect, WorkloadContext
-from workloads.connection import Connection
 from workloads.failover import Client
 from workloads.layout import staffed
 from workloads.load import Load, Pair
-from workloads.payload import digest
 from workloads.producer import Producer, ProducerStream, Stream
+from workloads.sending import Sending
 from workloads.sessions import Sessions
 from workloads.transactor import Held, Letter, Transactor
 
@@ -144,59 +143,34 @@ async def _open(
 ) -> None:
     """Puts money into accounts, one after the other; what certainly failed is tried again."""
     for place, account in enumerate(accounts):
+        stream = streams[place % len(streams)]
         while True:
-            connection = client.connection
-            if connection is not None and not connection.closed:
-                deposit = Deposit(context, connection, streams[place % len(streams)])
-                deposit.send(ledger, Balance(account, PUT_IN))
-                if await deposit.outcome != "fail":
-                    break
+            if await _put_in(context, client, stream, ledger, account) != "fail":
+                break
             await asyncio.sleep(RETRY_S)
 
 
-class Deposit:
-    """One send that puts money into the bank, which waits for its receipt."""
+async def _put_in(
+    context: WorkloadContext, client: Client, stream: Stream, ledger: Ledger, account: str
+) -> str:
+    """How the send ended."""
+    connection = client.connection
+    if connection is None or connection.closed:
+        return "fail"
+    outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def __init__(self, context: WorkloadContext, connection: Connection, stream: ProducerStream) -> None:
-        self.outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._context = context
-        self._connection = connection
-        self._stream = stream
-        self._process = context.recorder.next_process()
-        self._columns: dict[str, Any] = {}
+    def ended(type_: str, error: str | None) -> None:
+        del error
+        if not outcome.done():
+            outcome.set_result(type_)
 
-    def send(self, ledger: Ledger, balance: Balance) -> None:
-        """Record the invocation and send the message."""
-        stream = self._stream
-        letter = ledger.write(stream, balance)
-        assert letter.message is not None, "a ledger numbers what it writes"
-        sequence, stream.sequence = stream.sequence, stream.sequence + 1
-        body = stream.writer.encode(letter.message, sequence, letter.note)
-        self._columns = {
-            "queue": stream.queue, "message": letter.message, "producer": stream.producer.number,
-            "sequence": sequence, "digest": digest(body), "value": letter.value,
-        }  # fmt: skip
-        self._row("invoke", None)
-        self._connection.request(stream.head, self, body)
-
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """See ``workloads.connection.ReceiptWaiter``."""
-        self._row(type, error)
-        counters = self._context.counters
-        counters[type] = counters.get(type, 0) + 1
-        if not self.outcome.done():
-            self.outcome.set_result(type)
-
-    def _row(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
-        self._context.recorder.event(
-            self._process,
-            type,
-            "send",
-            **self._columns,
-            connection=self._connection.number,
-            broker=None if type == "invoke" else self._connection.broker,
-            error=error,
-        )
+    process = context.recorder.next_process()
+    letter = ledger.write(stream, Balance(account, PUT_IN))
+    assert letter.message is not None, "a ledger numbers what it writes"
+    Sending(context, connection, stream, process, ended).send(
+        stream.head, letter.message, note=letter.note, value=letter.value
+    )
+    return await outcome
 
 
 class Teller(Transactor):

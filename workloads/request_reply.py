@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,8 +31,9 @@ from workloads.drain import drain, everywhere
 from workloads.layout import group_homes, pairs_of, staffed
 from workloads.load import Churn, Load, Pair
 from workloads.names import Numbers
-from workloads.payload import PRODUCER_SHIFT, Payload, digest
+from workloads.payload import PRODUCER_SHIFT, Payload
 from workloads.producer import Producer, ProducerStream, Stream
+from workloads.sending import Sending
 from workloads.sessions import Session, Sessions
 
 PREFETCH: Final = 5
@@ -255,60 +256,19 @@ class Responder(Consumer):
         if stream is None:
             stream = Stream(self.context, self._producer, queue, request.group)
             self._streams[queue, request.group] = stream
-        Reply(self, connection, stream, request.message).send(where)
-
-    def refused(self, request: int) -> None:
-        """A reply to it was refused, and would be again."""
-        self._requests.given_up.add(request)
-
-
-class Reply:
-    """One reply, which waits for its receipt."""
-
-    __slots__ = ("_columns", "_connection", "_process", "_request", "_responder", "_stream")
-
-    def __init__(self, responder: Responder, connection: Connection, stream: Stream, request: int) -> None:
-        self._responder = responder
-        self._connection = connection
-        self._stream = stream
-        self._request = request
-        self._process = responder.processes.take()
-        self._columns: dict[str, Any] = {}
-
-    def send(self, where: str) -> None:
-        """Record the invocation and send it to a destination."""
-        stream, context = self._stream, self._responder.context
-        message, sequence = stream.producer.next_message(), stream.sequence
-        stream.sequence += 1
-        body = stream.writer.encode(message, sequence)
-        self._columns = {
-            "queue": stream.queue, "group": stream.group, "message": message,
-            "producer": stream.producer.number, "sequence": sequence, "digest": digest(body),
-        }  # fmt: skip
-        self._row("invoke", None)
-        headers = context.dialect.send_headers(stream.group, stream.queue)
-        self._connection.request(head("SEND", {"destination": where, **headers}), self, body)
-
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """See ``workloads.connection.ReceiptWaiter``."""
-        self._row(type, error)
-        responder = self._responder
-        responder.processes.give(self._process, type)
-        if error is not None and error.startswith("refused"):
-            responder.refused(self._request)
-        counters = responder.context.counters
-        counters[type] = counters.get(type, 0) + 1
-
-    def _row(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
-        self._responder.context.recorder.event(
-            self._process,
-            type,
-            "send",
-            **self._columns,
-            connection=self._connection.number,
-            broker=None if type == "invoke" else self._connection.broker,
-            error=error,
+        process = self.processes.take()
+        headers = self.context.dialect.send_headers(stream.group, stream.queue)
+        Sending(self.context, connection, stream, process, self._ending(process, request.message)).send(
+            head("SEND", {"destination": where, **headers}), stream.producer.next_message()
         )
+
+    def _ending(self, process: int, request: int) -> Callable[[str, str | None], None]:
+        def ended(type_: str, error: str | None) -> None:
+            self.processes.give(process, type_)
+            if error is not None and error.startswith("refused"):
+                self._requests.given_up.add(request)  # it would be refused again
+
+        return ended
 
 
 class RequestReplyLoad(Load):

@@ -1,0 +1,72 @@
+"""One message on its way: sent once over one connection, outside of any stream's pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.interface import WorkloadContext
+from workloads.connection import Connection
+from workloads.payload import digest
+from workloads.producer import Stream
+
+
+class Sending:
+    """A send that waits for its receipt.
+
+    Args:
+        connection: over which it goes.
+        stream: whose message it is.
+        process: the logical process whose operation it is.
+        ended: is told how it ended (ok, fail or info), and why not ok.
+    """
+
+    __slots__ = ("_columns", "_connection", "_context", "_ended", "_process", "_stream")
+
+    def __init__(
+        self,
+        context: WorkloadContext,
+        connection: Connection,
+        stream: Stream,
+        process: int,
+        ended: Callable[[str, str | None], None],
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._stream = stream
+        self._process = process
+        self._ended = ended
+        self._columns: dict[str, Any] = {}
+
+    def send(self, head: bytes, message: int, *, note: bytes = b"", value: str | None = None) -> None:
+        """Record the invocation and send the frame.
+
+        ``note`` is in the body, ``value`` in the rows.
+        """
+        stream = self._stream
+        sequence, stream.sequence = stream.sequence, stream.sequence + 1
+        body = stream.writer.encode(message, sequence, note)
+        self._columns = {
+            "queue": stream.queue, "group": stream.group, "message": message,
+            "producer": stream.producer.number, "sequence": sequence, "digest": digest(body), "value": value,
+        }  # fmt: skip
+        self._row("invoke", None)
+        self._connection.request(head, self, body)
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
+        """See ``workloads.connection.ReceiptWaiter``."""
+        self._row(type, error)
+        counters = self._context.counters
+        counters[type] = counters.get(type, 0) + 1
+        self._ended(type, error)
+
+    def _row(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
+        self._context.recorder.event(
+            self._process,
+            type,
+            "send",
+            **self._columns,
+            connection=self._connection.number,
+            broker=None if type == "invoke" else self._connection.broker,
+            error=error,
+        )
