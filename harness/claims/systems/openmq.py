@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from harness.claims.scenarios.cases import at_stake, fault, faults
 from harness.claims.scenarios.expectations import (
+    Backlog,
+    Changing,
     ExpectedTakeover,
     GoesOn,
     Happens,
@@ -162,6 +164,7 @@ CLAIMS: Final = SystemClaims(
             load={"hold_s": 1.0},
             allowed=("duplicate", "not-subscribed"),
             besides=(_BY_ANOTHER, _WITH_MESSAGES),
+            guards=(Backlog(least=10, at="kill-1", broker="a1"), Changing(least=2, at="kill-1")),
             departure=Departure(
                 reason="what a subscription that was dropped had not acknowledged stays in the database; who "
                 "takes over gives it to all subscriptions of the topic",
