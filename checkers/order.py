@@ -26,7 +26,7 @@ import numpy.typing as npt
 from checkers.lifecycle import Lives
 from checkers.ordinary import Ordinary
 from checkers.rows import FOREVER, NONE, Flags, Numbers, joined, ordered
-from checkers.running import falls, highest_before
+from checkers.running import exceeded, falls
 from checkers.tally import InstanceTally
 
 
@@ -74,8 +74,7 @@ class Turns:
     def overtaken(self) -> Numbers:
         """Those before which one came that was to be sent only when they had been stored."""
         by_group = ordered(self.place, self.delivered)
-        latest = highest_before(self.place[by_group].astype(np.int64), self.begun[by_group])
-        return by_group[latest > self.stored[by_group]]
+        return by_group[exceeded(self.stored[by_group], self.begun[by_group], self.place[by_group])]
 
 
 def turns(lives: Lives, ordinary: Ordinary, grouped: Flags) -> Turns:

@@ -82,7 +82,7 @@ def apart(rows: Rows, places: PlaceTable, ends: Ends, subscriptions: Subscriptio
     sends, oks, delivers, asks, acks = at
     right = (sends < oks) & (sends < delivers) & (delivers < asks) & (asks < acks)
     session = rows.session[delivers]
-    right &= (session != NONE) & (session == rows.session[asks]) & (session == rows.session[acks])
+    right &= (session != NONE) & rows.session.same(asks, delivers) & rows.session.same(acks, delivers)
     ended = ends.sessions.find("ended", rows.run[delivers], session)
     right &= (ended == NONE) | (ended > rows.index[asks])
     for column in (rows.producer, rows.sequence, rows.digest):
@@ -123,4 +123,4 @@ def _of_five(rows: Rows, places: PlaceTable, subscriptions: Subscriptions) -> tu
     choosing = np.array(sorted({run for run, _ in subscriptions.selectors}), dtype=np.int64)
     plain = ~places.passing() & ~np.isin(places.runs(), choosing)
     right = plain[rows.place[at[0]]] & (rows.message[at[0]] != NONE)
-    return tuple(some[right] for some in at)
+    return tuple(at if right.all() else (some[right] for some in at))

@@ -385,7 +385,9 @@ def _slices(rows: Rows, at: Numbers, windows: Sequence[BrokerWindows]) -> Iterat
 
     Among those given, the rows of its run and broker within it, in order; no window without any.
     """
-    at = at[np.argsort(rows.time[at], kind="stable")]
+    time = rows.time[at]
+    if np.any(time[1:] < time[:-1]):
+        at = at[np.argsort(time, kind="stable")]
     at = at[ordered(rows.run[at], rows.broker.codes[at])]
     brokers = len(rows.broker.values)
     key = rows.run[at] * brokers + rows.broker.codes[at]

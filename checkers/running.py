@@ -51,6 +51,19 @@ def highest_before(segment: Numbers, values: Numbers) -> Numbers:
     return result
 
 
+def exceeded(bounds: Numbers, values: Numbers, segment: npt.NDArray[Any]) -> Flags:
+    """Rows before which their segment has a value above their bound; no value is ``NONE``."""
+    result = np.zeros(len(values), dtype=bool)
+    running = segment.astype(np.int64)
+    running <<= _BITS
+    running |= values
+    running = np.maximum.accumulate(running, out=running)[:-1]
+    running &= _MASK
+    np.greater(running, bounds[1:], out=result[1:])
+    result[1:] &= segment[1:] == segment[:-1]
+    return result
+
+
 def falls(values: Numbers, *keys: npt.NDArray[Any]) -> Flags:
     """Rows before which their segment has a higher value; ``NONE`` values count for nothing.
 

@@ -160,6 +160,7 @@ def _configuration(master: str | None, scratch: Path) -> SparkConf:
         # from the kernel anew takes a tenth of their time.
         "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
+        "spark.executorEnv.MIMALLOC_PURGE_DELAY": "-1",  # Arrow's allocator likewise
         "spark.cleaner.periodicGC.interval": "60min",
         "spark.driver.maxResultSize": "1g",
     }

@@ -47,7 +47,7 @@ from checkers.rows import (
     joined,
     ordered,
 )
-from checkers.running import falls, highest_and_whose, segments, starts
+from checkers.running import exceeded, falls, highest_and_whose, segments, starts
 from checkers.tally import InstanceTally
 
 
@@ -207,11 +207,8 @@ def _may_conflict(index: Numbers, session: Numbers, segment: Numbers, end: Numbe
     session: between that hold and it all rows would be of its own session else, and the first of
     those begins within that hold, too.
     """
-    follows = np.flatnonzero((session[1:] != session[:-1]) & (segment[1:] == segment[:-1]))
-    if not len(follows):
-        return False
-    latest = np.maximum.accumulate((segment << 33) | end)[follows] & (2**33 - 1)
-    return bool(np.any(latest > index[follows + 1]))
+    late = exceeded(index, end, segment)
+    return bool(np.any(late[1:] & (session[1:] != session[:-1])))
 
 
 def _firsts(name: str, some: Holds | Deliveries, where: Flags, tally: InstanceTally) -> None:
