@@ -926,8 +926,7 @@ def damage(
         if rows:
             known[name](rows, random.Random(seed))
     times = sorted(r["time"] for r in rows)
-    for n, (r, time) in enumerate(zip(rows, times, strict=True)):
-        r["index"], r["time"] = n, time
+    rows = [{**r, "index": n, "time": time} for n, (r, time) in enumerate(zip(rows, times, strict=True))]
     return [{name: value for name, value in r.items() if value is not None} for r in rows]
 
 
