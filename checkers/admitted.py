@@ -18,7 +18,7 @@ from checkers.rows import numbers_of, texts_of
 from checkers.source import HistoryPart
 
 NAME = "internal-error"
-_READ = ("index", "type", "f", "queue", "message", "process", "broker", "error")
+_READ = ("index", "message", "process", "broker", "error")
 
 
 def of_table(table: pa.Table, words: str) -> Iterator[Instance]:
