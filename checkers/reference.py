@@ -74,7 +74,10 @@ class History:
         self.control = [r for r in rows if r["process"] < 0]
         self._times = {r["index"]: int(r["time"]) for r in rows}
         self.data = [r for r in spread(rows) if r["f"] in _DATA and r.get("queue") is not None]
-        self.subscribing = [r for r in rows if r["f"] in ("subscribe", "drop")]
+        self.subscribing_to: dict[str | None, list[Row]] = defaultdict(list)
+        for r in rows:
+            if r["f"] in ("subscribe", "drop"):
+                self.subscribing_to[r.get("queue")].append(r)
         self.temporary = [r for r in rows if (r.get("queue") or "").startswith(TEMPORARY)]
         self.messages: dict[Key, list[Row]] = defaultdict(list)
         for r in self.data:

@@ -20,7 +20,8 @@ def inversions(
     """Of each message those of lower priority that were chosen though it was there."""
     if options.broker.marks_redeliveries != "always":
         return
-    mine = [m for m in messages if _counts(history, m)]
+    unheard = {r.get("queue") for r in history.rows if r["f"] == "receive"}
+    mine = [m for m in messages if m.queue not in unheard and _counts(m)]
     for late in mine:
         stored = _stored(late)
         if stored is None:
@@ -35,9 +36,8 @@ def inversions(
             yield late.instance("priority-inversion", _at(late), str(max(overtook)[1]))
 
 
-def _counts(history: History, m: PlainMessage) -> bool:
-    unheard = any(r["f"] == "receive" and r.get("queue") == m.queue for r in history.rows)
-    if m.group is not None or m.queue is None or m.queue.startswith(TOPIC) or unheard:
+def _counts(m: PlainMessage) -> bool:
+    if m.group is not None or m.queue is None or m.queue.startswith(TOPIC):
         return False
     if not m.sends or not m.deliveries or m.producer is None:
         return False

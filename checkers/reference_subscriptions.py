@@ -58,7 +58,7 @@ def is_owed(history: History, m: PlainMessage) -> bool:
         return lives_on(history, m)
     if not (m.queue or "").startswith(TOPIC):
         return True
-    mine = [r for r in history.subscribing if r.get("queue") == m.queue]
+    mine = history.subscribing_to[m.queue]
     drops = [(r, _answer(history, r)) for r in mine if (r["f"], r["type"]) == ("drop", "invoke")]
     ended = -1
     for _, answer in drops:
@@ -84,7 +84,7 @@ def kept_until_settled(history: History, m: PlainMessage) -> bool:
         return False
     if not (m.queue or "").startswith(TOPIC):
         return True
-    mine = [r for r in history.subscribing if r.get("queue") == m.queue]
+    mine = history.subscribing_to[m.queue]
     asked = [r for r in mine if r["type"] == "invoke"]
     drops = [_answer(history, r) for r in asked if r["f"] == "drop"]
     selectors = [_told(r, "selector") for r in asked if r["f"] == "subscribe"]
@@ -116,7 +116,7 @@ def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
     """
     if m.ok is None or not (m.queue or "").startswith(TOPIC):
         return False
-    mine = [r for r in history.subscribing if r.get("queue") == m.queue]
+    mine = history.subscribing_to[m.queue]
     subscribes = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
     if shown["f"] != "browse":
         begun = _begun(history, shown)
@@ -149,8 +149,8 @@ def _over_before(history: History, subscribe: Row, index: int) -> bool:
 
 def _answer(history: History, asked: Row) -> Row | None:
     """What the same process was answered, before it asked again."""
-    for r in history.subscribing:
-        same = (r["process"], r["f"], r.get("queue")) == (asked["process"], asked["f"], asked.get("queue"))
+    for r in history.subscribing_to[asked.get("queue")]:
+        same = (r["process"], r["f"]) == (asked["process"], asked["f"])
         if same and r["index"] > asked["index"]:
             return None if r["type"] == "invoke" else r
     return None
