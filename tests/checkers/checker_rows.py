@@ -6,7 +6,7 @@ import dataclasses
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -37,6 +37,18 @@ def o(index: int, process: int, type_: str, f: str, message: int | None = None, 
         row |= {"queue": "q", "group": "g", "message": message}
     row |= columns
     return {name: value for name, value in row.items() if value is not None}
+
+
+class Story:
+    """Rows one after the other."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def add(self, process: int, type_: str, f: str, message: int | None = None, **columns: Any) -> Self:
+        """One more."""
+        self.rows.append(o(len(self.rows), process, type_, f, message, **columns))
+        return self
 
 
 def phase(index: int, value: str, **columns: Any) -> Row:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import random
 
+import checker_rows
 import pytest
 from bank_histories import bank
-from checker_rows import dense, finished, found_in, lay_out, o
+from checker_rows import dense, finished, found_in, lay_out
 from innocent import innocent
 
 from checkers import judge, reach, reference
@@ -24,15 +25,8 @@ IS_RED = json.dumps({"properties": {"colour": "red"}})
 RED = json.dumps({"selector": {"colour": ["red"]}})
 
 
-class Story:
-    """Rows one after the other; what is asked is answered at once."""
-
-    def __init__(self):
-        self.rows = []
-
-    def add(self, process, type_, f, message=None, **columns):
-        self.rows.append(o(len(self.rows), process, type_, f, message, **columns))
-        return self
+class Story(checker_rows.Story):
+    """What is asked is answered at once."""
 
     def subscribe(self, session, outcome="ok", queue="q", name=None, value=None):
         told = {"queue": queue, "subscription": name, "session": session, "value": value}

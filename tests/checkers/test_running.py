@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from checkers.rows import NONE
 from checkers.running import (
     count_before,
+    exceeded,
+    falls,
     highest_and_whose,
     highest_before,
     lowest_after,
@@ -59,3 +61,24 @@ def test_how_many_earlier_rows_of_the_segment_count(rows):
     rows, segment, values, _ = columns(rows)
     counts = values != NONE
     assert count_before(segment, counts).tolist() == [len(around(rows, n)) for n in range(len(rows))]
+
+
+@settings(deadline=None)
+@given(ROWS, st.lists(st.one_of(st.none(), st.integers(0, 2**32 - 2))))
+def test_rows_before_which_their_segment_has_a_value_above_their_bound(rows, bounds):
+    rows, segment, values, _ = columns([(k, 0 if v is None else v, o) for k, v, o in rows])
+    bounds = [None if n >= len(bounds) else bounds[n] for n in range(len(rows))]
+    found = exceeded(np.array([NONE if b is None else b for b in bounds], dtype=np.int64), values, segment)
+    assert found.tolist() == [
+        any(v > (NONE if bounds[n] is None else bounds[n]) for v in around(rows, n)) for n in range(len(rows))
+    ]
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_rows_before_which_their_segment_has_a_higher_value(rows):
+    rows, _, values, _ = columns(rows)
+    key = np.array([k for k, _, _ in rows], dtype=np.int64)
+    assert falls(values, key).tolist() == [
+        v is not None and any(other > v for other in around(rows, n)) for n, (_, v, _) in enumerate(rows)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import checker_rows
 import pytest
 from checker_rows import MS, agreed, dense, finished, o, table
 from damaged import DAMAGE, damage
@@ -26,15 +27,8 @@ def told(**what):
     return json.dumps(what)
 
 
-class Story:
-    """Rows one after the other."""
-
-    def __init__(self):
-        self.rows = []
-
-    def add(self, process, type_, f, message=None, **columns):
-        self.rows.append(o(len(self.rows), process, type_, f, message, **columns))
-        return self
+class Story(checker_rows.Story):
+    """Of one subscription."""
 
     def subscribe(self, session, outcome="ok", of=ALICE, value=None):
         mine = {**of, "session": session, "value": value}

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 
+import checker_rows
 import pytest
 from checker_rows import MS, agreed, dense, o, phase, table
 from damaged import DAMAGE, damage
@@ -18,17 +19,16 @@ REPLIES = "/temp-queue/r0"
 PATIENT = CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
 
 
-class Story:
-    """Rows one after the other: of a temporary queue that is owned by connection 1."""
+class Story(checker_rows.Story):
+    """Of a temporary queue that is owned by connection 1."""
 
     def __init__(self):
-        self.rows = []
+        super().__init__()
         self.process = 200
 
     def add(self, process, type_, f, message=None, **columns):
         mine = {} if f in ("phase", "role", "kill") else {"queue": REPLIES}
-        self.rows.append(o(len(self.rows), process, type_, f, message, **{**mine, **columns}))
-        return self
+        return super().add(process, type_, f, message, **{**mine, **columns})
 
     def subscribe(self, session=1, connection=1, outcome="ok", **of):
         mine = {"session": session, "connection": connection, **of}
