@@ -27,6 +27,8 @@ unsubscribe, or (outcome unknown) when the connection is seen to be lost.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -249,9 +251,11 @@ class _Name:
         """Moments, each just before one index."""
         if self.subscribes:
             yield self.begun()
+        begins = [asked for asked, _, _ in self.subscribes]  # in order, as they were asked for
+        ends = (answered if outcome in ("ok", "fail") else NEVER for _, answered, outcome in self.subscribes)
+        latest = [-1, *itertools.accumulate(ends, max)]
         for asked, answered, outcome in self.drops:
-            before = [one for one in self.subscribes if one[0] < answered]
-            if outcome == "ok" and all(one[2] in ("ok", "fail") and one[1] < asked for one in before):
+            if outcome == "ok" and latest[bisect_left(begins, answered)] < asked:
                 yield answered + 1
 
 
@@ -281,12 +285,13 @@ def read(control: pa.Table) -> Subscriptions:
         some = name.subscribes if row["f"] == "subscribe" else name.drops
         key = (run, row["process"], row["f"], place)
         if row["type"] == "invoke":
-            asked[key] = row["index"]
+            asked[key] = len(some)
             some.append((row["index"], NEVER, "open"))
             if row["f"] == "subscribe":
                 name.selectors.append(selector_of(row.get("value")))
-        elif key in asked and (asked[key], NEVER, "open") in some:
-            some[some.index((asked[key], NEVER, "open"))] = (asked[key], row["index"], row["type"])
+        elif key in asked:
+            at = asked.pop(key)
+            some[at] = (some[at][0], row["index"], row["type"])
     absent = [(n << _BITS) | at for n, name in enumerate(names.values()) for at in name.absent()]
     return Subscriptions(
         {key: n for n, key in enumerate(names)},

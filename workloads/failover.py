@@ -23,6 +23,8 @@ from workloads.connection import Asked, ConnectError, Connection, connect, ignor
 from workloads.processes import Processes
 
 BACKOFF_S: Final = (0.05, 0.2)
+REFUSED: Final = "subscribe refused"
+"""Why a connection ends that was not let do what it is for: the next one would not be, either."""
 TOPOLOGY_SUBSCRIPTION: Final = "topology"
 
 
@@ -63,7 +65,7 @@ class FailoverClient:
 
     __slots__ = (
         "_candidates", "_client_id", "_context", "_finishing", "_known", "_on_down", "_on_up", "_processes",
-        "_random", "_zone", "connection", "store_session", "topology", "unclean_at",
+        "_random", "_refused", "_zone", "connection", "store_session", "topology", "unclean_at",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,7 @@ class FailoverClient:
         self._on_down = on_down
         self._processes = Processes(context.recorder)
         self._finishing = False
+        self._refused = False
 
     async def run(self) -> None:
         """Connect, and again whenever the connection ends; returns after ``finish``.
@@ -101,6 +104,7 @@ class FailoverClient:
         A bug in a callback is raised here.
         """
         while not self._is_finishing():
+            connection = None
             for node in tuple(self._candidates):
                 connection = await self._attempt(node)
                 if connection is not None:
@@ -109,7 +113,8 @@ class FailoverClient:
                     break
                 if self._is_finishing():
                     return
-            else:
+            if connection is None or self._refused:
+                self._refused = False
                 await asyncio.sleep(self._random.uniform(*BACKOFF_S))
 
     async def finish(self) -> None:
@@ -171,6 +176,7 @@ class FailoverClient:
         connection, self.connection = self.connection, None
         if connection is not None and not connection.clean:
             self.unclean_at = asyncio.get_running_loop().time()
+        self._refused = reason == REFUSED
         self._on_down(reason)
 
     # ------------------------------------------------------------------------------------- topology

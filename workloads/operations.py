@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stomp_protocol.codec import head
 from workloads.connection import Connection
+from workloads.failover import REFUSED
 from workloads.payload import Payload
 from workloads.sessions import Session
 
@@ -88,7 +89,8 @@ class SessionOperation(ConsumerOperation):
 class Subscribe(SessionOperation):
     """A session begins.
 
-    Without a receipt the connection is of no use: it is closed, and the next one tries again.
+    Without a receipt the connection is of no use: it is closed, and the next one tries again; if it
+    was refused, after a moment (``FailoverClient``).
     """
 
     __slots__ = ()
@@ -108,7 +110,7 @@ class Subscribe(SessionOperation):
         elif type == "fail":
             self._consumer.ended(self.session)
         if type != "ok" and not self._connection.closed:
-            self._connection.close("subscribe not confirmed")
+            self._connection.close(REFUSED if type == "fail" else "subscribe not confirmed")
 
 
 class Unsubscribe(SessionOperation):

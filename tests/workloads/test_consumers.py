@@ -1,6 +1,7 @@
 """Sessions, deliveries and acknowledgements as rows."""
 
 import asyncio
+import itertools
 
 from stomp_doubles import Server, in_loop, make_context, running, until, well_formed
 
@@ -8,6 +9,7 @@ from checkers.reference import find
 from stomp_protocol.codec import encode
 from stomp_protocol.frames import Frame
 from workloads.consumer import Consumer
+from workloads.failover import BACKOFF_S
 from workloads.payload import Payload, digest
 from workloads.payload import encode as body_of
 from workloads.sessions import Sessions
@@ -344,3 +346,22 @@ async def test_who_was_interrupted_while_it_left_says_nothing_behind_its_disconn
         assert [frame.command for frame in server.peers[0].frames][-1] == "DISCONNECT"
         assert [frame.command for frame in server.peers[0].frames].count("DISCONNECT") == 1
         assert consumer.unclean_at is None
+
+
+@in_loop
+async def test_a_consumer_whose_subscribe_is_refused_does_not_ask_again_at_once():
+    async with Server() as server:
+        asked = []
+
+        def refuse(peer, frame):
+            asked.append(asyncio.get_running_loop().time())
+            peer.say("ERROR", {"receipt-id": frame.headers["receipt"], "definite": "yes", "message": "no"})
+
+        server.script["SUBSCRIBE"] = refuse
+        context = make_context({"a1": server})
+        consumer = make_consumer(context)
+        async with running(consumer.run()):
+            await until(lambda: len(asked) > 3)
+            await consumer.leave("disconnect")
+        assert all(later - earlier >= BACKOFF_S[0] for earlier, later in itertools.pairwise(asked))
+        assert set(context.recorder.types("subscribe")) == {"invoke", "fail"}
