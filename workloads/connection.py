@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         "_beat_s", "_dialect", "_farewell", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser",
         "_pending", "_receipt", "_redirect", "_said", "_silence_s", "_tick", "_timeout_s", "_transport",
         "_welcome", "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message",
-        "store_session",
+        "refused", "store_session",
     )  # fmt: skip
 
     def __init__(self, node: str, dialect: Dialect, operation_timeout_s: float) -> None:
@@ -93,6 +93,8 @@ class Connection(asyncio.Protocol):
         self._redirect = ""
         self.closed = False
         self.clean = False
+        self.refused = False
+        """Whether the broker ends it with an ERROR."""
         self.on_message: Callable[[Frame], None] = ignore
         self.on_end: Callable[[str], None] = ignore
         self.ended: asyncio.Future[str] = self._loop.create_future()
@@ -240,6 +242,7 @@ class Connection(asyncio.Protocol):
         if frame.command != "ERROR":
             self.close(f"unexpected {frame.command}")
             return
+        self.refused = True
         text = frame.headers.get("message", "no message")[:120]
         self._redirect = frame.headers.get(self._dialect.redirect_header or "", "")
         found = self._pending.pop(frame.headers.get("receipt-id", ""), None)

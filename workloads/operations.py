@@ -110,7 +110,7 @@ class Subscribe(SessionOperation):
         elif type == "fail":
             self._consumer.ended(self.session)
         if type != "ok" and not self._connection.closed:
-            self._connection.close(REFUSED if type == "fail" else "subscribe not confirmed")
+            self._connection.close(REFUSED if self._connection.refused else "subscribe not confirmed")
 
 
 class Unsubscribe(SessionOperation):

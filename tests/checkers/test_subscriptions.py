@@ -151,6 +151,15 @@ def test_it_must_not_get_what_was_sent_before_it_existed(tmp_path, story):
         Story().subscribe(1, outcome="info").send(1).subscribe(2).consume(1, 2),
         Story().subscribe(1).send(1).leave(1).drop(outcome="info").subscribe(2).consume(1, 2),
         Story().subscribe(1).send(1).leave(1).subscribe(3, outcome="info").drop().subscribe(2).consume(1, 2),
+        Story()
+        .subscribe(1)
+        .leave(1)
+        .send(1)
+        .drop(outcome=None)
+        .subscribe(3)
+        .add(200, "ok", "drop", **ALICE)
+        .subscribe(2)
+        .consume(1, 2),
         Story().subscribe(1).send(1).drop().consume(1, 1),
         Story().subscribe(1).leave(1).drop().send(1).subscribe(2).leave(2).drop(of=BOB).keep(7, of=BOB),
     ],
