@@ -14,6 +14,7 @@ from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import at_stake, fault, faults, load, paged, properties
 from harness.claims.scenarios.expectations import (
     Answers,
+    Backlog,
     Before,
     Expectation,
     ExpectedTakeover,
@@ -25,11 +26,13 @@ from harness.claims.scenarios.expectations import (
     SaidBy,
     Says,
     Takeovers,
+    UnderWay,
 )
 from harness.claims.scenarios.refuter import (
     LARGE,
     NEVER_IN_DOUBT,
     PAGES,
+    SUBSCRIPTIONS,
     WAITS_FOR_EVER,
     Lack,
     Refuter,
@@ -146,6 +149,32 @@ SCENARIOS: Final = (
                 ),
             ),
         ),
+    ),
+    # What the steps of HA3 show of one of each, under load: whatever clients can leave open is.
+    Scenario(
+        id="HA3-load",
+        claim="pending messages, acknowledgements and durable subscriptions of a broker that is killed under "
+        "load move to its taker; of open transactions and temporary queues nothing is left",
+        source=_SOURCE,
+        spec=load(
+            "ha3-load",
+            "ha-database",
+            14.0,
+            pairs=3,
+            clients=18,
+            rate=180.0,
+            workload="groups,transactions,subscriptions,request-reply",
+            hold_s=0.3,
+            prefetch=3,
+        ),
+        schedule=faults(fault("kill", 5.0)),
+        besides=_TAKEN,
+        guards=(
+            *at_stake("kill-1", least=10),
+            UnderWay(least=2, at="kill-1"),
+            Backlog(least=10, at="kill-1", broker="a1"),
+        ),
+        refuter=_lacking(SUBSCRIPTIONS),
     ),
     Scenario(
         id="HA4",

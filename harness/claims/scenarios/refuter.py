@@ -54,7 +54,7 @@ Lack = tuple[str, str]
 """What a broker lacks in words, and the code that takes it out of the list ``{records}``."""
 
 _LEAVE_OUT: Final = (
-    "from broker.core.message import CONSUMED, COUNTED, HEAD, IS_LARGE, MESSAGE, PAGE; "
+    "from broker.core.message import CONSUMED, COUNTED, HEAD, IS_LARGE, MESSAGE, PAGE, SUBSCRIPTION; "
     "{{records}}[:] = [r for r in {{records}} if not ({which})]"
 )
 FORGETS: Final[Lack] = ("begins with an empty store", "{records}.clear()")
@@ -65,6 +65,10 @@ LARGE: Final[Lack] = (
 PAGES: Final[Lack] = (
     "has nothing of what is on pages",
     _LEAVE_OUT.format(which="r.kind in (CONSUMED, COUNTED, PAGE)"),
+)
+SUBSCRIPTIONS: Final[Lack] = (
+    "has no subscriptions",
+    _LEAVE_OUT.format(which="r.kind == SUBSCRIPTION"),
 )
 
 
