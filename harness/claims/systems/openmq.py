@@ -105,11 +105,13 @@ CLAIMS: Final = SystemClaims(
             45.0,
             fault("kill", 12.0),
             load={
-                "workload": "groups,transactions,subscriptions",
+                "workload": "groups,transactions,subscriptions:2",
                 "producers": 18,
                 "consumers": 18,
-                "rate": 48.0,
+                "rate": 60.0,
                 "hold_s": 1.0,
+                # Dropped ones are row DS3.
+                "churn": 0.1,
             },
             allowed=_OF_TOPICS,
             besides=(_BY_ANOTHER, _WITH_MESSAGES, Resumed(of="a1", least=10)),
