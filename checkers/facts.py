@@ -25,7 +25,7 @@ LATE_S: Final = 0.5
 """By how much a redelivery may be late."""
 _OWN = [
     "run", "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low",
-    "time_high", "value",
+    "time_high", "error", "value",
 ]  # fmt: skip
 
 
@@ -92,7 +92,8 @@ class Facts:
         if "end" not in reached:
             return "the stores were not looked into to the end"
         if self.closed and missing:
-            names = ", ".join(sorted({row["broker"] or "a broker" for row in self.closed}))
+            why = {row["broker"] or "a broker": row.get("error") for row in self.closed}
+            names = ", ".join(f"{name} ({error})" if error else name for name, error in sorted(why.items()))
             return f"the stores of {names} could not be read"
         return None
 

@@ -53,6 +53,15 @@ def test_nothing_found_in_a_whole_history_is_valid():
             [*SENT, o(9, -3, "info", "browse", broker="a2"), *finished(10)],
             "the stores of a2 could not be read",
         ),
+        (
+            [
+                *SENT,
+                o(8, -3, "info", "browse", broker="b2"),
+                o(9, -3, "info", "browse", broker="a2", error="no answer within 60 s"),
+                *finished(10),
+            ],
+            "the stores of a2 (no answer within 60 s), b2 could not be read",
+        ),
         ([SENT[1], SENT[2], *finished(10)], "nothing was sent"),
         ([*SENT[:2], dict(SENT[2], type="info"), *finished(10)], "nothing was delivered"),
     ],

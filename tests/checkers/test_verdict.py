@@ -303,7 +303,7 @@ def test_a_killed_harness_alone_makes_the_verdict_unknown(tmp_path):
 def test_closed_stores_make_lost_unknown(tmp_path):
     verdict = judge(tmp_path, [*GOOD, o(80, -3, "info", "browse", broker="b2", error="silent")])
     assert verdict.valid is None
-    assert "the stores of b2 could not be read" in verdict.reasons[0]
+    assert "the stores of b2 (silent) could not be read" in verdict.reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -355,19 +355,26 @@ def test_a_live_that_votes_is_live_all_the_same(voting):  # noqa: F811
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("delivering", [0, 2])
-def test_a_queue_whose_messages_are_with_consumers_is_not_read(jolokia, delivering):  # noqa: F811
+@pytest.mark.parametrize(
+    ("delivering", "consumers", "why"),
+    [
+        (0, 1, ""),
+        (2, 1, "2 messages are with consumers"),
+        (2, 0, "2 messages are in delivery, to no consumer"),
+    ],
+)
+def test_a_queue_is_not_read_while_messages_of_it_are_in_delivery(jolokia, delivering, consumers, why):  # noqa: F811
     address, say = jolokia
     bean = 'org.apache.activemq.artemis:broker="a1",component=addresses,queue="q0"'
     say(
         {
             "search": {"status": 200, "value": [bean]},
-            "read": {"status": 200, "value": delivering},
+            "read": {"status": 200, "value": {"DeliveringCount": delivering, "ConsumerCount": consumers}},
             "exec": {"status": 200, "value": [{"text": "m"}]},
         }
     )
-    if delivering:
-        with pytest.raises(OSError, match="q0: 2 messages are with consumers"):
+    if why:
+        with pytest.raises(OSError, match=f"q0: {why}"):
             asyncio.run(Management().browse(address))
     else:
         assert [one.body for one in asyncio.run(Management().browse(address))] == [b"m"]
