@@ -71,7 +71,12 @@ _WITH_MESSAGES: Final = Says(None, r"Taking over [1-9]\d* messages from broker a
 _BEGAN_ANEW: Final = Says("a1", r"\[B3(?:186|187|203)\]|being taken over")
 
 _OF_TOPICS: Final = ("duplicate", "not-subscribed")
-"""Come of what a dropped subscription leaves (DS3)."""
+_DROPPED: Final = Departure(
+    reason="what a subscription that was dropped had not acknowledged stays in the database; who takes over "
+    "gives it to all subscriptions of the topic",
+    page="findings/openmq-8.md",
+)
+"""Where subscriptions are dropped; ``_OF_TOPICS`` come of it."""
 
 _HELD: Final = {"imq.cluster.takeover.delay.interval": 4}
 """Between two looks at a suspect, so that all who suspect it try before any has the lock."""
@@ -107,13 +112,14 @@ CLAIMS: Final = SystemClaims(
                 "hold_s": 1.0,
                 "churn": 0.1,
             },
-            allowed=_OF_TOPICS,  # few are dropped, and then it is as in DS3
+            allowed=_OF_TOPICS,
             besides=(_BY_ANOTHER, _WITH_MESSAGES, Resumed(of="a1", least=10)),
             guards=(
                 *at_stake("kill-1", least=10),
                 UnderWay(least=2, at="kill-1"),
                 Backlog(least=10, at="kill-1", broker="a1"),
             ),
+            departure=_DROPPED,
         ),
         _row(
             "HA4",
@@ -189,11 +195,7 @@ CLAIMS: Final = SystemClaims(
             allowed=_OF_TOPICS,
             besides=(_BY_ANOTHER, _WITH_MESSAGES),
             guards=(Backlog(least=10, at="kill-1", broker="a1"), Changing(least=2, at="kill-1")),
-            departure=Departure(
-                reason="what a subscription that was dropped had not acknowledged stays in the database; who "
-                "takes over gives it to all subscriptions of the topic",
-                page="findings/openmq-8.md",
-            ),
+            departure=_DROPPED,
         ),
         _row(
             "HA11-stall",
