@@ -65,8 +65,11 @@ def get(name: str) -> Kind:
 def unsupported(name: str, supports: Mapping[str, str]) -> str:
     """Why an environment cannot do this kind.
 
-    The primitive it lacks, where that has another name, and its reason; "" if it can.
+    The primitive it lacks, where that has another name, and its reason; "" if it can. A kind that
+    breaks nothing of a machine is refused by its own name.
     """
+    if reason := supports.get(name):
+        return reason
     for primitive in get(name).primitives:
         reason = supports.get(primitive, "this environment has no such fault")
         if reason:

@@ -35,6 +35,11 @@ A harness that is gone is noticed at once, by its pipe; this is for one that han
 _RENEW_S: Final = 5.0
 _OURS: Final = "an attached cluster is somebody else's: it is never stopped or wiped by us"
 _NO_LINKS: Final = 'the links of an attached cluster are not ours: give a hook, and --nemesis "hook"'
+_NO_CLOCKS: Final = 'the clocks of an attached cluster are not ours: give a hook, and --nemesis "hook"'
+_NO_COMMANDS: Final = (
+    "an attached cluster is somebody else's: it is never started, configured or told anything by us: give a "
+    'hook, and --nemesis "hook"'
+)
 
 
 class AttachedEnvironment(RealEnvironment):
@@ -54,6 +59,8 @@ class AttachedEnvironment(RealEnvironment):
         others = hooks is None or hooks - set(PROCESS_HOOKS)
         answers = dict.fromkeys(("cut", "reset", "slow", "stall"), _NO_LINKS)
         answers |= dict.fromkeys(("stop", "destroy-data", "power-loss"), _OURS)
+        answers |= dict.fromkeys(("clock-skew", "clock-step", "clock-rate", "clock-strobe"), _NO_CLOCKS)
+        answers |= dict.fromkeys(("late-start", "reconfigure", "takeover", "quiesce"), _NO_COMMANDS)
         answers |= {
             name: _lack(name) if hooks is not None and name not in hooks else "" for name in PROCESS_HOOKS
         }

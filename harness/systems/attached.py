@@ -53,6 +53,8 @@ UNCLEAR: Final = "unclear"
 """The role of a broker whose answer is no word, and has none of the file's patterns."""
 
 _WORD: Final = re.compile(r"[a-z-]{1,40}")
+_SHOWN: Final = 200
+"""Characters of an answer that is told."""
 
 
 class _RoleLine(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -103,6 +105,7 @@ class AttachedSystem:
         if cluster.roles is not None:
             self.patience = msgspec.structs.replace(self.patience, silence_s=cluster.roles.patience_s)
         self.events: Mapping[str, Event] = {}
+        self._answered: dict[str, str] = {}
 
     def promises(self, spec: TestSpec) -> Promises:
         """Those of the system with what the file changes, and what nobody can be asked for.
@@ -217,8 +220,9 @@ class AttachedSystem:
 
         Messages are looked at without being acknowledged. Then one is sent to a queue with two
         subscribers, who must not both get it. Where stores are shown, none may have a message of
-        another test. Raises UsageError for what is there and for what is no queue,
-        InfrastructureError where no broker lets anybody in.
+        another test. Who lets clients in must say a role that can be true, where roles are told.
+        Raises UsageError for what is there, for what is no queue and for such an answer,
+        InfrastructureError where no broker lets anybody in, or one that does tells no role.
         """
         secret = passcode(self._cluster)  # raises where there is none
         made = self._inner.made_secrets if isinstance(self._inner, Secretive) else ()
@@ -238,6 +242,9 @@ class AttachedSystem:
                     tried = True
             except (OSError, EOFError) as error:
                 refusals.append(f"{node.name}: {str(error) or 'no answer'}")
+                continue
+            if self._cluster.roles is not None or self._managed:
+                await self._has_role(node.name)
         if len(refusals) == len(self._cluster.node):
             raise InfrastructureError(f"no broker lets clients in: {'; '.join(refusals)}")
         for node in self._cluster.node if self._managed else ():
@@ -299,6 +306,7 @@ class AttachedSystem:
         """
         roles = self._cluster.roles
         assert roles is not None, "roles are asked for"
+        self._answered[node] = words[:_SHOWN]
         said = _RoleLine(role=words if _WORD.fullmatch(words) else UNCLEAR)
         with suppress(msgspec.MsgspecError):
             said = msgspec.json.decode(words, type=_RoleLine)
@@ -310,6 +318,31 @@ class AttachedSystem:
             epoch=said.epoch,
             replicating=said.replicating,
         )
+
+    async def _has_role(self, node: str) -> None:
+        """Whether a broker that lets clients in says its role; a console may start after it.
+
+        Raises UsageError where its answer cannot be true, InfrastructureError where there is none.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + CONNECT_S
+        failed: OSError | None = None
+        role = UNCLEAR
+        while loop.time() < until_s:
+            try:
+                failed, role = None, (await self.status(Address(node, 0))).role
+            except OSError as error:
+                failed = error
+            if failed is None and role not in (UNCLEAR, "stopped"):
+                return
+            await asyncio.sleep(LOOK_S)
+        if failed is not None:
+            why = str(failed) or f"nothing within {self.patience.silence_s:g} s"
+            raise InfrastructureError(
+                f"{node} lets clients in, but not who asks for its role: {why}"
+            ) from failed
+        meant = "is no role, and has none of the patterns of words" if role == UNCLEAR else f"means {role}"
+        raise UsageError(f'[roles]: {node} lets clients in, but its answer {meant}: "{self._answered[node]}"')
 
     async def _open(self, node: str, at: Address) -> StompClient:
         """A client that has logged in. Raises OSError."""

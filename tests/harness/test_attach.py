@@ -19,7 +19,7 @@ from checkers import api
 from checkers.starting import Starting
 from environments.attached import cluster
 from harness.commands import cli
-from harness.interface import InfrastructureError, StoredMessage, TestSpec, UsageError
+from harness.interface import InfrastructureError, Status, StoredMessage, TestSpec, UsageError
 from harness.run import attaching
 from harness.systems import attached, registry
 from stomp_protocol.codec import encode
@@ -245,6 +245,48 @@ def test_roles_are_asked_for_by_a_command(tmp_path, command, role, node_id, epoc
     assert system.promises(TestSpec(name="t")).untold == ("stores",)
 
 
+@pytest.mark.parametrize(
+    ("command", "error", "complaint"),
+    [
+        ("echo ACTIVE", None, ""),
+        (
+            """echo '{"error": "Origin is not allowed"}'""",
+            UsageError,
+            r"""\[roles\]: a1 lets clients in, but its answer is no role, .*: "{"error": "Origin""",
+        ),
+        (
+            "nonsense || echo stopped",
+            UsageError,
+            'a1 lets clients in, but its answer means stopped: "stopped"',
+        ),
+        (
+            "echo no console >&2; false",
+            InfrastructureError,
+            "a1 lets clients in, but not who asks for its role: .*no console",
+        ),
+    ],
+)
+def test_a_broker_that_serves_and_says_no_role_that_can_be_true_is_told_at_once(
+    tmp_path, monkeypatch, command, error, complaint
+):
+    """Else a test would wait minutes for a live broker, and could not say why there is none."""
+    monkeypatch.setattr(attached, "LOOK_S", 0.1)
+    monkeypatch.setattr(attached, "CONNECT_S", 1.0)
+
+    async def looked():
+        async with Server() as server:
+            copies(server, 1)
+            file = write(tmp_path / "cluster.toml", server.address.port, roles=ROLES.format(command))
+            system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
+            return await system.look_first(TestSpec(name="t"), lambda _: server.address)
+
+    if error is None:
+        assert asyncio.run(looked()) == []
+    else:
+        with pytest.raises(error, match=complaint):
+            asyncio.run(looked())
+
+
 def test_a_command_that_fails_says_no_role(tmp_path):
     file = write(tmp_path / "cluster.toml", 1, roles=ROLES.format("echo ACTIVE; false"))
     system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
@@ -276,6 +318,9 @@ def test_roles_are_asked_for_by_a_url(tmp_path):
         (["--nemesis", "kill"], "fault 1 (kill): this environment cannot do it: an attached cluster"),
         (["--nemesis", "partition"], "fault 1 (partition): this environment cannot do it"),
         (["--nemesis", "hook", "--target", "live"], "hook: target live, but nobody can be asked for"),
+        (["--nemesis", "late-start"], "never started, configured or told anything by us: give a hook"),
+        (["--nemesis", "reconfigure"], "never started, configured or told anything by us: give a hook"),
+        (["--nemesis", "clock-skew"], "the clocks of an attached cluster are not ours: give a hook"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(tmp_path, capsys, words, complaint):
@@ -404,6 +449,9 @@ def test_dead_letters_of_an_earlier_test_are_not_taken_for_those_of_the_next(tmp
     class Inner(type(registry.get("classic"))):
         async def browse(self, admin):
             return stored
+
+        async def status(self, admin):
+            return Status(name="a1", node_id=None, role="live", epoch=0)
 
     monkeypatch.setattr(attached, "LOOK_S", 0.1)
 
