@@ -47,11 +47,13 @@ class SshHost(Host):
     @functools.cached_property
     def address(self) -> str:
         """Where the other hosts reach it, by IPv4. Raises InfrastructureError if it has none."""
+        name = self.config.inner or self.config.address
         try:
-            found = socket.getaddrinfo(self.config.inner or self.config.address, None, socket.AF_INET)
+            found = socket.getaddrinfo(name, None, socket.AF_INET)
             return str(found[0][4][0])
         except OSError as error:
-            raise self.error(f"no IPv4 address of it is known ({error.strerror})") from None
+            inner = f", whose inner address is {name}," if self.config.inner else ""
+            raise self.error(f"no IPv4 address of it{inner} is known ({error.strerror})") from None
 
     def close(self) -> None:
         """End the connection and what goes through it, for ever."""

@@ -69,6 +69,7 @@ def claims_command(
     from harness.claims.systems.choice import choose  # noqa: PLC0415 - as above
     from harness.run.compose import place  # noqa: PLC0415 - as above
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
+    from harness.systems.given import check_home  # noqa: PLC0415 - as above
 
     environment = environment or ("simulation" if system == OWN or refute else "local")
     if refute:
@@ -93,6 +94,9 @@ def claims_command(
             f"--results keeps the rows of another --system than {OWN} as they stand, without --set"
         )
     choice = choose(chosen(words), system)
+    tested = systems.get(system)
+    check_home(tested)
+    place(tested, environment, hosts or ())
     scenarios = [each.with_settings(settings) if isinstance(each, Scenario) else each for each in choice.rows]
     for each in scenarios if settings or system != OWN else ():
         if isinstance(each, Scenario):

@@ -17,6 +17,8 @@ import click
 from harness.history import known as findings
 from harness.history import store as stores
 from harness.interface import OWN, UsageError
+from harness.interface.errors import choose
+from harness.systems import registry as systems
 from harness.systems.given import HOME
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -112,8 +114,19 @@ def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
         type=click.Path(path_type=Path),
         default=stores.DEFAULT,
         show_default=True,
+        callback=_store,
         help=f"Where {keeps}.",
     )
+
+
+def _store(_: click.Context, __: click.Parameter, path: Path) -> Path:
+    """Raises UsageError for what can never be a directory, or one that nothing can be put into."""
+    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise UsageError(f"--store {path}: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"--store {path}: nobody but its owner may write into {there}")
+    return path
 
 
 def known(
@@ -127,19 +140,29 @@ def known(
 def _accepted(
     _: click.Context, __: click.Parameter, path: Path | None
 ) -> tuple[findings.KnownFinding, ...] | None:
-    """Raises UsageError for a file that is none, and for a claim that is none."""
+    """Raises UsageError for a file that is none, and for an entry of what there is not."""
     if path is None:
         return None
     entries = findings.load(path)
     for number, entry in enumerate(entries, 1):
-        if entry.claim is not None:
-            from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - imports Arrow
-
-            try:
-                chosen([entry.claim])
-            except UsageError as error:
-                raise UsageError(f"--known {path}: [[finding]] {number}: {error}") from None
+        try:
+            _check_entry(entry)
+        except UsageError as error:
+            raise UsageError(f"--known {path}: [[finding]] {number}: {error}") from None
     return entries
+
+
+def _check_entry(entry: findings.KnownFinding) -> None:
+    """Raises UsageError for a claim that is none, and a policy that its system does not have.
+
+    A system that is not on this machine is no mistake: the file may be of several machines.
+    """
+    if entry.claim is not None:
+        from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - imports Arrow
+
+        chosen([entry.claim])
+    if entry.policy is not None and entry.system in systems.names():
+        choose("policy", entry.policy, systems.get(entry.system).policies)
 
 
 def as_json(text: str = "One JSON document on standard output.") -> Callable[[Command], Command]:

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
 @click.option(
-    "--length", "length_s", type=options.NUMBER, help="Virtual seconds of load and faults in a run [8]."
+    "--length",
+    "length_s",
+    type=options.MORE_THAN_ZERO,
+    help="Virtual seconds of load and faults in a run [8].",
 )
 @click.option("--rate", type=options.NUMBER, help="Sends a second, all producers together [40].")
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 from harness.commands import options
 from harness.history import spec as specs
 from harness.history.known import KnownFinding
-from harness.interface import OWN
+from harness.interface import OWN, TestSpec, UsageError
 from harness.systems import registry as systems
 
 
@@ -127,6 +128,8 @@ def test_command(
     if given["seed"] is None and base is None:
         given["seed"] = random.SystemRandom().randrange(2**31)
     spec = specs.with_settings(specs.build(given, base), settings)
+    if schedule_file is None:
+        _check_taken(spec, given)
     return session.run(
         spec,
         schedule_file,
@@ -136,3 +139,20 @@ def test_command(
         entries=accepted,
         nemeses=given["nemeses"] or (),
     )
+
+
+def _check_taken(spec: TestSpec, given: Mapping[str, Any]) -> None:
+    """Raises UsageError for shapes or targets that were given, and that no nemesis takes."""
+    from nemesis import registry as kinds  # noqa: PLC0415 - as above
+
+    for name in spec.nemeses:
+        kinds.get(name)
+    for option, field, takes in (
+        ("--shape", "shapes", {name for name, kind in kinds.KINDS.items() if kind.shapes}),
+        ("--target", "targets", {name for name, kind in kinds.KINDS.items() if kind.targets}),
+    ):
+        if given[field] and not takes.intersection(spec.nemeses):
+            asked = f"--nemesis {','.join(spec.nemeses)}" if spec.nemeses else "a test without --nemesis"
+            raise UsageError(
+                f'{option} {",".join(given[field])}: {asked} takes none: "jepsen-run list" says which does'
+            )

@@ -29,6 +29,7 @@ from harness.interface import Fault, Installed, Mirroring, NodePlan, Paging, Sch
 from harness.run.compose import place
 from harness.systems import registry as systems
 from harness.systems.equipment import equip
+from harness.systems.given import check_home
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
 from workloads.registry import MIXED, parts, possible
@@ -132,17 +133,22 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
 
     Its nemeses, or without any all that its cluster and its environment take and its bounds allow.
 
-    Raises UsageError for a nemesis that does not exist, that the cluster is too small for, or a
-    policy that there is not.
+    Raises UsageError for a nemesis that does not exist, that the cluster is too small for or has
+    nothing to break of, that the environment cannot do, or a policy that there is not.
     """
     system = systems.of(base)
     environment, _ = place(system, base.environment)
+    check_home(system)
     supports = environment.supports()
     if not environment.virtual and isinstance(system, Installed) and (missing := system.missing()):
         raise UsageError(f"system {system.name}: {missing}")
     nodes = system.plan(base)
     for name in base.nemeses:
         _probe(kinds.get(name).name, base, nodes)
+        if reason := kinds.unsupported(name, supports):
+            raise UsageError(f"{name}: --environment {base.environment} cannot do it: {reason}")
+        if lack := kinds.get(name).lacks(nodes):
+            raise UsageError(f"{name} with --policy {base.policy}: {lack}")
     chosen = base.nemeses or tuple(
         name
         for name in kinds.KINDS

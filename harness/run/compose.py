@@ -40,6 +40,8 @@ from harness.interface import (
 from harness.report.summary import size
 from harness.systems import equipment
 from harness.systems import registry as systems
+from harness.systems.given import check_home
+from nemesis.hook import Hook
 from nemesis.target import ROLE_TARGETS
 from workloads.registry import MIXED, possible
 
@@ -180,8 +182,10 @@ def compose(
     if spec.environment == "attached" and spec.attached is None:
         raise UsageError("--environment attached: name the cluster by --attach FILE")
     environment, reason = place(system, spec.environment, spec.hosts, spec.attached)
-    if spec.attached is None and isinstance(system, Installed) and (missing := system.missing()):
-        raise UsageError(f"system {system.name}: {missing}")
+    if spec.attached is None:
+        check_home(system)
+        if isinstance(system, Installed) and (missing := system.missing()):
+            raise UsageError(f"system {system.name}: {missing}")
     if isinstance(system, Portable) and environment.name in _OF_THIS_MACHINE:
         _room(len(nodes), system.provision(spec).memory_mb)
     refusal = environment.refuses(nodes) if isinstance(environment, Selective) else ""
@@ -191,6 +195,8 @@ def compose(
         raise UsageError(f"--environment {spec.environment}: {refusal}")
     if schedule is None:
         schedule = nemesis.schedule.generate(spec, nodes, randomness(spec, "schedule"))
+    if spec.attached is None and any(fault.kind == Hook.name for fault in schedule.faults):
+        raise UsageError(f"{Hook.name}: {Hook.description}: give the file that has it")
     nemesis.schedule.validate(schedule, environment.supports(), nodes, tuple(system.events))
     if not environment.virtual:
         nodes = equipment.equip(spec, nodes, schedule)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from harness.interface import Installed, System, UsageError
+
 HOME: Final = "JEPSEN_RUN_SYSTEM_HOME"
 """Environment variable: of the one system of a command; ``--system-home`` sets it.
 
@@ -18,6 +20,15 @@ one machine.
 def given_home(variable: str) -> str:
     """As ``--system-home`` or the system's own variable says; "" where neither does."""
     return os.environ.get(HOME) or os.environ.get(variable, "")
+
+
+def check_home(system: System) -> None:
+    """Raises UsageError where a home was given, and brokers are tested that have none."""
+    if os.environ.get(HOME) and not isinstance(system, Installed):
+        raise UsageError(
+            f"--system-home {os.environ[HOME]}: system {system.name} has no distribution to be unpacked: "
+            "say whose it is by --system, or leave it out"
+        )
 
 
 @contextlib.contextmanager

@@ -80,6 +80,27 @@ def run(capsys, *words):
         (["check"], "Missing argument 'PATHS...'"),
         (["check", "/nonexistent"], "/nonexistent does not exist"),
         (["list", "surplus"], "unexpected extra argument"),
+        (["--nemesis", "kill", "--shape", "pair-link"], "--shape pair-link: --nemesis kill takes none"),
+        (["--nemesis", "partition", "--target", "live"], "--target live: --nemesis partition takes none"),
+        (["--target", "live"], "--target live: a test without --nemesis takes none"),
+        (
+            ["--nemesis", "hook"],
+            "hook: a command of your own, undone by another (--attach): give the file that has it",
+        ),
+        (["--store", "/dev/null/store"], "--store /dev/null/store: /dev/null is no directory"),
+        (["search", "--store", "/dev/null"], "--store /dev/null: /dev/null is no directory"),
+        (["search", "--length", "-1"], "'--length': -1.0 is not in the range x>0"),
+        (["search", "--nemesis", "nfs-stall"], "nfs-stall with --policy replication: no broker of this test"),
+        (["search", "--nemesis", "hook"], "hook: --environment simulation cannot do it: this environment"),
+        (
+            ["sweep", "--policy", "shared-store,replication", "--nemesis", "nfs-stall"],
+            "nfs-stall with --policy replication: no broker of this test",
+        ),
+        (
+            ["sweep", "--environment", "local", "--nemesis", "clock-skew"],
+            "clock-skew: --environment local cannot do it: brokers share this machine's clock",
+        ),
+        (["claims", "RP1", "--environment", "dokcer"], 'unknown environment "dokcer": did you mean "docker"'),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_254(capsys, tmp_path, words, complaint):
@@ -365,6 +386,18 @@ def test_a_home_that_is_given_is_of_the_system_that_was_asked_for(capsys, monkey
     unusable = [line for line in text.splitlines() if "not usable here: /nowhere" in line]
     assert (status, len(unusable)) == (0, 1)
     assert "activemq" in unusable[0]
+
+
+@pytest.mark.parametrize("command", [[], ["search"], ["sweep"], ["claims", "RP1"]])
+def test_a_home_that_is_given_to_brokers_without_one_tests_no_others(capsys, monkeypatch, command):
+    """Whoever leaves ``--system`` out believes that those in the home were tested."""
+    monkeypatch.setenv(given.HOME, "")
+    status, out, err = run(capsys, *command, "--system-home", "/nowhere")
+    assert (status, out) == (254, "")
+    assert err == (
+        "jepsen-run: --system-home /nowhere: system own has no distribution to be unpacked: say whose it is "
+        "by --system, or leave it out\n"
+    )
 
 
 def test_the_list_says_why_in_the_words_of_the_environment(monkeypatch):

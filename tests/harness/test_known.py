@@ -262,6 +262,10 @@ def file(tmp_path):
             '[[finding]] 1: unknown claim "RP14-treu": did you mean "RP14-true"?',
         ),
         (FILE.format(until="9999-12-31") + "claim = 'RP99'", '[[finding]] 1: unknown claim "RP99"'),
+        (
+            FILE.format(until="9999-12-31").replace("an experiment", "x") + "policy = 'replicaton'",
+            '[[finding]] 1: unknown policy "replicaton": did you mean "replication"?',
+        ),
         ("[[finding]", "is not TOML"),
     ],
 )

@@ -162,3 +162,5 @@ def test_a_machine_is_reached_by_the_others_at_its_ipv4_address(monkeypatch, tmp
         assert SshHost(HostConfig(address="a.example"), tmp_path).address == "192.0.2.11"
     with pytest.raises(InfrastructureError, match=r"no IPv4 address of it is known \("):
         _ = SshHost(HostConfig(address="2001:db8::11"), tmp_path).address
+    with pytest.raises(InfrastructureError, match=r"of it, whose inner address is fe80::1, is known \("):
+        _ = SshHost(HostConfig(address="192.0.2.11", inner="fe80::1"), tmp_path).address
