@@ -8,6 +8,7 @@ never seen this program; every line must stand by itself.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import textwrap
@@ -21,8 +22,9 @@ import msgspec
 from checkers.anomaly import rank
 from harness.history import store as stores
 from harness.history.spec import default_name
-from harness.interface import NodePlan, TestSpec
+from harness.interface import OWN, NodePlan, TestSpec
 from harness.systems import registry as systems
+from harness.systems.given import HOME
 
 if TYPE_CHECKING:
     from checkers.verdict import FaultRecovery, Finding, LongestPause, Statistics, Total, Verdict
@@ -69,7 +71,7 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
     """The line that runs a test again.
 
     Readable options where they can say it all, else the stored spec. Nemeses are not said beside a
-    schedule, where they decide nothing.
+    schedule, where they decide nothing. A distribution that was named for this command is named again.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
     words = ["jepsen-run"]
@@ -94,6 +96,8 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
     words += ["--seed", str(spec.seed)]
     if schedule_file is not None:
         words += ["--schedule", schedule_file]
+    if spec.system != OWN and (home := os.environ.get(HOME)):
+        words += ["--system-home", home]
     return shlex.join(words)
 
 

@@ -166,6 +166,14 @@ def test_the_line_that_runs_a_test_again_rounds_nothing():
     assert "--interval 9 " in again
 
 
+def test_the_line_that_runs_a_test_again_names_the_distribution_that_was_named(monkeypatch):
+    theirs = specs.build({"seed": 3, "system": "artemis"})
+    assert "--system-home" not in summary.again(theirs, STORE)
+    monkeypatch.setenv("JEPSEN_RUN_SYSTEM_HOME", "/opt/apache artemis")
+    assert summary.again(theirs, STORE).endswith(" --seed 3 --system-home '/opt/apache artemis'")
+    assert "--system-home" not in summary.again(specs.build({"seed": 3}), STORE)
+
+
 def test_the_line_that_runs_a_test_again_says_what_clients_do():
     said = {"queues": 3, "churn": 2.0, "send_again": True, "compare_backups": True}
     again = summary.again(specs.build({"seed": 3, **said}), STORE)
