@@ -71,7 +71,7 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
     """The line that runs a test again.
 
     Readable options where they can say it all, else the stored spec. Nemeses are not said beside a
-    schedule, where they decide nothing. A distribution that was named for this command is named again.
+    schedule, where they decide nothing. A distribution that was named is named again.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
     words = ["jepsen-run"]
