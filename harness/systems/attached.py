@@ -220,7 +220,9 @@ class AttachedSystem:
 
         Messages are looked at without being acknowledged. Then one is sent to a queue with two
         subscribers, who must not both get it. Where stores are shown, none may have a message of
-        another test. Who lets clients in must say a role that can be true, where roles are told.
+        another test. Where roles are told, who lets clients in must say one that can be true, and
+        who lets nobody in must not say that it is live.
+
         Raises UsageError for what is there, for what is no queue and for such an answer,
         InfrastructureError where no broker lets anybody in, or one that does tells no role.
         """
@@ -233,7 +235,9 @@ class AttachedSystem:
                 f"admin: brokers of {self.name} answer only those who deployed them; leave it out, and ask "
                 "for their roles by [roles]"
             )
-        told, refusals, tried = [], [], False
+        told: list[str] = []
+        refusals: dict[str, str] = {}
+        tried = False
         for node in self._cluster.node:
             try:
                 told += await self._looked(spec, node.name, reach(node.name))
@@ -241,17 +245,24 @@ class AttachedSystem:
                     await self._is_queue(queues_of(spec)[0], node.name, reach(node.name))
                     tried = True
             except (OSError, EOFError) as error:
-                refusals.append(f"{node.name}: {str(error) or 'no answer'}")
+                refusals[node.name] = str(error) or "no answer"
                 continue
-            if self._cluster.roles is not None or self._managed:
+            if self._tells_roles:
                 await self._has_role(node.name)
         if len(refusals) == len(self._cluster.node):
-            raise InfrastructureError(f"no broker lets clients in: {'; '.join(refusals)}")
+            why = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+            raise InfrastructureError(f"no broker lets clients in: {why}")
+        for name, words in refusals.items() if self._tells_roles else ():
+            await self._is_not_live(name, words)
         for node in self._cluster.node if self._managed else ():
             await self._without_another_test(node.name)
         return told
 
     # ---------------------------------------------------------------------------------------- parts
+
+    @property
+    def _tells_roles(self) -> bool:
+        return self._cluster.roles is not None or self._managed
 
     @property
     def _managed(self) -> bool:
@@ -343,6 +354,18 @@ class AttachedSystem:
             ) from failed
         meant = "is no role, and has none of the patterns of words" if role == UNCLEAR else f"means {role}"
         raise UsageError(f'[roles]: {node} lets clients in, but its answer {meant}: "{self._answered[node]}"')
+
+    async def _is_not_live(self, node: str, why: str) -> None:
+        """Raises UsageError where a broker that lets nobody in says that it is live.
+
+        Mostly it is another one that was asked, and both would be what that is: a split brain.
+        """
+        with suppress(OSError):
+            if (await self.status(Address(node, 0))).role == "live":
+                raise UsageError(
+                    f"[roles]: {node} is said to be live, and lets no client in ({why}): is it the one "
+                    "that is asked?"
+                )
 
     async def _open(self, node: str, at: Address) -> StompClient:
         """A client that has logged in. Raises OSError."""

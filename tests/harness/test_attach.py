@@ -287,6 +287,35 @@ def test_a_broker_that_serves_and_says_no_role_that_can_be_true_is_told_at_once(
             asyncio.run(looked())
 
 
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("echo live", r"\[roles\]: b1 is said to be live, and lets no client in \(.*\): is it the one"),
+        ("[ {node} = a1 ] && echo live || echo stopped", ""),
+        ("[ {node} = a1 ] && echo live", ""),
+    ],
+)
+def test_two_brokers_that_ask_one_console_are_no_split_brain(tmp_path, monkeypatch, command, complaint):
+    """One of them lets nobody in: what is said of it is said by the other."""
+    monkeypatch.setattr(attached, "LOOK_S", 0.1)
+    monkeypatch.setattr(attached, "CONNECT_S", 1.0)
+
+    async def looked():
+        async with Server() as server:
+            copies(server, 1)
+            file = Path(write(tmp_path / "cluster.toml", server.address.port, roles=ROLES.format(command)))
+            file.write_text('[[node]]\nname = "b1"\nstomp = "127.0.0.1:1"\n' + file.read_text())
+            system = attached.of(attaching.attached(file, {}, ())["attached"], registry.get)
+            there = {"a1": server.address, "b1": cluster.Address("127.0.0.1", 1)}
+            return await system.look_first(TestSpec(name="t"), there.__getitem__)
+
+    if not complaint:
+        assert asyncio.run(looked()) == []
+    else:
+        with pytest.raises(UsageError, match=complaint):
+            asyncio.run(looked())
+
+
 def test_a_command_that_fails_says_no_role(tmp_path):
     file = write(tmp_path / "cluster.toml", 1, roles=ROLES.format("echo ACTIVE; false"))
     system = attached.of(attaching.attached(Path(file), {}, ())["attached"], registry.get)
