@@ -294,7 +294,7 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
     if paged < _SIZED and isinstance(system, Paging):
         room = {name: chance.choice(values) for name, values in system.paging.items()}
         changes["properties"] = {**properties, "*": {**room, **properties["*"]}}
-    if chance.random() < _COMPARED and base.policy == "replication" and isinstance(system, Mirroring):
+    if chance.random() < _COMPARED and isinstance(system, Mirroring) and base.policy in system.mirrored:
         changes["compare_backups"] = True
     return changes | _habits(base, chance)
 

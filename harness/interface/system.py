@@ -332,7 +332,12 @@ class Mirrored(NamedTuple):
 
 @runtime_checkable
 class Mirroring(Protocol):
-    """A system whose backups have copies of what their lives hold, and tell what is in them."""
+    """A system whose backups have copies of what their lives hold, and tell what is in them.
+
+    With the policies of ``mirrored``; with others they share a store, or there are none.
+    """
+
+    mirrored: Collection[str]
 
     async def contents(self, admin: Address) -> Mirrored:
         """Of a live that waits for its backup, or of that backup.

@@ -28,6 +28,7 @@ from harness.interface import (
     InfrastructureError,
     InProcess,
     Installed,
+    Mirroring,
     NodePlan,
     Portable,
     Schedule,
@@ -176,6 +177,11 @@ def compose(
         raise UsageError(f"--workload {spec.workload}: brokers of system {system.name} have no {lack}")
     if spec.send_again and system.dialect.once_header is None:
         raise UsageError(f"--send-again: brokers of system {system.name} have no ids by which they take once")
+    if spec.compare_backups and not (isinstance(system, Mirroring) and spec.policy in system.mirrored):
+        raise UsageError(
+            f"--compare-backups: backups of system {system.name} with policy {spec.policy} have no copies of "
+            "their own"
+        )
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)

@@ -45,6 +45,10 @@ def run(capsys, *words):
         (["--pairs", "three"], "'three' is not a valid integer"),
         (["--pairs", "0"], "--pairs is 0: it must be at least 1"),
         (["--guarantee", "exactly-twice"], 'did you mean "exactly-once"?'),
+        (
+            ["--policy", "shared-store", "--compare-backups"],
+            "--compare-backups: backups of system own with policy shared-store have no copies of their own",
+        ),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
         (["--policy", "nonsense"], 'unknown policy "nonsense": system own has replication, shared-store,'),
         (["--system", "onw"], 'unknown system "onw": did you mean "own"?'),

@@ -218,6 +218,7 @@ class Mirrors(Keepers):
     """Pairs of which live and backup say what they hold."""
 
     contents = Cluster.views
+    mirrored = ("replication",)
 
 
 def compare(roles=None, **answers):

@@ -62,7 +62,7 @@ class AdminClients:
         return {(one[1], one[2]) for one in kept if one is not None and "::." not in one[0]}
 
     async def contents(self, admin: Address) -> Mirrored:
-        """As ``Mirroring``'s: by replication alone."""
+        """As ``Mirroring``'s."""
         answer = await self._kept(admin, "contents", {})
         return Mirrored(answer["last"], answer["contents"])
 

@@ -73,6 +73,7 @@ class OwnSystem(AdminClients):
     events = EVENTS
     lacking = staticmethod(readiness.lacking)
     made_secrets = ("admin",)
+    mirrored = ("replication",)
     paging: Mapping[str, Sequence[int]] = {
         f"{ADDRESSES}#.max-size-bytes": (8192, 65_536),
         f"{ADDRESSES}#.page-size-bytes": (2048, 4096),
