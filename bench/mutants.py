@@ -197,7 +197,7 @@ class Line:
             NOT_FOUND if each.median is None else f"{each.median:g}",
             ", ".join(str(answer["schedules"] or "-") for answer in each.answers),
             sizes(each),
-            ", ".join(sorted(names & each.mutant.anomalies)),
+            ", ".join(sorted(names & each.mutant.anomalies)) or "-",
         )
 
     @property
