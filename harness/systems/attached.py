@@ -353,7 +353,8 @@ class AttachedSystem:
                 f"{node} lets clients in, but not who asks for its role: {why}"
             ) from failed
         meant = "is no role, and has none of the patterns of words" if role == UNCLEAR else f"means {role}"
-        raise UsageError(f'[roles]: {node} lets clients in, but its answer {meant}: "{self._answered[node]}"')
+        answered = self._answered.get(node, role)
+        raise UsageError(f'[roles]: {node} lets clients in, but its answer {meant}: "{answered}"')
 
     async def _is_not_live(self, node: str, why: str) -> None:
         """Raises UsageError where a broker that lets nobody in says that it is live.
