@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.mutants import PAGE, page, summary, table, written
+from bench.mutants import PAGE, Hunted, Line, page, summary, table, written
 from harness.claims.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
 from harness.history.spec import validate
 from mutants.hunt import BUDGET, spec_of
@@ -76,3 +76,9 @@ def test_the_page_has_a_line_for_each_and_hunting_one_leaves_the_others_as_they_
     assert set(lines) == set(MUTANTS)
     told = page(table(list(lines.values())), summary(list(lines.values())), 3, BUDGET)
     assert told == PAGE.read_text()
+
+
+def test_a_mutant_that_no_hunt_finds_is_read_from_the_page_again():
+    mutant = next(iter(MUTANTS.values()))
+    line = Line.of(Hunted(mutant, ({"schedules": None, "anomalies": {}},) * 3))
+    assert written("\n".join(table([line]))) == {mutant.name: line}
