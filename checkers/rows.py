@@ -65,7 +65,8 @@ _KINDS: Final = {
 
 FOR_MESSAGES: Final = (
     "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session",
-    "connection", "subscription", "broker", "redelivered", "delivery_count", "digest", "value", "time",
+    "connection", "subscription", "broker", "redelivered", "delivery_count", "digest", "headers", "value",
+    "time",
 )  # fmt: skip
 """The columns that the rules about messages read, beside ``run`` where there is one."""
 READ: Final = (*FOR_MESSAGES, "process")
@@ -206,6 +207,7 @@ class Rows:
     redelivered: Column
     delivery_count: Column
     digest: Column
+    headers: Column
     value: Texts
     by_message: Numbers
     starts: Numbers
@@ -245,7 +247,8 @@ class Rows:
             transaction=self.transaction.some(at), session=self.session.some(at),
             connection=self.connection.some(at), broker=self.broker.some(at),
             redelivered=self.redelivered.some(at), delivery_count=self.delivery_count.some(at),
-            digest=self.digest.some(at), value=self.value.some(at), by_message=by_message, starts=starts,
+            digest=self.digest.some(at), headers=self.headers.some(at), value=self.value.some(at),
+            by_message=by_message, starts=starts,
         )  # fmt: skip
 
     def of(self, *kinds: int) -> Numbers:
@@ -281,8 +284,8 @@ def from_table(table: pa.Table, places: PlaceTable) -> Rows:
         transaction=_column_of(table, "transaction"), session=_column_of(table, "session"),
         connection=_column_of(table, "connection"), broker=texts_of(table, "broker"),
         redelivered=_column_of(table, "redelivered"), delivery_count=_column_of(table, "delivery_count"),
-        digest=_column_of(table, "digest"), value=texts_of(table, "value"), by_message=by_message,
-        starts=starts,
+        digest=_column_of(table, "digest"), headers=_column_of(table, "headers"),
+        value=texts_of(table, "value"), by_message=by_message, starts=starts,
     )  # fmt: skip
 
 

@@ -27,6 +27,8 @@ Operations ``f`` of clients
     disconnect    ``info``, one row a session: the client noticed or made the end of the connection;
                   session, broker, error
     connect       broker on completion; a failed connect is ``fail``
+    timeout       ``info``, one row without invocation: the broker took a message back because its
+                  acknowledgement was late; queue, group, message, session. It ends no process
     receive       ``info``, one row without invocation: a client had asked for one message, to be
                   acknowledged by being handed out, and never heard whether it got one; queue. It
                   may have taken one message of that queue, nobody knows which: so many messages
@@ -82,7 +84,8 @@ Of the nemesis
 ``time`` is nanoseconds since the start of the test on the harness' monotonic clock. ``message`` is
 a signed 64-bit id unique in the history. ``sequence`` counts a producer's sends within one group
 (or within the queue where the message has no group), from 0. ``digest`` is the CRC-32C of the
-payload.
+payload. ``headers`` is a digest of the application's own headers: in a send of those that the
+producer set, in a deliver or browse of the same names as they arrived; null where nobody looked.
 
 ``connection`` numbers the connections of clients to brokers, one number for each that came about,
 unique in the history: a process outlives its connections, and what a broker answers in order it
@@ -99,12 +102,12 @@ a subscribe a ``selector``, of a send ``properties``, ``priority``, ``expires`` 
 call its message, where that is no number of 64 bits.
 
 What a history must be before it is judged
-    columns       of the types below; texts plain or by dictionary. ``connection`` and
-                  ``subscription`` may be missing. A history that was made by others may lack more,
-                  if each of its files says so: the key-value metadata ``jepsen-run-columns`` of the
-                  Parquet file names the columns that it has, with commas between. Those of
-                  ``ALWAYS`` it must have. What takes others to be told is not judged, and the
-                  verdict says so
+    columns       of the types below; texts plain or by dictionary. ``connection``,
+                  ``subscription`` and ``headers`` may be missing. A history that was made by others
+                  may lack more, if each of its files says so: the key-value metadata
+                  ``jepsen-run-columns`` of the Parquet file names the columns that it has, with
+                  commas between. Those of ``ALWAYS`` it must have. What takes others to be told is
+                  not judged, and the verdict says so
     index         every number from 0 to the number of rows minus 1, once. What a killed harness
                   leaves ends early, and is a history; rows cut out of the middle are missed. Below
                   2^32 - 1
@@ -173,6 +176,7 @@ KINDS: Final = {
     "redelivered": "bool",
     "delivery_count": "int32",
     "digest": "int64",
+    "headers": "int64",
     "node_id": "code",
     "role": "code",
     "time_low": "int64",
@@ -189,7 +193,7 @@ COLUMNS: Final = tuple(KINDS)
 
 NEVER_NULL: Final = ("index", "time", "process", "type", "f")
 
-ADDED: Final = ("connection", "subscription")
+ADDED: Final = ("connection", "subscription", "headers")
 """Columns that older histories lack.
 
 They are judged without them: what a table lacks reads as null throughout.

@@ -51,6 +51,11 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     and deliveries arrive in the order in which the broker made them, so that what is read after an
     answer was sent after the question.
 
+    ``ack_wait_s``: after how many seconds without an acknowledgement the broker takes a message
+    back and may give it to another session (SQS' visibility time-out, JetStream's AckWait,
+    RabbitMQ's ``consumer_timeout``); None: never. ``counts``: which redeliveries must have a higher
+    delivery count than the delivery before: "never" any, or those after a message was "given back".
+
     ``admits``: what an answer says by which a broker admits an error of its own, a bug; no answer
     does where it is empty.
 
@@ -74,6 +79,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     refuses_stale_acks: bool = True
     answers_in_order: bool = True
     marks_redeliveries: Literal["always", "same-process", "never"] = "always"
+    ack_wait_s: float | None = None
+    counts: Literal["never", "given back"] = "never"
     groups: bool = True
     fifo: bool = False
     single: bool = True
