@@ -25,7 +25,13 @@ SCHEMA: Final = pa.schema(
     [pa.field(name, _TYPES[kind], nullable=name not in NEVER_NULL) for name, kind in KINDS.items()]
 )
 
-OLDER: Final = pa.schema([field for field in SCHEMA if field.name not in ADDED])
+VERSIONS: Final = tuple(
+    pa.schema([field for field in SCHEMA if field.name not in ADDED[count:]])
+    for count in range(len(ADDED), -1, -1)
+)
+"""The columns that histories have had, newest first; they were added in the order of ``ADDED``."""
+OLDER: Final = VERSIONS[-1]
+"""The columns that every history has that does not declare its own."""
 
 
 def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:

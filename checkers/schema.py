@@ -194,7 +194,7 @@ COLUMNS: Final = tuple(KINDS)
 NEVER_NULL: Final = ("index", "time", "process", "type", "f")
 
 ADDED: Final = ("connection", "subscription", "headers")
-"""Columns that older histories lack.
+"""Columns that older histories lack, in the order in which they were added.
 
 They are judged without them: what a table lacks reads as null throughout.
 """

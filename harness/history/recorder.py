@@ -22,7 +22,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from checkers.arrow_schema import OLDER, SCHEMA, completed
+from checkers.arrow_schema import OLDER, SCHEMA, VERSIONS, completed
 from harness.history import parquet
 from harness.history.rows import HistoryRecorder
 from harness.history.store import STREAM
@@ -190,7 +190,7 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 
     Raises UsageError if the file is not a history: it says what is wrong.
     """
-    heads = [schema.serialize().to_pybytes() for schema in (SCHEMA, OLDER)]  # what streams of ours begin with
+    heads = [schema.serialize().to_pybytes() for schema in VERSIONS]  # what streams of ours begin with
     with path.open("rb") as file:
         start = file.read(max(map(len, heads)))
     if not any(start.startswith(head) for head in heads):
@@ -224,7 +224,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _ours(schema: pa.Schema) -> bool:
-    return any(schema.equals(ours) for ours in (SCHEMA, OLDER))
+    return any(schema.equals(ours) for ours in VERSIONS)
 
 
 def _refuse_schema(path: Path, schema: pa.Schema) -> None:

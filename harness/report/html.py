@@ -41,7 +41,7 @@ CLIENT_OPERATIONS: Final = (
     "unsubscribe",
     "connect",
 )
-HIDDEN: Final = frozenset({"digest"})
+HIDDEN: Final = frozenset({"digest", "headers"})
 """Columns of a witness that tell a reader nothing."""
 
 _TEMPLATES: Final = jinja2.Environment(

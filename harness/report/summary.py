@@ -215,7 +215,7 @@ def _row(row: Mapping[str, Any]) -> str:
     "#812 at 3.217 s: send ok, queue q0 group g3 message 99 producer 2 sequence 14 broker a1".
     """
     head = f"#{row.get('index')} at {row.get('time', 0) / 1e9:.3f} s: {row.get('f')} {row.get('type')}"
-    skip = {"index", "time", "f", "type", "digest", "time_low", "time_high", "process"}
+    skip = {"index", "time", "f", "type", "digest", "headers", "time_low", "time_high", "process"}
     rest = " ".join(
         f"{name} {value}" for name, value in row.items() if name not in skip and value is not None
     )
