@@ -16,18 +16,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from checkers.anomaly import LOSSLESS, looked_for
+from checkers.anomaly import looked_for
 from checkers.instance import Instance
-from checkers.reference_asked import expires, in_turn, timely
+from checkers.reference_attempts import attempts_of, is_aborted, stored_from
 from checkers.reference_liveness import liveness
-from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
+from checkers.reference_messages import again, fates, settled_twice, unflagged
+from checkers.reference_order import not_linearizable, out_of_order
 from checkers.reference_priorities import inversions
 from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
 from checkers.reference_subscriptions import by_place, selective, spread
 from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
-from checkers.schema import HARNESS, MONITOR, TEMPORARY, TOPIC
+from checkers.schema import HARNESS, MONITOR, TEMPORARY
 from checkers.verdict import CheckOptions
 
 Row = Mapping[str, Any]
@@ -48,8 +49,8 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *again(history, messages, options),
         *torn(history, messages, options),
         *wrong_total(history, messages, options),
-        *_order(history),
-        *_fifo(history, options),
+        *out_of_order(history),
+        *not_linearizable(history, options),
         *whole_queues(history, messages, options),
         *inversions(history, messages, options),
         *_sessions(history, options),
@@ -119,6 +120,10 @@ class History:
     def of_session(self, session: int) -> Sequence[Row]:
         """All rows that name it."""
         return self._of.get(("session", session), [])
+
+    def transaction_rows(self, transaction: int) -> Sequence[Row]:
+        """Return all rows that name a transaction."""
+        return self._of.get(("transaction", transaction), [])
 
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
         """Index of the first row of that end of a transaction."""
@@ -296,26 +301,26 @@ class PlainMessage:
         self.deliveries = [r for r in rows if _is(r, "deliver", "ok")]
         self.stored = [r for r in rows if _is(r, "browse", "ok")]
         self.shown = [*self.deliveries, *self.stored]
-        ok = [r["index"] for r in rows if _is(r, "send", "ok")]
-        failed = any(_is(r, "send", "fail") for r in rows)
-        self.transaction = transaction = _largest(self.sends, "transaction")
-        if transaction is None:
-            self.ok = min(ok, default=None)
-            self.aborted = failed and not ok
-        else:
-            self.ok = None if failed else history.ended(transaction, "commit", "ok")
-            if not history.atomic and self.ok is not None:  # each send of a batch has its own answer
-                self.ok = max(self.ok, min(ok)) if ok else None
-            self.aborted = failed or history.ended(transaction, "abort", "ok") is not None
+        self.attempts = attempts_of(history, rows)
+        self.ok = min((attempt.ok for attempt in self.attempts if attempt.ok is not None), default=None)
+        self.transaction = _largest(self.sends, "transaction")
         self.producer = _largest(self.sends, "producer")
         self.sequence = _largest(self.sends, "sequence")
         self.digest = _largest(self.sends, "digest")
 
+    @property
+    def aborted(self) -> bool:
+        """Whether every attempt to send it failed or was rolled back."""
+        return is_aborted(self)
+
     def begun(self, history: History) -> int | None:
-        """Since when it can be in its queue: the first send, or the commit that it waited for."""
+        """Return since when it can be in its queue.
+
+        Of an only attempt in a transaction since its commit, else since the first attempt.
+        """
         if self.transaction is not None and len(self.sends) == 1:
             return history.ended(self.transaction, "commit", "invoke")
-        return int(self.sends[0]["index"])
+        return stored_from(self)
 
     def instance(self, name: str, index: int, key: str | None = None) -> Instance:
         """An anomaly of this message, shown by row ``index``."""
@@ -340,82 +345,6 @@ def _admitted(history: History, options: CheckOptions) -> Iterator[Instance]:
     for r in history.rows:
         if words and r["process"] >= 0 and words in (r.get("error") or ""):
             yield Instance("internal-error", None, None, None, r["index"], r.get("broker"))
-
-
-def _order(history: History) -> Iterator[Instance]:
-    groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
-    for m in history.all_messages:
-        if (
-            m.group is not None
-            and m.sends
-            and m.deliveries
-            and in_turn(m)
-            and timely(history, m)
-            and not history.selective(m.queue)
-        ):
-            groups[m.queue, m.group].append(m)
-    for messages in groups.values():
-        # In order of first deliveries: what was delivered before is known by the latest of its
-        # sends and sequences.
-        latest_send = -1
-        sequences: dict[int | None, int] = {}
-        for late in sorted(messages, key=lambda m: int(m.deliveries[0]["index"])):
-            at = late.deliveries[0]["index"]
-            highest = None if late.sequence is None else sequences.get(late.producer, late.sequence)
-            if late.ok is not None and highest is not None and highest > late.sequence:
-                yield late.instance("reordered", at)
-            stored = late.ok if late.ok is not None else sealed(history, late)
-            if stored is not None and stored < latest_send:
-                yield late.instance("reordered-realtime", at)
-            latest_send = max(latest_send, late.sends[0]["index"])
-            if late.sequence is not None:
-                sequences[late.producer] = max(sequences.get(late.producer, late.sequence), late.sequence)
-
-
-def _fifo(history: History, options: CheckOptions) -> Iterator[Instance]:
-    """Of each group the first delivery before which another message should have been delivered.
-
-    Of several such the one whose send was certain first.
-    """
-    unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
-    groups: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
-    for m in history.all_messages:
-        if (
-            m.group is not None
-            and m.sends
-            and not m.aborted
-            and in_turn(m)
-            and timely(history, m)
-            and not history.selective(m.queue)
-        ):
-            groups[m.queue, m.group].append(m)
-    for (queue, group), messages in groups.items():
-        in_order = sorted((m for m in messages if m.deliveries), key=lambda m: int(m.deliveries[0]["index"]))
-        behind: list[tuple[int, int]] = []  # the send that was certain first of what comes later
-        unreadable = any(_is(r, "deliver", "ok") for r in history.messages.get((queue, group, None), ()))
-        excused = (queue or "").startswith((TOPIC, TEMPORARY)) or queue in unheard or unreadable
-        if options.guarantee in LOSSLESS and not excused:
-            behind = [
-                (m.ok, m.id)
-                for m in messages
-                if m.ok is not None
-                and not m.deliveries
-                and not any(r["f"] in ("ack", "nack") and r["type"] == "invoke" for r in m.rows)
-                and expires(m) is None
-            ]
-        found = None
-        for m in reversed(in_order):
-            at, begun = m.deliveries[0]["index"], m.begun(history)
-            if begun is None or at < begun:
-                continue
-            first = min(behind, default=None)
-            if first is not None and first[0] < begun:
-                found = m.instance("not-linearizable", at, str(first[1]))
-            stored = m.ok if m.ok is not None else sealed(history, m)
-            if stored is not None:
-                behind = [min([(stored, m.id), *behind])]
-        if found is not None:
-            yield found
 
 
 class Hold:
@@ -486,13 +415,6 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
                 found.setdefault("double-delivery", d["index"])
         for name, index in found.items():
             yield Instance(name, queue, group, message, index)
-    sent: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
-    out_of_turn: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
-    for m in history.all_messages:
-        if m.ok is not None:
-            sent[m.queue, m.group].add(m.id)
-        if not in_turn(m):
-            out_of_turn[m.queue, m.group].add(m.id)
     for (queue, group), all_holds in holds.items():
         if group is None:
             continue
@@ -504,10 +426,6 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
                 yield Instance("group-split", queue, group, None, hold.begin)
                 break
             still.append(hold)
-        given = [hold.delivery for hold in in_order]
-        turns = [d for d in given if d["message"] not in out_of_turn[queue, group]]
-        backwards = _backwards(queue, group, turns)
-        yield from (i for i in backwards if i.message in sent[queue, group])
 
 
 def _may_have_been_under_way(
@@ -577,27 +495,3 @@ def _is_duplicate(
             if excuse is not None and excuse > previous:
                 return False
     return True
-
-
-def _backwards(queue: str | None, group: str, deliveries: list[Row]) -> Iterator[Instance]:
-    """A delivery in a session after one of the same producer with a higher sequence.
-
-    Each message once a session, each named once.
-    """
-    firsts: list[Row] = []
-    seen: set[tuple[int, int]] = set()
-    for d in deliveries:
-        if (d["session"], d["message"]) not in seen:
-            seen.add((d["session"], d["message"]))
-            firsts.append(d)
-    named: set[int] = set()
-    highest: dict[tuple[int, int], int] = {}
-    for d in firsts:
-        if d.get("producer") is None or d.get("sequence") is None:
-            continue
-        whose = (d["session"], d["producer"])
-        before = highest.get(whose, d["sequence"])
-        highest[whose] = max(before, d["sequence"])
-        if before > d["sequence"] and d["message"] not in named:
-            named.add(d["message"])
-            yield Instance("reordered-session", queue, group, d["message"], d["index"])

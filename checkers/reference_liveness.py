@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_asked import expires, is_delayed
-from checkers.reference_messages import of_one_node
+from checkers.reference_attempts import of_one_node
 from checkers.reference_subscriptions import matches, selector
 from checkers.verdict import CheckOptions
 

@@ -9,16 +9,16 @@ was read. Nothing here shares code with the rules on columns.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_asked import clocks_wrong, early, expired, may_be_delayed, may_have_expired, may_wait
+from checkers.reference_attempts import read_before_commit, shown_though_aborted
 from checkers.reference_subscriptions import is_owed, not_subscribed
 from checkers.reference_temporaries import outlived
-from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.schema import HARNESS, MONITOR
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
         found = {
             "phantom": _phantom(m, sent, options),
             "corrupted": _corrupted(m, sent),
-            "aborted-delivery": _first(m.shown) if m.sends and m.aborted else None,
-            "read-uncommitted": _read_uncommitted(history, m),
+            "aborted-delivery": shown_though_aborted(m),
+            "read-uncommitted": read_before_commit(history, m),
             "resurrected": _resurrected(history, m, stores, options),
         }
         for name, index in found.items():
@@ -124,14 +124,6 @@ def _corrupted(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
     ]
     elsewhere = misplaced(m, sent)
     return min([*wrong, *([] if elsewhere is None else [elsewhere])], default=None)
-
-
-def _read_uncommitted(history: History, m: PlainMessage) -> int | None:
-    if m.transaction is None or not m.deliveries:
-        return None
-    first = int(m.deliveries[0]["index"])
-    asked = history.ended(m.transaction, "commit", "invoke")
-    return first if asked is None or first < asked else None
 
 
 # ------------------------------------------------------------------------------- what is in a store
@@ -382,51 +374,3 @@ def settled_twice(history: History, m: PlainMessage) -> set[int]:
             found.append((at, row, max(got)))
     found.sort()
     return {max(got, found[0][2]) for _, _, got in found[1:] if got < found[0][0]}
-
-
-# ------------------------------------------------------------------------------------------- what
-# must have been stored
-
-
-def sealed(history: History, m: PlainMessage) -> int | None:
-    """Of a message of unknown outcome the row since when it must have been stored.
-
-    The process that took its only send was seen to be gone.
-    """
-    ends = [r for r in m.rows if r["f"] == "send" and r["type"] in ("ok", "fail")]
-    taken = [r.get("broker") for r in m.rows if _is(r, "send", "info")]
-    if ends or not taken or taken[0] is None or len(m.sends) != 1 or m.transaction is not None:
-        return None
-    given = m.deliveries[0].get("broker")
-    if given is None or not of_one_node(history, given, taken[0]):
-        return None
-    deaths = [
-        r["index"] for r in history.control if r["index"] > m.sends[0]["index"] and saw_gone(r, taken[0])
-    ]
-    return min(deaths, default=None)
-
-
-def of_one_node(history: History, one: str, other: str) -> bool:
-    """Whether two brokers are one, or told one node ID last: nothing has to be forwarded."""
-    return one == other or _node_id(history, one) == _node_id(history, other) is not None
-
-
-def _node_id(history: History, broker: str) -> str | None:
-    told = [
-        r["node_id"]
-        for r in history.control
-        if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker
-        if r.get("node_id") is not None
-    ]
-    return told[-1] if told else None
-
-
-def saw_gone(r: Row, broker: str) -> bool:
-    """Whether a row of monitor, harness or nemesis saw that broker's process gone."""
-    if r["process"] == NEMESIS:
-        value = json.loads(r.get("value") or "{}")
-        return r["type"] != "invoke" and (value.get("observed") or {}).get(broker) == "gone"
-    if r.get("broker") != broker:
-        return False
-    stopped = r["process"] == MONITOR and r["f"] == "role" and r.get("role") == "stopped"
-    return stopped or (r["process"] == HARNESS and r["f"] == "restart")

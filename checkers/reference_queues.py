@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.anomaly import LOSSLESS
 from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn
-from checkers.reference_messages import of_one_node, saw_gone, sealed
+from checkers.reference_attempts import of_one_node, saw_gone, stored_by
 from checkers.reference_subscriptions import selective
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
@@ -60,7 +60,7 @@ def _of_queue(
     pairs = []
     for early in came:
         for late in (*came, *never):
-            stored = late.ok if late.ok is not None else sealed(history, late)
+            stored = stored_by(history, late)
             begun = early.begun(history)
             if stored is None or begun is None or stored >= begun:
                 continue

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from checkers.reference_attempts import over
 from checkers.reference_temporaries import is_anothers, lives_on
 from checkers.schema import TEMPORARY, TOPIC
 
@@ -114,7 +115,8 @@ def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
 
     To a session that began after that time, or in a store.
     """
-    if m.ok is None or not (m.queue or "").startswith(TOPIC):
+    sent = over(m)
+    if sent is None or not (m.queue or "").startswith(TOPIC):
         return False
     mine = history.subscribing_to[m.queue]
     subscribes = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
@@ -126,11 +128,11 @@ def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
         begun = shown["index"]
     if begun is None:
         return False
-    if subscribes and m.ok < subscribes[0]["index"] <= begun:
+    if subscribes and sent < subscribes[0]["index"] <= begun:
         return True
     for drop in mine:
         answer = _answer(history, drop) if (drop["f"], drop["type"]) == ("drop", "invoke") else None
-        if answer is None or answer["type"] != "ok" or not m.ok <= answer["index"] < begun:
+        if answer is None or answer["type"] != "ok" or not sent <= answer["index"] < begun:
             continue
         if all(_over_before(history, r, drop["index"]) for r in subscribes if r["index"] < answer["index"]):
             return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from checkers.reference_attempts import over
 from checkers.schema import HARNESS, NEMESIS, json_object
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def outlived(history: History, m: PlainMessage) -> int | None:
     mine = _rows(history, m.queue)
     ends = [(asked, answer) for asked, answer in _ends(mine) if asked["f"] == "drop"]
     drops = [(a["index"], b["index"]) for a, b in ends if b is not None and b["type"] == "ok"]
-    over = [*drops[:1], *_killed(history, m, mine)]
+    ended = [*drops[:1], *_killed(history, m, mine)]
     stored = [r["index"] for r in m.stored if r.get("value") == "main"]
-    wrong = (i for i in stored for asked, seen in over if m.ok is not None and m.ok < asked and seen < i)
+    sent = over(m)
+    wrong = (i for i in stored for asked, seen in ended if sent is not None and sent < asked and seen < i)
     return min(wrong, default=None)
 
 

@@ -1,0 +1,217 @@
+"""The second implementation of what became of the attempts to send a message.
+
+A client may repeat a send under the same id. The fate of the message follows from all attempts:
+"aborted" only if every attempt failed or was rolled back, "certain" as soon as one attempt is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers.schema import HARNESS, MONITOR, NEMESIS, json_object
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+
+
+class Attempt:
+    """One invocation of a send and what is known of its outcome.
+
+    ``ok`` is the row since which it certainly happened, ``failed`` says that it certainly did not,
+    ``unknown`` that it is neither. ``asked`` is None for answers whose invocation is missing.
+    """
+
+    def __init__(self, history: History, asked: Row | None, answers: Sequence[Row]) -> None:
+        self.asked = asked
+        self.answers = answers
+        self.transaction: int | None = None if asked is None else asked.get("transaction")
+        oks = [r["index"] for r in answers if r["type"] == "ok"]
+        refused = any(r["type"] == "fail" for r in answers)
+        self.ok: int | None = None
+        self.failed: bool
+        if self.transaction is None:
+            self.ok = min(oks, default=None)
+            self.failed = refused and self.ok is None
+        else:
+            committed = history.ended(self.transaction, "commit", "ok")
+            if committed is not None and not refused:
+                if history.atomic:
+                    self.ok = committed
+                elif oks:  # each send of a batch has its own answer
+                    self.ok = max(committed, min(oks))
+            self.failed = refused or (self.ok is None and is_rolled_back(history, self.transaction))
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it may or may not have happened."""
+        return self.ok is None and not self.failed
+
+    @property
+    def taker(self) -> str | None:
+        """The broker to which an attempt went that was not answered, as far as the client knew."""
+        return next((r.get("broker") for r in self.answers if r["type"] == "info"), None)
+
+
+def attempts_of(history: History, rows: Sequence[Row]) -> list[Attempt]:
+    """Return the attempts among the rows of one message, each with its completion.
+
+    The completion of an attempt is the next answer to a send of the message by the same process.
+    Where there is one attempt only, every answer is its.
+    """
+    mine = [r for r in rows if r["f"] == "send"]
+    asked = [r for r in mine if r["type"] == "invoke"]
+    if len(asked) < 2:
+        answers = [r for r in mine if r["type"] != "invoke"]
+        return [Attempt(history, asked[0] if asked else None, answers)] if mine else []
+    return [Attempt(history, r, _completion(mine, r)) for r in asked]
+
+
+def _completion(mine: Sequence[Row], asked: Row) -> list[Row]:
+    later = (r for r in mine if r["index"] > asked["index"] and r["process"] == asked["process"])
+    following = next(later, None)
+    return [] if following is None or following["type"] == "invoke" else [following]
+
+
+def is_rolled_back(history: History, transaction: int) -> bool:
+    """Whether nothing that a transaction asked for can have happened.
+
+    Its abort was answered ``ok``, or each commit that was asked for failed. Where transactions are
+    batches, a failed commit says nothing of what each send in it did.
+    """
+    if history.ended(transaction, "abort", "ok") is not None:
+        return True
+    commits = [r["type"] for r in history.transaction_rows(transaction) if r["f"] == "commit"]
+    failed = commits.count("fail")
+    return history.atomic and failed > 0 and commits.count("invoke") <= failed
+
+
+def is_aborted(m: PlainMessage) -> bool:
+    """Whether every invoked attempt completed ``fail`` or was rolled back with ``ok``."""
+    return bool(m.attempts) and all(attempt.failed for attempt in m.attempts)
+
+
+def is_recovered(m: PlainMessage) -> bool:
+    """Whether it was delivered, no attempt was ``ok``, and at least one attempt was unknown."""
+    return bool(m.deliveries) and m.ok is None and any(attempt.unknown for attempt in m.attempts)
+
+
+def shown_though_aborted(m: PlainMessage) -> int | None:
+    """Return the first row that shows a message that certainly had not been sent by then.
+
+    All its attempts failed; or all that had been invoked by then did.
+    """
+    first = min((r["index"] for r in m.shown), default=None)
+    if first is None or not m.sends:
+        return None
+    begun = first_possible(m)
+    too_early = begun is not None and m.sends[0]["index"] < first < begun
+    return int(first) if is_aborted(m) or too_early else None
+
+
+def read_before_commit(history: History, m: PlainMessage) -> int | None:
+    """Return its first delivery if that came before the commit of every attempt was invoked.
+
+    An attempt outside of transactions needs no commit, one that failed explains no delivery.
+    """
+    possible = [attempt for attempt in m.attempts if not attempt.failed] or m.attempts
+    if not m.deliveries or not possible or any(attempt.transaction is None for attempt in possible):
+        return None
+    first = int(m.deliveries[0]["index"])
+    for attempt in possible:
+        assert attempt.transaction is not None
+        asked = history.ended(attempt.transaction, "commit", "invoke")
+        if asked is not None and asked < first:
+            return None
+    return first
+
+
+# ------------------------------------------------------------------------------------------ what
+# was stored before what
+
+
+def first_possible(m: PlainMessage) -> int | None:
+    """Return the invocation of its first attempt that did not certainly fail."""
+    return min((a.asked["index"] for a in m.attempts if a.asked is not None and not a.failed), default=None)
+
+
+def stored_from(m: PlainMessage) -> int | None:
+    """Return the row since which it may have been stored; None if it never was.
+
+    Of one attempt its invocation, whatever became of it.
+    """
+    return m.sends[0]["index"] if len(m.sends) == 1 else first_possible(m)
+
+
+def stored_by(history: History, m: PlainMessage) -> int | None:
+    """Return the row by which it was certainly stored, if it ever was; None if that is open.
+
+    The completion of the first ``ok`` attempt. If none is ``ok``, the row that saw the process gone
+    that took the unknown attempts.
+    """
+    return m.ok if m.ok is not None else sealed(history, m)
+
+
+def over(m: PlainMessage) -> int | None:
+    """Return the row since which no attempt can store it any more; None if that is open."""
+    if any(attempt.unknown for attempt in m.attempts):
+        return None
+    return max((attempt.ok for attempt in m.attempts if attempt.ok is not None), default=None)
+
+
+def stored_before(history: History, one: PlainMessage, other: PlainMessage) -> bool:
+    """Whether one message was certainly stored before the other: their intervals do not overlap."""
+    by, since = stored_by(history, one), stored_from(other)
+    return by is not None and since is not None and by < since
+
+
+def sealed(history: History, m: PlainMessage) -> int | None:
+    """Return the row by which a message of unknown outcome must have been stored.
+
+    Each process that took an unknown attempt was seen to be gone since. Not if an attempt was part
+    of a transaction, or the message was first delivered by a broker of another node: then it was
+    forwarded.
+    """
+    unknown = [attempt for attempt in m.attempts if attempt.unknown]
+    if m.ok is not None or not unknown or not m.deliveries:
+        return None
+    given = m.deliveries[0].get("broker")
+    ends = []
+    for attempt in unknown:
+        taker, asked = attempt.taker, attempt.asked
+        if asked is None or taker is None or given is None or attempt.transaction is not None:
+            return None
+        if not of_one_node(history, given, taker):
+            return None
+        deaths = (r["index"] for r in history.control if r["index"] > asked["index"] and saw_gone(r, taker))
+        ends.append(min(deaths, default=None))
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
+
+
+def of_one_node(history: History, one: str, other: str) -> bool:
+    """Whether two brokers are one, or told one node ID last: nothing has to be forwarded."""
+    return one == other or _node_id(history, one) == _node_id(history, other) is not None
+
+
+def _node_id(history: History, broker: str) -> str | None:
+    told = [
+        r["node_id"]
+        for r in history.control
+        if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker
+        if r.get("node_id") is not None
+    ]
+    return told[-1] if told else None
+
+
+def saw_gone(r: Row, broker: str) -> bool:
+    """Whether a row of monitor, harness or nemesis saw that broker's process gone."""
+    if r["process"] == NEMESIS:
+        observed = (json_object(r.get("value")) or {}).get("observed")
+        return r["type"] != "invoke" and isinstance(observed, dict) and observed.get(broker) == "gone"
+    if r.get("broker") != broker:
+        return False
+    stopped = r["process"] == MONITOR and r["f"] == "role" and r.get("role") == "stopped"
+    return stopped or (r["process"] == HARNESS and r["f"] == "restart")

@@ -1,0 +1,161 @@
+"""The second implementation of the rules about the order within a group.
+
+Every pair of messages of a group is looked at: one came early, the other late. They came in the
+wrong order if the late one was certainly stored before the early one. Of messages that were sent
+once by one producer its sequence says that, else the intervals in which each may have been stored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers.anomaly import LOSSLESS
+from checkers.instance import Instance
+from checkers.reference_asked import expires, in_turn, timely
+from checkers.reference_attempts import over, stored_before, stored_by, stored_from
+from checkers.schema import TEMPORARY, TOPIC
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+Group = tuple[str | None, str | None]
+
+
+def out_of_order(history: History) -> Iterator[Instance]:
+    """Find reordered, reordered-realtime and reordered-session."""
+    delivered = _by_group(
+        history,
+        lambda m: bool(m.sends and m.deliveries) and timely(history, m) and not history.selective(m.queue),
+    )
+    for messages in delivered.values():
+        in_order = sorted(messages, key=_first_read)
+        for n, late in enumerate(in_order):
+            before = in_order[:n]
+            if any(_is_reordered(history, early, late) for early in before):
+                yield late.instance("reordered", _first_read(late))
+            if any(stored_before(history, late, early) for early in before):
+                yield late.instance("reordered-realtime", _first_read(late))
+    for messages in _by_group(history, lambda _: True).values():
+        yield from _backwards(history, messages)
+
+
+def _by_group(history: History, wanted: Callable[[PlainMessage], bool]) -> dict[Group, list[PlainMessage]]:
+    """Return the messages that have a turn to keep, by queue and group."""
+    groups: dict[Group, list[PlainMessage]] = defaultdict(list)
+    for m in history.all_messages:
+        if m.group is not None and in_turn(m) and wanted(m):
+            groups[m.queue, m.group].append(m)
+    return groups
+
+
+def _first_read(m: PlainMessage) -> int:
+    return int(m.deliveries[0]["index"])
+
+
+def _is_reordered(history: History, early: PlainMessage, late: PlainMessage) -> bool:
+    """Whether one producer sent ``late`` before ``early``, which was first delivered before it.
+
+    Of messages with one attempt the producer's sequence says that, if the late one was certainly
+    sent; of others their intervals must, too.
+    """
+    if early.producer != late.producer or early.sequence is None or late.sequence is None:
+        return False
+    if early.sequence <= late.sequence:
+        return False
+    if len(early.sends) == len(late.sends) == 1:
+        return late.ok is not None
+    return stored_before(history, late, early)
+
+
+def _backwards(history: History, messages: Sequence[PlainMessage]) -> Iterator[Instance]:
+    """Find deliveries in a session after one of the same producer with a higher sequence.
+
+    Each message once a session, its first delivery to it, and each named once.
+    """
+    firsts: dict[tuple[int, int], tuple[Row, PlainMessage]] = {}
+    for m in messages:
+        for d in m.deliveries:
+            if d.get("session") is not None:
+                firsts.setdefault((d["session"], m.id), (d, m))
+    found: dict[int, Instance] = {}
+    in_order = sorted(firsts.values(), key=lambda one: int(one[0]["index"]))
+    for n, (d, late) in enumerate(in_order):
+        if late.id in found or d.get("producer") is None or d.get("sequence") is None:
+            continue
+        if any(_goes_back(history, e, early, d, late) for e, early in in_order[:n]):
+            found[late.id] = late.instance("reordered-session", d["index"])
+    yield from found.values()
+
+
+def _goes_back(history: History, e: Row, early: PlainMessage, d: Row, late: PlainMessage) -> bool:
+    """Whether one session got ``late`` by ``d`` after ``early`` by ``e``, of the same producer.
+
+    What another session had before may be another copy of a message that was sent more than once:
+    then it was stored at the latest by the last attempt.
+    """
+    if (e["session"], e.get("producer")) != (d["session"], d["producer"]):
+        return False
+    if e.get("sequence") is None or e["sequence"] <= d["sequence"]:
+        return False
+    if len(early.sends) <= 1 and len(late.sends) <= 1:
+        return late.ok is not None
+    is_first = d["index"] == _first_read(late)
+    by, since = stored_by(history, late) if is_first else over(late), stored_from(early)
+    return by is not None and since is not None and by < since
+
+
+def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instance]:
+    """Find the first delivery of each group before which another message should have come.
+
+    Of several such messages it names the one whose send was certain first.
+    """
+    unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
+    sent = _by_group(
+        history,
+        lambda m: bool(m.sends) and not m.aborted and timely(history, m) and not history.selective(m.queue),
+    )
+    for (queue, group), messages in sent.items():
+        unreadable = any(
+            (r["f"], r["type"]) == ("deliver", "ok") for r in history.messages.get((queue, group, None), ())
+        )
+        excused = (queue or "").startswith((TOPIC, TEMPORARY)) or queue in unheard or unreadable
+        missing = options.guarantee in LOSSLESS and not excused
+        never = [m for m in messages if missing and _never_came(m)]
+        came = sorted((m for m in messages if _came_after_send(history, m)), key=_first_read)
+        found = (
+            early.instance("not-linearizable", _first_read(early), str(min(overtaken)[1]))
+            for early in came
+            if (overtaken := list(_overtaken(history, early, [*came, *never])))
+        )
+        yield from list(found)[:1]
+
+
+def _never_came(m: PlainMessage) -> bool:
+    """Whether a message was certainly sent, and nobody got it for all that is known."""
+    answered = any(r["f"] in ("ack", "nack") and r["type"] == "invoke" for r in m.rows)
+    return m.ok is not None and not m.deliveries and not answered and expires(m) is None
+
+
+def _came_after_send(history: History, m: PlainMessage) -> bool:
+    """Whether a message was first delivered when it can have been in the queue."""
+    begun = m.begun(history)
+    return bool(m.deliveries) and begun is not None and begun <= _first_read(m)
+
+
+def _overtaken(
+    history: History, early: PlainMessage, others: Iterable[PlainMessage]
+) -> Iterator[tuple[int, int]]:
+    """Return what came later than ``early``, though it was stored before ``early`` was begun.
+
+    Of each the row by which it was stored, and its number.
+    """
+    begun = early.begun(history)
+    for late in others:
+        is_late = not late.deliveries or _first_read(late) > _first_read(early)
+        by = stored_by(history, late)
+        if is_late and begun is not None and by is not None and by < begun:
+            yield by, late.id
