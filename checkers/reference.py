@@ -85,7 +85,7 @@ class History:
             self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)
         self._of: dict[tuple[str, Any], list[Row]] = defaultdict(list)
         for r in self.rows:
-            for what in ("session", "transaction"):
+            for what in ("session", "transaction", "connection"):
                 if r.get(what) is not None:
                     self._of[what, r[what]].append(r)
         self._proven: dict[int, int] = {}
@@ -124,6 +124,16 @@ class History:
     def transaction_rows(self, transaction: int) -> Sequence[Row]:
         """Return all rows that name a transaction."""
         return self._of.get(("transaction", transaction), [])
+
+    def beside(self, asked: Row) -> list[Row]:
+        """All rows of the session, the connection and the transaction of one, in order."""
+        names = [(what, asked[what]) for what in ("session", "connection") if asked.get(what) is not None]
+        if asked.get("transaction") is not None:
+            names.append(("transaction", asked["transaction"]))
+            inside = self.transaction_rows(asked["transaction"])
+            names += [("session", r["session"]) for r in inside if r.get("session") is not None]
+        rows = {r["index"]: r for name in names for r in self._of.get(name, ())}
+        return [rows[index] for index in sorted(rows)]
 
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
         """Index of the first row of that end of a transaction."""

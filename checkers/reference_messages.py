@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
-from checkers.reference_asked import clocks_wrong, early, expired, may_be_delayed, may_have_expired, may_wait
+from checkers.reference_asked import clocks_wrong, early, expired
 from checkers.reference_attempts import read_before_commit, shown_though_aborted
-from checkers.reference_subscriptions import is_owed, not_subscribed
+from checkers.reference_owed import left_over
+from checkers.reference_subscriptions import not_subscribed
 from checkers.reference_temporaries import outlived
 from checkers.schema import HARNESS, MONITOR
 from checkers.verdict import CheckOptions
@@ -52,7 +53,7 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
                 yield m.instance(name, index)
         yield from (m.instance("not-subscribed", index, key) for index, key in not_subscribed(history, m))
         if m.id not in astray:
-            for one in _left_over(history, m, options, complete=complete):
+            for one in left_over(history, m, options, complete=complete):
                 if one.name == "lost":
                     lost[m.queue].append(one)
                 else:
@@ -181,109 +182,6 @@ def settlements(history: History, m: PlainMessage) -> Iterator[tuple[int, Row]]:
             at = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
             if at is not None:
                 yield at, r
-
-
-# -------------------------------------------------------------------------------- what is left over
-
-
-def _left_over(
-    history: History, m: PlainMessage, options: CheckOptions, *, complete: bool
-) -> Iterator[Instance]:
-    """Lost, stuck or died early: owed, in nobody's hands, and given up neither.
-
-    Nothing may be missed unless all was drained and every store read (``complete``).
-    """
-    if not m.sends or m.ok is None or not is_owed(history, m) or _released(history, m, options):
-        return
-    if not all(_given_back(history, m, d, options) for d in m.deliveries):
-        return
-    dead = _may_be_dead(history, m, options)
-    kind = "after delivery" if m.deliveries else "never delivered"
-    if may_have_expired(history, m):
-        return
-    dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
-    others = [r for r in m.stored if r.get("value") != "dead-letter"]
-    late = may_be_delayed(history, m) or may_wait(history, m, options)
-    if any(r.get("value") == "expired" or not late for r in others):
-        if complete:
-            yield m.instance("stuck", m.sends[0]["index"], kind)
-    elif dead_letters and not dead:
-        yield m.instance("died-early", min(dead_letters))
-    elif complete and not m.stored and (not dead or options.broker.keeps_dead_letters):
-        yield m.instance("lost", m.sends[0]["index"], "refused too often" if dead else kind)
-
-
-def _releasing(options: CheckOptions) -> tuple[str, ...]:
-    return ("ack", "nack") if options.broker.nack == "consume" else ("ack",)
-
-
-def _released(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """An ack of it happened, or may have.
-
-    It was asked and not answered ``fail``, nor was its transaction rolled back or left without a
-    commit.
-    """
-    asked = failed = 0
-    for r in m.rows:
-        transaction = r.get("transaction")
-        if r["f"] in _releasing(options) and (transaction is None or _may_be_committed(history, transaction)):
-            if r["type"] == "ok":
-                return True
-            asked += r["type"] == "invoke"
-            failed += r["type"] == "fail"
-    return asked > failed
-
-
-def _may_be_committed(history: History, transaction: int) -> bool:
-    asked = any(history.ended(transaction, "commit", type_) is not None for type_ in ("invoke", "ok"))
-    return asked and history.ended(transaction, "commit", "fail") is None
-
-
-def _given_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
-    """Whether its session certainly holds it no more, without having acknowledged it."""
-    session = d.get("session")
-    if session is None:
-        return False
-    if history.over(session) is not None:
-        return True
-    mine = [r for r in m.rows if r.get("session") == session and r["index"] > d["index"]]
-    refusing = options.broker.nack != "consume"
-    for asked in mine:
-        if asked["type"] != "invoke" or asked["f"] not in ("ack", "nack"):
-            continue
-        transaction = asked.get("transaction")
-        if transaction is None:
-            back = "fail" if asked["f"] == "ack" else "ok" if refusing else None
-            if any(
-                _is(r, asked["f"], str(back)) and r["index"] > asked["index"] and r.get("transaction") is None
-                for r in mine
-            ):
-                return True
-        else:
-            ways = [("abort", "ok"), ("commit", "fail")]
-            if asked["f"] == "nack" and refusing:
-                ways.append(("commit", "ok"))
-            if any(history.ended(transaction, f, type_) is not None for f, type_ in ways):
-                return True
-    return False
-
-
-def _may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether it was refused, or given back, so often that the broker may have given it up."""
-    nacks = acks = ended = 0
-    for r in m.rows:
-        transaction = r.get("transaction")
-        nacks += _is(r, "nack", "invoke")
-        acks += (
-            _is(r, "ack", "invoke")
-            and transaction is not None
-            and history.ended(transaction, "abort", "invoke") is not None
-        )
-    if options.broker.nack == "dead-letter" and nacks:
-        return True
-    if options.broker.attempts == "given back":
-        ended = history.holders(m.queue, m.sends[0]["index"])
-    return 0 <= options.broker.delivery_attempts <= nacks + acks + ended
 
 
 # ---------------------------------------------------------------------------------- what came again
