@@ -25,7 +25,7 @@ from checkers.reference_order import not_linearizable, out_of_order
 from checkers.reference_priorities import inversions
 from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
-from checkers.reference_subscriptions import by_place, selective, spread
+from checkers.reference_subscriptions import by_place, spread
 from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
 from checkers.schema import HARNESS, MONITOR, TEMPORARY
@@ -89,7 +89,6 @@ class History:
                 if r.get(what) is not None:
                     self._of[what, r[what]].append(r)
         self._proven: dict[int, int] = {}
-        self._selective: dict[str | None, bool] = {}
         self._ends: dict[int, int | None] = {}
         self._over: dict[int, int | None] = {}
         self._answered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -261,12 +260,6 @@ class History:
                 if sent is not None and sent < r["index"]:
                     best = max(best, sent)
         return best
-
-    def selective(self, queue: str | None) -> bool:
-        """Whether some consumer of it leaves behind what it has not asked for."""
-        if queue not in self._selective:
-            self._selective[queue] = selective(self.rows, queue)
-        return self._selective[queue]
 
     @functools.cached_property
     def all_messages(self) -> list[PlainMessage]:

@@ -112,20 +112,22 @@ def shown_though_aborted(m: PlainMessage) -> int | None:
 
 
 def read_before_commit(history: History, m: PlainMessage) -> int | None:
-    """Return its first delivery if that came before the commit of every attempt was invoked.
+    """Return its first delivery if that came before the commit of any attempt was invoked.
 
-    An attempt outside of transactions needs no commit, one that failed explains no delivery.
+    An attempt outside of transactions needs no commit; one that failed explains no delivery.
     """
-    possible = [attempt for attempt in m.attempts if not attempt.failed] or m.attempts
-    if not m.deliveries or not possible or any(attempt.transaction is None for attempt in possible):
+    if not m.deliveries or all(attempt.transaction is None for attempt in m.attempts):
         return None
     first = int(m.deliveries[0]["index"])
-    for attempt in possible:
-        assert attempt.transaction is not None
-        asked = history.ended(attempt.transaction, "commit", "invoke")
-        if asked is not None and asked < first:
-            return None
-    return first
+    explained = any(_may_be_read(history, attempt, first) for attempt in m.attempts)
+    return None if explained else first
+
+
+def _may_be_read(history: History, attempt: Attempt, index: int) -> bool:
+    if attempt.transaction is not None:
+        committing = history.ended(attempt.transaction, "commit", "invoke")
+        return committing is not None and committing < index
+    return attempt.asked is not None and attempt.asked["index"] < index and not attempt.failed
 
 
 # ------------------------------------------------------------------------------------------ what

@@ -3,6 +3,7 @@
 Every pair of messages of a group is looked at: one came early, the other late. They came in the
 wrong order if the late one was certainly stored before the early one. Of messages that were sent
 once by one producer its sequence says that, else the intervals in which each may have been stored.
+No order is kept between two messages of which a consumer's selector may have let one overtake.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from checkers.anomaly import LOSSLESS
 from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn, timely
 from checkers.reference_attempts import over, stored_before, stored_by, stored_from
+from checkers.reference_consumers import order_is_off
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
@@ -29,16 +31,18 @@ def out_of_order(history: History) -> Iterator[Instance]:
     """Find reordered, reordered-realtime and reordered-session."""
     delivered = _by_group(
         history,
-        lambda m: bool(m.sends and m.deliveries) and timely(history, m) and not history.selective(m.queue),
+        lambda m: bool(m.sends and m.deliveries) and timely(history, m),
     )
     for messages in delivered.values():
         in_order = sorted(messages, key=_first_read)
         for n, late in enumerate(in_order):
-            before = in_order[:n]
-            if any(_is_reordered(history, early, late) for early in before):
-                yield late.instance("reordered", _first_read(late))
-            if any(stored_before(history, late, early) for early in before):
-                yield late.instance("reordered-realtime", _first_read(late))
+            for name, is_wrong in (("reordered", _is_reordered), ("reordered-realtime", stored_before)):
+                if any(
+                    is_wrong(history, late, early)
+                    and not order_is_off(history, early, late, _first_read(early))
+                    for early in in_order[:n]
+                ):
+                    yield late.instance(name, _first_read(late))
     for messages in _by_group(history, lambda _: True).values():
         yield from _backwards(history, messages)
 
@@ -56,18 +60,18 @@ def _first_read(m: PlainMessage) -> int:
     return int(m.deliveries[0]["index"])
 
 
-def _is_reordered(history: History, early: PlainMessage, late: PlainMessage) -> bool:
+def _is_reordered(history: History, late: PlainMessage, early: PlainMessage) -> bool:
     """Whether one producer sent ``late`` before ``early``, which was first delivered before it.
 
-    Of messages with one attempt the producer's sequence says that, if the late one was certainly
-    sent; of others their intervals must, too.
+    The producer's sequence says that, if the late one was certainly sent. Of messages with several
+    attempts, or an attempt of unknown outcome, their intervals must say it, too.
     """
     if early.producer != late.producer or early.sequence is None or late.sequence is None:
         return False
     if early.sequence <= late.sequence:
         return False
-    if len(early.sends) == len(late.sends) == 1:
-        return late.ok is not None
+    if len(early.sends) == len(late.sends) == 1 and late.ok is not None:
+        return True
     return stored_before(history, late, early)
 
 
@@ -86,7 +90,10 @@ def _backwards(history: History, messages: Sequence[PlainMessage]) -> Iterator[I
     for n, (d, late) in enumerate(in_order):
         if late.id in found or d.get("producer") is None or d.get("sequence") is None:
             continue
-        if any(_goes_back(history, e, early, d, late) for e, early in in_order[:n]):
+        if any(
+            _goes_back(history, e, early, d, late) and not order_is_off(history, early, late, e["index"])
+            for e, early in in_order[:n]
+        ):
             found[late.id] = late.instance("reordered-session", d["index"])
     yield from found.values()
 
@@ -101,8 +108,8 @@ def _goes_back(history: History, e: Row, early: PlainMessage, d: Row, late: Plai
         return False
     if e.get("sequence") is None or e["sequence"] <= d["sequence"]:
         return False
-    if len(early.sends) <= 1 and len(late.sends) <= 1:
-        return late.ok is not None
+    if len(early.sends) <= 1 and len(late.sends) <= 1 and late.ok is not None:
+        return True
     is_first = d["index"] == _first_read(late)
     by, since = stored_by(history, late) if is_first else over(late), stored_from(early)
     return by is not None and since is not None and by < since
@@ -116,7 +123,7 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     sent = _by_group(
         history,
-        lambda m: bool(m.sends) and not m.aborted and timely(history, m) and not history.selective(m.queue),
+        lambda m: bool(m.sends) and not m.aborted and timely(history, m),
     )
     for (queue, group), messages in sent.items():
         unreadable = any(
@@ -157,5 +164,7 @@ def _overtaken(
     for late in others:
         is_late = not late.deliveries or _first_read(late) > _first_read(early)
         by = stored_by(history, late)
-        if is_late and begun is not None and by is not None and by < begun:
+        if not is_late or begun is None or by is None or by >= begun:
+            continue
+        if not order_is_off(history, early, late, _first_read(early)):
             yield by, late.id

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from checkers.anomaly import LOSSLESS
 from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn
-from checkers.reference_attempts import of_one_node, saw_gone, stored_by
-from checkers.reference_subscriptions import selective
+from checkers.reference_attempts import of_one_node, stored_by
+from checkers.reference_consumers import consumers_of, order_is_off
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
-    from checkers.reference import History, PlainMessage, Row
+    from checkers.reference import History, PlainMessage
 
 
 def whole_queues(
@@ -34,8 +34,7 @@ def whole_queues(
         ):
             queues[m.queue].append(m)
     for queue, mine in queues.items():
-        if not selective(history.rows, queue):
-            yield from _of_queue(history, queue, mine, options)
+        yield from _of_queue(history, queue, mine, options)
 
 
 def _of_queue(
@@ -63,6 +62,8 @@ def _of_queue(
             stored = stored_by(history, late)
             begun = early.begun(history)
             if stored is None or begun is None or stored >= begun:
+                continue
+            if order_is_off(history, early, late, early.deliveries[0]["index"]):
                 continue
             if _overtook(early, late, pulled=pulled) and (pulled or _alone(history, sessions, early, late)):
                 when = early.deliveries[0]["time" if pulled else "index"]
@@ -96,29 +97,7 @@ def _alone(history: History, sessions: set[int], early: PlainMessage, late: Plai
     """Whether who got ``early`` was the only one who can have been given ``late`` before that."""
     read = early.deliveries[0]
     begun = late.begun(history)
-    asked: dict[int, Row] = {}
-    for r in history.rows:
-        new = r.get("session") is not None and r["session"] not in asked
-        if (r["f"], r["type"]) == ("subscribe", "invoke") and new and not _refused(history, r["session"]):
-            asked[r["session"]] = r
-    mine = [s for s, r in asked.items() if r.get("queue") in (early.queue, None)]
-    possible = {s for s in mine if asked[s]["index"] < read["index"] and _over(history, s) > (begun or 0)}
+    mine = {c.session: c for c in reversed(list(consumers_of(history, early.queue)))}
+    possible = {s for s, c in mine.items() if c.begin < read["index"] and c.end > (begun or 0)}
     strangers = sessions - {*mine}
     return possible == {read["session"]} and not strangers
-
-
-def _refused(history: History, session: int) -> bool:
-    return any(r["f"] == "subscribe" and r["type"] == "fail" for r in history.of_session(session))
-
-
-def _over(history: History, session: int) -> float:
-    """Since when nothing can be given to it any more."""
-    ends: list[Any] = []
-    unsubscribed = history.left(session)
-    if unsubscribed is not None:
-        ends.append(unsubscribed)
-    served = [r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "ok")]
-    if served and served[0].get("broker") is not None:
-        broker, since = served[0]["broker"], served[0]["index"]
-        ends += [r["index"] for r in history.control if r["index"] > since and saw_gone(r, broker)]
-    return min(ends, default=float("inf"))

@@ -6,13 +6,12 @@ topic is a send to each of its places.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.reference_attempts import over
 from checkers.reference_temporaries import is_anothers, lives_on
-from checkers.schema import TEMPORARY, TOPIC
+from checkers.schema import TEMPORARY, TOPIC, json_object
 
 if TYPE_CHECKING:
     from checkers.reference import History, PlainMessage
@@ -44,15 +43,6 @@ def spread(rows: Sequence[Row]) -> Iterator[Row]:
             yield from ({**r, "queue": place} for place in mine or [topic])
 
 
-def selective(rows: Iterable[Row], queue: str | None) -> bool:
-    """Whether some session of a queue asked for some messages only; of a subscription all do."""
-    if (queue or "").startswith(TOPIC):
-        return False
-    asked = (r for r in rows if (r["f"], r["type"]) == ("subscribe", "invoke"))
-    mine = (r for r in asked if r.get("queue") in (queue, None) and r.get("session") is not None)
-    return any(_told(r, "selector") for r in mine)
-
-
 def is_owed(history: History, m: PlainMessage) -> bool:
     """Whether a message was meant for its place; one of a lasting queue always is."""
     if (m.queue or "").startswith(TEMPORARY):
@@ -73,7 +63,7 @@ def is_owed(history: History, m: PlainMessage) -> bool:
         answer = _answer(history, r)
         if r["index"] > ended and answer is not None and answer["type"] == "ok":
             since = answer["index"] if since is None else min(since, answer["index"])
-    selectors = [_told(r, "selector") for r in asked]
+    selectors = [asked_selector(r) for r in asked]
     if since is None or m.sends[0]["index"] < since or any(one != selectors[0] for one in selectors):
         return False
     return matches(selectors[0], m)
@@ -88,7 +78,7 @@ def kept_until_settled(history: History, m: PlainMessage) -> bool:
     mine = history.subscribing_to[m.queue]
     asked = [r for r in mine if r["type"] == "invoke"]
     drops = [_answer(history, r) for r in asked if r["f"] == "drop"]
-    selectors = [_told(r, "selector") for r in asked if r["f"] == "subscribe"]
+    selectors = [asked_selector(r) for r in asked if r["f"] == "subscribe"]
     return (
         bool(mine)
         and all(one == selectors[0] for one in selectors)
@@ -161,20 +151,23 @@ def _answer(history: History, asked: Row) -> Row | None:
 def selector(history: History, session: int | None) -> Any:
     """What a session asked for; None: everything."""
     mine = () if session is None else history.of_session(session)
-    told = [_told(r, "selector") for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    told = [asked_selector(r) for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
     return next((one for one in reversed(told) if one), None)
 
 
-def _told(r: Row, name: str) -> Any:
-    try:
-        return json.loads(r.get("value") or "{}").get(name) or None
-    except (ValueError, AttributeError):
-        return None
+def asked_selector(subscribe: Row) -> Any:
+    """Return what a subscribe asks for; None: everything."""
+    return _object(subscribe, "selector")
+
+
+def _object(r: Row, name: str) -> Any:
+    told = (json_object(r.get("value")) or {}).get(name)
+    return told if isinstance(told, dict) and told else None
 
 
 def matches(selector: Any, m: PlainMessage) -> bool:
     """Whether a message is wanted; of one that nobody sent nobody knows."""
     if not m.sends:
         return not selector
-    properties = _told(m.sends[0], "properties") or {}
+    properties = _object(m.sends[0], "properties") or {}
     return not selector or all(properties.get(name) in wanted for name, wanted in selector.items())

@@ -1,0 +1,79 @@
+"""The second implementation of which consumers a queue may have had, and their selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from checkers.reference_attempts import saw_gone, stored_from
+from checkers.reference_subscriptions import asked_selector, matches
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A session that may have consumed from a queue since row ``begin`` and until row ``end``."""
+
+    session: int
+    selector: Any
+    begin: int
+    end: float
+
+
+def consumers_of(history: History, queue: str | None) -> Iterator[Consumer]:
+    """Return the sessions that may have consumed from a queue; of a topic, from a subscription."""
+    for r in history.rows:
+        if (r["f"], r["type"]) != ("subscribe", "invoke") or r.get("queue") not in (queue, None):
+            continue
+        session = r.get("session")
+        if session is not None and not _is_refused(history, session):
+            yield Consumer(session, asked_selector(r), r["index"], certain_end(history, session))
+
+
+def _is_refused(history: History, session: int) -> bool:
+    return any(r["f"] == "subscribe" and r["type"] == "fail" for r in history.of_session(session))
+
+
+def certain_end(history: History, session: int) -> float:
+    """Return the row since which its broker certainly serves a session no more.
+
+    Its unsubscribe was answered, or the process that served it was seen gone. That its client lost
+    its connection ends nothing: the broker may not know yet.
+    """
+    ends: list[Any] = []
+    unsubscribed = history.left(session)
+    if unsubscribed is not None:
+        ends.append(unsubscribed)
+    served = [r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "ok")]
+    if served and served[0].get("broker") is not None:
+        broker, since = served[0]["broker"], served[0]["index"]
+        ends += [r["index"] for r in history.control if r["index"] > since and saw_gone(r, broker)]
+    return min(ends, default=float("inf"))
+
+
+def order_is_off(history: History, early: PlainMessage, late: PlainMessage, read: int) -> bool:
+    """Whether ``early``, read in row ``read``, may have overtaken ``late`` because of a selector.
+
+    While both may have waited, a consumer may have existed whose selector matches the early one and
+    not the late one.
+    """
+    since = max(_waits_from(history, early), _waits_from(history, late))
+    return any(
+        consumer.begin < read
+        and consumer.end > since
+        and matches(consumer.selector, early)
+        and not matches(consumer.selector, late)
+        for consumer in consumers_of(history, early.queue)
+        if consumer.selector
+    )
+
+
+def _waits_from(history: History, m: PlainMessage) -> int:
+    begun = m.begun(history) if m.sends else None
+    possible = begun if begun is not None or not m.sends else stored_from(m)
+    return -1 if possible is None else possible
