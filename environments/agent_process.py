@@ -17,6 +17,7 @@ from environments.agent.control import ENDED, REFUSED, TOKEN_VARIABLE, AgentErro
 from environments.links_agent import HOST
 from environments.log_file import last_line
 from harness.interface import InfrastructureError, Link, UsageError
+from harness.interface.errors import exhausted
 
 READY_PATIENCE_S: Final = 30.0
 CALL_TIMEOUT_S: Final = 30.0
@@ -151,6 +152,10 @@ def _meant(error: AgentError) -> Exception:
         return InfrastructureError(f"{error}: the fault was {late}")
     if error.kind == InfrastructureError.__name__:
         return InfrastructureError(str(error))
+    if error.errno is not None:
+        spent = exhausted(OSError(error.errno, str(error)))
+        if spent is not None:
+            return InfrastructureError(f"the local agent failed: {spent}")
     return RuntimeError(
         f"the local agent failed: {error.kind}: {error}; this is a bug of jepsen-run, please report it"
     )

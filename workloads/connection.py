@@ -29,7 +29,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
-from harness.interface import Address, Dialect
+from harness.interface import Address, Dialect, InfrastructureError
+from harness.interface.errors import exhausted
 from stomp_protocol.codec import Parser, encode
 from stomp_protocol.errors import RemoteProtocolError
 from stomp_protocol.frames import Frame
@@ -387,7 +388,8 @@ async def connect(
 ) -> Connection:
     """A logged-in connection.
 
-    Raises ConnectError within the dialect's time, saying why; nothing stays open then.
+    Raises ConnectError within the dialect's time, saying why; InfrastructureError if this machine
+    has nothing to connect with. Nothing stays open then.
 
     ``store_session`` is that of the connection before, if the broker gave it one; ``client_id`` is
     what the client calls itself.
@@ -402,6 +404,9 @@ async def connect(
         connection.close("not connected")
         if isinstance(error, TimeoutError):
             raise ConnectError("no answer in time") from None
+        spent = exhausted(error)
+        if spent is not None:  # says nothing about the broker
+            raise InfrastructureError(f"a client could not connect: {spent}") from error
         if isinstance(error, OSError):
             raise ConnectError(_words(error)) from None
         raise

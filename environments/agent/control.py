@@ -64,12 +64,14 @@ REFUSED: Final = "refused"
 class AgentError(Exception):
     """The agent understood a request and could not do it.
 
-    ``kind`` is ENDED, REFUSED, or the name of an exception that nobody expected.
+    ``kind`` is ENDED, REFUSED, or the name of an exception that nobody expected; ``errno`` is the
+    number of an error of the agent's operating system.
     """
 
-    def __init__(self, text: str, kind: str = "") -> None:
+    def __init__(self, text: str, kind: str = "", errno: int | None = None) -> None:
         super().__init__(text)
         self.kind = kind
+        self.errno = errno
 
 
 async def call(
@@ -96,5 +98,5 @@ async def call(
         raise ConnectionResetError(f"the agent at {host}:{port} went away during {operation!r}")
     answer = json.loads(line)
     if "error" in answer:
-        raise AgentError(answer["error"], answer.get("kind", ""))
+        raise AgentError(answer["error"], answer.get("kind", ""), answer.get("errno"))
     return answer["result"]

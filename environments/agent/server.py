@@ -84,4 +84,5 @@ class Agent:
             return {"error": str(error), "kind": ENDED}
         except Exception as error:  # noqa: BLE001 - the harness must learn of it; the agent must live on to heal
             self.board.say(f"{name} failed: {error!r}")
-            return {"error": str(error), "kind": type(error).__name__}
+            number = error.errno if isinstance(error, OSError) else None
+            return {"error": str(error), "kind": type(error).__name__, "errno": number}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -77,17 +78,20 @@ class SimulationEnvironment:
     """The environment "simulation"; one instance is one deployment.
 
     ``record`` keeps the text of the world's trace, which is how two runs that should be equal are
-    compared.
+    compared; ``steps_max`` is after how many steps the run is taken to be endless.
     """
 
     name = "simulation"
     virtual = True
     zones: tuple[str, ...] = ("zone1", "zone2")
 
-    def __init__(self, *, lease_s: float = DEFAULT_LEASE_S, record: bool = False) -> None:
+    def __init__(
+        self, *, lease_s: float = DEFAULT_LEASE_S, record: bool = False, steps_max: float = math.inf
+    ) -> None:
         self.world: World | None = None
         self.logs = NodeLogs()
         self._record = record
+        self._steps_max = steps_max
         self._lease_s = lease_s
         self._system: System
         self._in_process: InProcess
@@ -134,9 +138,9 @@ class SimulationEnvironment:
         """Run a test's coroutine on the node "harness" of a new world, here and now.
 
         Raises InfrastructureError when nothing can ever happen again, or when no time passes any
-        more; or whatever ``main`` raises.
+        more; EndlessRunError when it takes too many steps; or whatever ``main`` raises.
         """
-        self.world = World(seed, record=self._record)
+        self.world = World(seed, record=self._record, steps_max=self._steps_max)
         with self.logs.capturing():
             try:
                 return self.world.run(main)

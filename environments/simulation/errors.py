@@ -23,6 +23,17 @@ class StallError(RuntimeError):
     """
 
 
+class EndlessRunError(RuntimeError):
+    """The run took many times as many steps as one of its kind does, and has not ended.
+
+    Virtual time passes, so it is no livelock: something is done again and again, such as a request
+    that is repeated at once. It is a bug of the code under test or of ours, and the same seed shows
+    it again.
+
+    The text names the callbacks that were running when the bound was reached.
+    """
+
+
 class ForbiddenCallError(RuntimeError):
     """Code in a world took something from outside its seams.
 

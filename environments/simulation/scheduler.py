@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from environments.simulation.errors import DeadlockError, StallError
+from environments.simulation.errors import DeadlockError, EndlessRunError, StallError
 from environments.simulation.loop import NEVER, NodeLoop
 from environments.simulation.tasks import describe
 from environments.simulation.trace import Trace
@@ -38,15 +38,17 @@ STALL_EVIDENCE_STEPS: Final = 1_000
 class Scheduler:
     """The heap, the nodes with something to do now, and the time.
 
-    ``stall_steps`` without time passing are a livelock.
+    ``stall_steps`` without time passing are a livelock; a run of more than ``steps_max`` in all is
+    taken to be endless.
     """
 
-    def __init__(self, chance: random.Random, trace: Trace, stall_steps: int) -> None:
+    def __init__(self, chance: random.Random, trace: Trace, stall_steps: int, steps_max: float) -> None:
         self.now_ns = 0
         self.steps = 0
         self._next_collection = STEPS_PER_COLLECTION
         self._still_steps = 0
         self._stall_steps = stall_steps
+        self._steps_max = steps_max
         self._draw = chance.random
         self.trace = trace
         self._heap: list[tuple[int, float, int, Callable[[], object]]] = []
@@ -128,7 +130,7 @@ class Scheduler:
                 if when > self.now_ns:
                     self.now_ns = when
                     self._still_steps = 0
-                    if self._evidence:
+                    if self._evidence and self.steps <= self._steps_max:
                         self._evidence.clear()
                 call()
             else:
@@ -159,6 +161,8 @@ class Scheduler:
         self._still_steps += rounds
         if self._still_steps > self._stall_steps:
             self._stalled(loop)
+        elif self.steps > self._steps_max:
+            self._endless(loop)
         if self.steps > self._next_collection:
             self._next_collection = self.steps + STEPS_PER_COLLECTION
             with self.lifted():
@@ -172,16 +176,31 @@ class Scheduler:
                 self.plan(loop)
 
     def _stalled(self, stepped: NodeLoop) -> None:
-        """Watch a little longer, to name who runs."""
-        for loop in [*self._runnable, stepped]:
-            for handle in loop._ready:  # noqa: SLF001
-                self._evidence[f"{loop.node}: {_name(handle)}"] += 1
+        """Watch a livelock a little longer, to name what runs; then raise StallError."""
+        self._watch(stepped)
         if self._still_steps >= self._stall_steps + STALL_EVIDENCE_STEPS:
-            shown = "; ".join(f"{count} x {name}" for name, count in self._evidence.most_common(5))
             raise StallError(
                 f"{self._still_steps} steps and no virtual time passes, at {self.now_ns / 1e9:.3f} s; "
-                f"what runs: {shown}"
+                f"what runs: {self._watched()}"
             )
+
+    def _endless(self, stepped: NodeLoop) -> None:
+        """Watch an endless run a little longer, to name what runs; then raise EndlessRunError."""
+        self._watch(stepped)
+        if self.steps >= self._steps_max + STALL_EVIDENCE_STEPS:
+            raise EndlessRunError(
+                f"the run has not ended after {self.steps:,} steps, at {self.now_ns / 1e9:.3f} s of virtual "
+                f"time; what runs: {self._watched()}"
+            )
+
+    def _watch(self, stepped: NodeLoop) -> None:
+        """Count what each loop is about to run."""
+        for loop in [*self._runnable, stepped]:
+            for handle in loop._ready or ():  # noqa: SLF001
+                self._evidence[f"{loop.node}: {_name(handle)}"] += 1
+
+    def _watched(self) -> str:
+        return "; ".join(f"{count} x {name}" for name, count in self._evidence.most_common(5))
 
 
 def _name(handle: asyncio.Handle) -> str:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import random
 import sys
 from asyncio import events
@@ -53,14 +54,22 @@ class World:
     """Everything that one seed decides. It runs once.
 
     ``record`` keeps the text of the trace; ``stall_steps`` is after how many steps without virtual
-    time passing it is a livelock.
+    time passing it is a livelock, ``steps_max`` after how many in all the run is taken to be
+    endless.
     """
 
-    def __init__(self, seed: int | str = 0, *, record: bool = False, stall_steps: int = STALL_STEPS) -> None:
+    def __init__(
+        self,
+        seed: int | str = 0,
+        *,
+        record: bool = False,
+        stall_steps: int = STALL_STEPS,
+        steps_max: float = math.inf,
+    ) -> None:
         self.seed = seed
         self.trace = Trace(recording=record)
         self.graveyard = Graveyard()
-        self.scheduler = Scheduler(self.random("scheduler"), self.trace, stall_steps)
+        self.scheduler = Scheduler(self.random("scheduler"), self.trace, stall_steps, steps_max)
         self.scheduler.on_system_exit = self._system_exit
         self.network = Network(self.scheduler, self.trace, self.random("network"))
         self._clocks: dict[str, SimulatedClock] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import sys
 import tomllib
 import traceback
@@ -33,12 +34,13 @@ from harness.commands.sweep import sweep_command
 from harness.commands.test import test_command
 from harness.history import judge as judging
 from harness.interface import InfrastructureError, UsageError
-from harness.interface.errors import near
+from harness.interface.errors import exhausted, near
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 DEFAULT_COMMAND: Final = "test"
+OPEN_FILES: Final = 65_536
 
 
 class _Group(click.Group):
@@ -128,7 +130,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # click's way out when nobody reads the output any more is status 1, which here would say
         # "invalid".
         return judging.UNKNOWN
-    except Exception:  # noqa: BLE001 - the last place where a bug can be told from a verdict
+    except Exception as error:  # noqa: BLE001 - the last place where a bug can be told from a verdict
+        spent = exhausted(error)
+        if spent is not None:
+            return _complain(f"unknown: {spent}", judging.UNKNOWN)
         traceback.print_exc()
         return _complain(
             "internal error: this is a bug of jepsen-run and says nothing about the brokers; please "
@@ -171,13 +176,40 @@ def _for_any_reader(stream: TextIO | None) -> TextIO:
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Run the command line of this process and exit with its status."""
+    _open_standard_streams()
+    _allow_many_files()
     sys.stdout, sys.stderr = _for_any_reader(sys.stdout), _for_any_reader(sys.stderr)
     status = run()
     sys.stdout.flush()
     if status == judging.VALID and _dropped(sys.stdout):
         status = judging.UNKNOWN
     sys.exit(status)
+
+
+def _open_standard_streams() -> None:
+    """Open closed standard streams on nothing.
+
+    Otherwise the next file or socket that is opened gets the number of a standard stream, and
+    whoever writes there, or closes it, meets that.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which gets the lowest free number: this one
+
+
+def _allow_many_files() -> None:
+    """Raise the limit of open files of this process, and of those it starts, as far as it may.
+
+    A test of a few brokers on this machine has hundreds of connections, and shells start with a
+    limit of 1,024 or less.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _dropped(stream: TextIO) -> bool:

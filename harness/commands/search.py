@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     "--time-limit",
     "time_limit_s",
     type=options.MORE_THAN_ZERO,
-    help="Begin no run after so many seconds [600 if there is no --runs].",
+    help="End after so many seconds, making a finding smaller included [600 if there is no --runs].",
 )
 @click.option("--keep-going", is_flag=True, default=None, help="Go on after a finding.")
 @click.option(
     "--shrink",
     "shrink_limit_s",
     type=options.NOT_NEGATIVE,
-    help="Seconds for making a finding smaller; 0 leaves it as found [180].",
+    help="Seconds for making a finding smaller, within the time limit; 0 leaves it as found [180].",
 )
 @click.option("--seed", type=int, help="Repeats an earlier search [drawn and printed].")
 @click.option(

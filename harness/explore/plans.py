@@ -153,8 +153,9 @@ class ExploreRequest(Generic[Planned]):
 class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """Everything that decides a search: ``search.json``.
 
-    ``kinds`` are the faults that are drawn from. ``time_limit_s`` None is without that limit;
-    ``shrink_limit_s`` is for making a finding smaller afterwards, 0 leaves it as it was found.
+    ``kinds`` are the faults that are drawn from. ``time_limit_s`` bounds the search and all that it
+    does afterwards (None: nothing does); ``shrink_limit_s`` is for making a finding smaller within
+    that, 0 leaves it as it was found.
     """
 
     noun: ClassVar[str] = "search"

@@ -50,6 +50,7 @@ def judge(
     keep: bool = True,
     wanted: bool = False,
     tell: Callable[[str], None] | None = None,
+    record: stores.RunRecord | None = None,
 ) -> Verdict:
     """Judges a stored run and writes ``findings.json``.
 
@@ -62,6 +63,8 @@ def judge(
         keep: whether anything may be written there; else what was cut off is not recovered.
         wanted: by Spark, whatever the size of the history.
         tell: is told where it is judged.
+        record: how the run went, where whoever ran it knows more than ``run.json``, which a full
+            disk may have kept from being written.
 
     Raises:
         UsageError: no history there, or something that is none: the line names file, row and cause.
@@ -72,13 +75,14 @@ def judge(
     from harness.history.plain_judge import options_of  # noqa: PLC0415 - as above
     from harness.history.recorder import recover  # noqa: PLC0415 - as above
 
-    record = stores.load_run(store)
+    if record is None:
+        record = stores.load_run(store)
     if record.state == "running" and record.alive():
         raise UsageError(f"{store}: this run is still going on; wait for its end or stop it")
     recover(store, keep=keep)
     changed = spec is not None
     spec = spec or stores.load_spec(store)
-    options = options_of(spec, stores.load_schedule(store), trouble_of(store))
+    options = options_of(spec, stores.load_schedule(store), trouble_of(record))
     try:
         paths = [store / stores.HISTORY]
         rows = api.rows_of(paths)
@@ -96,14 +100,15 @@ def judge(
     return verdict
 
 
-def undecided(store: Path, spec: TestSpec, reason: str) -> Verdict:
-    """The verdict of a run that cannot be judged; what the machine spoiled in it is told first.
+def undecided(store: Path, spec: TestSpec, reason: str, trouble: str | None) -> Verdict:
+    """Return the verdict of a run that cannot be judged, and write it into ``findings.json``.
 
-    Writes ``findings.json`` too.
+    ``trouble`` is what the machine spoiled in it, which is told first: it is not read from the
+    store, because a full disk may have kept it from being written there.
     """
     from checkers.verdict import Verdict  # noqa: PLC0415 - as above
 
-    reasons = tuple(dict.fromkeys(filter(None, (trouble_of(store), reason))))
+    reasons = tuple(dict.fromkeys(filter(None, (trouble, reason))))
     verdict = Verdict(valid=None, reasons=reasons, guarantee=spec.guarantee, ordered=spec.ordered)
     _save(store, verdict)
     return verdict
@@ -122,12 +127,11 @@ def _save(store: Path, verdict: Verdict) -> None:
         print(f"{store / stores.FINDINGS} was not written: {error}", file=sys.stderr)
 
 
-def trouble_of(store: Path) -> str | None:
-    """Why a run's verdict cannot be valid, whatever its history says.
+def trouble_of(record: stores.RunRecord) -> str | None:
+    """Return why a run's verdict cannot be valid, whatever its history says.
 
     None if it went to its end.
     """
-    record = stores.load_run(store)
     if record.trouble is not None:
         return record.trouble
     if record.state == "interrupted":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -74,7 +75,8 @@ class MemoryRecorder(HistoryRecorder):
     def store(self, store: Path) -> list[Path]:
         """Write the history into a store directory, as Parquet for the checkers.
 
-        Raises InfrastructureError if there is no space.
+        Raises InfrastructureError if there is no space; then nothing of it is left there, because
+        rows that are cut off anywhere but at their end are no history.
         """
         from harness.history import parquet, recorder  # noqa: PLC0415 - Arrow, which a search does without
 
@@ -85,4 +87,5 @@ class MemoryRecorder(HistoryRecorder):
         try:
             return parquet.write(store, batches, parquet.files_for(16 * len(self._rows)))
         except OSError as error:
+            shutil.rmtree(store / parquet.DIRECTORY, ignore_errors=True)
             raise InfrastructureError(f"cannot write {store / parquet.DIRECTORY}: {error}") from error

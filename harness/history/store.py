@@ -125,6 +125,11 @@ def is_store(path: Path) -> bool:
     return (path / STREAM).is_file() or (path / HISTORY).is_dir() or (path / SPEC).is_file()
 
 
+def has_history(store: Path) -> bool:
+    """Whether there is a history to judge, complete or cut off."""
+    return (store / STREAM).is_file() or (store / HISTORY).is_dir()
+
+
 def find(path: Path) -> list[Path]:
     """The runs that a person means by ``path``.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+import errno
+import os
+import resource
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,6 +28,47 @@ class UsageError(Exception):
 
     One line saying what is wrong, where, and what would be right. Exit status 254.
     """
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
+_EXHAUSTED: Final = (*_FULL, *_TOO_MANY, errno.ENOMEM)
+
+
+def exhausted(error: BaseException) -> str | None:
+    """Return one line that says what the machine ran out of, or None if it ran out of nothing.
+
+    The error may be raised anywhere, by any library, and wrapped in others: a full disk and a
+    process without open files left are never bugs of ours.
+    """
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
+            where = f" ({cause.filename})" if cause.filename else ""
+            return f"{os.strerror(cause.errno)}{where}: {_remedy(cause.errno)}"
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, the errors of its group, and what each of them was raised from."""
+    pending, seen = [error], set[int]()
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        pending += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+        if isinstance(one, BaseExceptionGroup):
+            pending += one.exceptions
+
+
+def _remedy(number: int) -> str:
+    if number in _TOO_MANY:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"a process may open {limit} files here; allow more, for example with ulimit -n 4096"
+    if number in _FULL:
+        return "free some space, or name another directory with --store"
+    return "the machine has too little memory for this test"
 
 
 def meant(name: str, known: Iterable[str]) -> str:

@@ -106,11 +106,12 @@ class Run:
                 except BaseException as error:
                     raised.append(error)  # closing may raise another in its place
                     raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the decisive one is raised below
             # What ended the run is told; the stream stays to be judged.
             with contextlib.suppress(InfrastructureError):
                 await recorder.finish()
-            raise gravest(BaseExceptionGroup("", [*raised, error])) from error
+            decisive = gravest(BaseExceptionGroup("", [*raised, error]))
+            raise decisive from decisive.__cause__ or error  # its own cause may be a full disk
         await recorder.finish()
 
     async def dismantle(self) -> None:

@@ -44,6 +44,7 @@ from harness.interface import (
     UsageError,
     WithServices,
 )
+from harness.interface.errors import exhausted
 from harness.report import files, summary
 from harness.report.progress import Lines, Progress, choose
 from harness.run import reproduction
@@ -215,16 +216,15 @@ class _Attempt:
                 await self._conduct(life)
             self.record.trouble = life.trouble
             self._save("ended")
-        except InfrastructureError as error:
-            self.record.trouble = str(error)
-            self._save("ended")
         except asyncio.CancelledError:
             task.uncancel()
             self._save("interrupted")
         except Exception as error:  # noqa: BLE001 - a bug of ours: the history is kept, the cluster still taken down
-            bug = error
-            self.record.trouble = f"internal error: {type(error).__name__}: {error}"
-            self._save("failed")
+            self.record.trouble = _machine_trouble(error)
+            if self.record.trouble is None:
+                bug = error
+                self.record.trouble = f"internal error: {type(error).__name__}: {error}"
+            self._save("ended" if bug is None else "failed")
         return await self._conclude(life, bug)
 
     def _recorder(self) -> HistoryRecorder:
@@ -259,11 +259,15 @@ class _Attempt:
                 self._tell(verdict, judged_s)
         except asyncio.CancelledError:
             self.interrupted = True
-        except InfrastructureError as error:
-            verdict = judging.undecided(self.store, self.test.spec, str(error))
-            self._tell(verdict, asyncio.get_running_loop().time() - began_s)
         except Exception as error:  # noqa: BLE001 - as above
-            bug = error
+            reason = _machine_trouble(error)
+            if reason is None:
+                bug = error
+            else:
+                verdict = judging.undecided(
+                    self.store, self.test.spec, reason, judging.trouble_of(self.record)
+                )
+                self._tell(verdict, asyncio.get_running_loop().time() - began_s)
         self._ending = True  # what is left is short; it must be done
         await dismantling
         if self._owns_spark and (self.interrupted or bug is not None):
@@ -279,7 +283,8 @@ class _Attempt:
                 flush=True,
             )
             return RunOutcome(status=judging.INTERRUPTED, store=self.store, interrupted=True)
-        await asyncio.to_thread(files.write, self.store)
+        if self._kept():
+            await asyncio.to_thread(files.write, self.store)
         return RunOutcome(
             status=known.exit_status(verdict, self._known),
             store=self.store,
@@ -292,14 +297,23 @@ class _Attempt:
     async def _judge(self, life: Run) -> Verdict:
         """The verdict; without Spark where nothing was ever sent."""
         if not life.loaded:
-            return judging.undecided(self.store, self.test.spec, self.record.trouble or "nothing was sent")
+            return judging.undecided(
+                self.store, self.test.spec, self.record.trouble or "nothing was sent", None
+            )
+        if self.record.trouble is not None and not stores.has_history(self.store):
+            return judging.undecided(self.store, self.test.spec, self.record.trouble, None)
         loop = asyncio.get_running_loop()
 
         def tell(text: str) -> None:
             loop.call_soon_threadsafe(self.progress.note, text)
 
         return await asyncio.to_thread(
-            judging.judge, self.store, self.spark.result, wanted=self.spark.wanted, tell=tell
+            judging.judge,
+            self.store,
+            self.spark.result,
+            wanted=self.spark.wanted,
+            tell=tell,
+            record=self.record,
         )
 
     def _keep_reproduction(self, life: Run, verdict: Verdict) -> None:
@@ -325,8 +339,13 @@ class _Attempt:
             judged_s=waited_s,
             story=_story(self.store, verdict),
             known=self._known,
+            reported=self._kept(),
         )
         print(text, file=self.talk, flush=True)
+
+    def _kept(self) -> bool:
+        """Whether the verdict is in the store: a full disk may have had no room for it."""
+        return (self.store / stores.FINDINGS).is_file()
 
     async def _dismantle(self, life: Run) -> None:
         """Take the cluster down; trouble with that is told and changes no verdict."""
@@ -338,6 +357,7 @@ class _Attempt:
     def _interrupt(self, task: asyncio.Task[Any]) -> None:
         if self.interrupted:
             # Asked twice: faults heal by their leases, and "clean" removes the rest.
+            self.progress.note("ended at once: what still runs is removed by: jepsen-run clean")
             os._exit(judging.INTERRUPTED)
         self.interrupted = True
         theirs = self.test.spec.attached is not None
@@ -553,6 +573,14 @@ def _stop_spark() -> None:
     from checkers import api  # noqa: PLC0415 - as above
 
     api.stop(at_once=True)
+
+
+def _machine_trouble(error: Exception) -> str | None:
+    """Return what was wrong with the machine, in one line; None where a bug of ours raised this."""
+    spent = exhausted(error)
+    if not isinstance(error, InfrastructureError) or spent is None or spent in str(error):
+        return str(error) if isinstance(error, InfrastructureError) else spent
+    return f"{error}; {spent}"
 
 
 def _nohup(number: signal.Signals) -> bool:

@@ -10,9 +10,10 @@ small, and no JVM need run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -28,6 +29,14 @@ from harness.run.run import Run
 
 if TYPE_CHECKING:
     from checkers.instance import Instance
+
+
+_STEPS_A_SECOND: Final = 20_000
+"""Steps in a virtual second, about six times as many as the busiest seconds of runs have."""
+_USUAL_RATE: Final = 40.0
+"""Sends a second of the runs in which that was counted."""
+_AFTER_LOAD_S: Final = 60.0
+"""Virtual seconds for starting, healing and draining, several times as many as that takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +88,19 @@ class Silent:
         """Not shown."""
 
 
+def steps_max(spec: TestSpec) -> float:
+    """Return after how many steps a run of this kind is taken to be endless.
+
+    Why a bound: a search, a shrink or a hunt for a bug makes thousands of runs, and one that never
+    ends would stop it without a word. It is a count of steps, so that it is reached in the same run
+    on every machine.
+    """
+    if not spec.rate:  # as fast as the brokers can: how fast that is nobody knows before
+        return math.inf
+    seconds = spec.time_limit_s + _AFTER_LOAD_S
+    return seconds * _STEPS_A_SECOND * max(1.0, spec.rate / _USUAL_RATE)
+
+
 def simulate(
     spec: TestSpec, schedule: Schedule | None = None, *, judge: bool = True, trace: bool = False
 ) -> Simulated:
@@ -93,9 +115,10 @@ def simulate(
 
     Raises:
         UsageError: the spec or the schedule is wrong.
+        EndlessRunError: the run took many times as many steps as one of its kind does.
     """
     test = compose(msgspec.structs.replace(spec, environment="simulation"), schedule)
-    environment = SimulationEnvironment(record=trace)
+    environment = SimulationEnvironment(record=trace, steps_max=steps_max(test.spec))
     test = replace(test, environment=environment)
     recorder = MemoryRecorder(environment.clock_ns)
     trouble = None

@@ -489,6 +489,45 @@ def test_output_that_is_closed_is_no_bug(tmp_path):
     assert subprocess.run(["bash", "-c", script], check=False).returncode == judge.USAGE
 
 
+def simulated(tmp_path, before):
+    """What a short simulated run says and ends with, in a shell that did something before."""
+    words = [
+        sys.executable, "-m", "harness.commands.start", "--environment", "simulation", "--pairs", "1",
+        "--policy", "replication", "--time-limit", "1", "--seed", "1", "--store", str(tmp_path),
+    ]  # fmt: skip
+    script = f"cd {ROOT}; {before}{shlex.join(words)}"
+    return subprocess.run(["bash", "-c", f"{script} <&-"], capture_output=True, text=True, check=False)
+
+
+def test_a_closed_standard_input_ends_no_run_by_a_signal(tmp_path):
+    told = simulated(tmp_path, "")
+    assert told.stderr == ""
+    assert "VALID  replication" in told.stdout
+    assert told.returncode in (judge.VALID, judge.UNKNOWN)
+
+
+def test_too_few_open_files_are_told_in_one_line(tmp_path):
+    told = simulated(tmp_path, "ulimit -n 12; ")
+    assert told.returncode == judge.UNKNOWN
+    assert "a process may open 12 files here" in told.stdout + told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_one_line(tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "from harness.commands import start\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'harness.commands.cli':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "start.main()\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (told.returncode, told.stderr) == (judge.INTERRUPTED, "jepsen-run: interrupted\n")
+
+
 def test_a_path_that_cannot_be_one_is_an_error_of_usage(capsys):
     status, _, complaint = run(capsys, "check", "a" * 300)
     assert status == judge.USAGE

@@ -5,6 +5,7 @@ The cluster is in memory and Spark is not started.
 
 import asyncio
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -154,6 +155,34 @@ def test_the_machines_fault_is_unknown_with_the_cause_first(tmp_path, monkeypatc
     assert (stored.valid, stored.reasons) == (None, ("deploy did not work: no disk",))
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_what_the_machine_ran_out_of_is_no_bug_of_ours(tmp_path, monkeypatch, capsys, number):
+    async def crash(context):
+        raise RuntimeError("wrapped") from OSError(number, os.strerror(number))
+
+    deciding(monkeypatch, valid=True)
+    talk = io.StringIO()
+    outcome = session.execute(composition(FakeEnvironment(), FakeWorkload(crash)), tmp_path, talk)
+    assert outcome.status == judge.UNKNOWN
+    assert f"UNKNOWN  fake: {os.strerror(number)}: " in talk.getvalue()
+    assert "Traceback" not in capsys.readouterr().err
+    assert outcome.verdict.reasons[0] == stores.load_run(outcome.store).trouble
+
+
+def test_a_history_for_which_the_disk_has_no_room_is_unknown(tmp_path, monkeypatch):
+    def write(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(session.StreamRecorder, "finish", write)
+    monkeypatch.setattr(session.stores, "has_history", lambda store: False)
+    monkeypatch.setattr(api, "check", None)
+    talk = io.StringIO()
+    outcome = session.execute(composition(FakeEnvironment()), tmp_path, talk)
+    assert outcome.status == judge.UNKNOWN
+    (reason,) = outcome.verdict.reasons
+    assert "No space left" in reason
+
+
 def test_a_bug_of_ours_is_255_and_the_history_is_kept(tmp_path, monkeypatch, capsys):
     async def crash(context):
         raise ZeroDivisionError("a bug")
@@ -279,11 +308,15 @@ def test_a_second_signal_ends_at_once(tmp_path, monkeypatch):
             attempt._interrupt(task)
 
     asyncio.run(main())
+    assert "jepsen-run clean" in attempt.progress.told[-1]
 
 
 class _Notes:
+    def __init__(self):
+        self.told = []
+
     def note(self, text):
-        pass
+        self.told.append(text)
 
 
 def test_a_report_that_fails_changes_nothing(tmp_path, monkeypatch, capsys):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -358,6 +359,28 @@ def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, m
     assert "Judge" not in said  # there is no history to judge
     again = reproduction.load(Path(kept["reproduction"]))
     assert simulate(again.spec, again.schedule).grave == frozenset(again.findings) == set(asked[0].grave)
+
+
+def test_the_time_limit_bounds_the_shrinking(tmp_path, monkeypatch):
+    budgets = []
+
+    def shrink(run, anomaly, *, budget, tell):
+        budgets.append(budget.seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search.shrinking, "shrink", shrink)
+    search.run(request(tmp_path, ONE_PAIR, shrink_limit_s=600.0, time_limit_s=300.0))
+    assert 0 < budgets[0] < 300
+
+
+def test_a_finding_at_the_time_limit_is_kept_as_it_was_found(tmp_path):
+    told = []
+    found = SimpleNamespace(grave=frozenset({"lost"}))
+    plan = request(tmp_path, ONE_PAIR, shrink_limit_s=600.0).plan
+    assert search._shrunk(plan, found, told.append, left_s=0.5) is found
+    assert told == [
+        "lost is kept as it was found, because the time limit is reached: jepsen-run shrink makes it smaller"
+    ]
 
 
 def test_an_interrupt_of_the_shrinking_keeps_the_finding_as_it_was_found(tmp_path, monkeypatch, capsys):

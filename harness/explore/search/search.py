@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection, Generator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -34,6 +35,9 @@ from harness.report.summary import size
 from harness.run import reproduction
 from harness.run.simulate import Simulated, simulate
 from nemesis.registry import KINDS
+
+_SHRINK_LEAST_S: Final = 1.0
+"""Less time than this takes nothing away."""
 
 
 def run(request: ExploreRequest[SearchPlan]) -> int:
@@ -81,7 +85,7 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
         try:
             if not interrupted:
                 smallest = _again(request, found)
-                smallest = _shrunk(plan, smallest, talk)
+                smallest = _shrunk(plan, smallest, talk, left_s=began + _limit_s(plan) - time.monotonic())
         except KeyboardInterrupt:
             interrupted = True
             talk("interrupted: what was found is kept as it is")
@@ -109,12 +113,16 @@ def tried(
     whether one of those that are there did.
     """
     plan = request.plan
-    until = math.inf if plan.time_limit_s is None else began + plan.time_limit_s
+    until = began + _limit_s(plan)
     numbers = plan.pending(there, lambda: not over and time.monotonic() < until)
     with workers.workers(partial(judged, plan), request.jobs, request.spark_master) as some:
         yield from some.each(
             numbers, lambda one: bool(one.bug) or (one.valid is False and not plan.keep_going)
         )
+
+
+def _limit_s(plan: SearchPlan) -> float:
+    return math.inf if plan.time_limit_s is None else plan.time_limit_s
 
 
 def _over(plan: SearchPlan, tally: SearchTally) -> bool:
@@ -142,16 +150,22 @@ def _again(request: ExploreRequest[SearchPlan], found: ExploredRun) -> Simulated
     return run
 
 
-def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk) -> Simulated:
-    """The run made smaller, if there is time for it and anything that can be taken away."""
+def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk, *, left_s: float) -> Simulated:
+    """Return the run made smaller, as far as that goes in what is left of the search's time."""
     if not plan.shrink_limit_s:
         return run
     anomaly = reproduction.ordered(run.grave)[0]
+    if left_s < _SHRINK_LEAST_S:
+        talk(
+            f"{anomaly} is kept as it was found, because the time limit is reached: jepsen-run shrink makes "
+            "it smaller"
+        )
+        return run
     talk(f"shrinking: {anomaly} with {describe(ShrinkCase(run.spec, run.schedule))}")
     result = shrinking.shrink(
         run,
         anomaly,
-        budget=Budget(seconds=plan.shrink_limit_s),
+        budget=Budget(seconds=min(plan.shrink_limit_s, left_s)),
         tell=talk.indented,
     )
     why = "nothing more can be taken away" if result.complete else "the budget ended it"

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from environments.simulation import HARNESS, DeadlockError, StallError, World
+from environments.simulation import HARNESS, DeadlockError, EndlessRunError, StallError, World
 
 
 async def forever():
@@ -140,6 +140,19 @@ def test_many_steps_are_no_stall_as_long_as_time_passes():
             await asyncio.sleep(1e-6)
 
     World(1, stall_steps=1000).run(main)
+
+
+def test_a_run_of_too_many_steps_is_ended_and_what_runs_is_named():
+    async def busy():
+        while True:
+            await asyncio.sleep(1e-6)
+
+    async def main():
+        asyncio.create_task(busy(), name="the busy one")  # noqa: RUF006
+        await asyncio.sleep(1)
+
+    with pytest.raises(EndlessRunError, match=r"has not ended after [\d,]+ steps, at 0\.0"):
+        World(1, steps_max=20_000).run(main)
 
 
 def test_another_thread_can_interrupt_a_run():
