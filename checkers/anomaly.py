@@ -388,7 +388,7 @@ ANOMALIES: Final = (
         name="starved",
         columns=("session", "broker"),
         rule="A consumer that holds nothing must get what waits for it within the bound.",
-        words="{key} got none of what waited for it from {begin} to {end} with {faults} in force: "
+        words="{key} got none of what waited for it from {begin} to {end}, {faults}: "
               "{message} ({place}) waited all the time",
         excusable=True,
         evidence=Evidence(control=("role",)),
@@ -396,7 +396,7 @@ ANOMALIES: Final = (
     Anomaly(
         name="unavailable",
         rule="Without a fault that explains it, operations must succeed within the bound.",
-        words="{key}: nothing succeeded from {begin} to {end} with {faults} in force",
+        words="{key}: nothing succeeded from {begin} to {end}, {faults}",
         excusable=True,
         evidence=Evidence(clients=True),
     ),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -54,7 +54,10 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, order=True, slots=True)
 class Outage:
-    """A window of unavailability of ``key``: its first question, times (ns), what shows it."""
+    """A window of unavailability of ``key``: its first question, times (ns), what shows it.
+
+    ``brokers`` are those that the operations of the key went to.
+    """
 
     run: int
     key: str
@@ -62,6 +65,7 @@ class Outage:
     begin: int
     end: int
     rows: tuple[int, ...] = ()
+    brokers: frozenset[str] = field(default=frozenset(), compare=False)
 
     def instance(self) -> Instance:
         """The finding; its row is the unanswered question."""
@@ -106,6 +110,7 @@ class _Family(NamedTuple):
     """The rows of all keys of one sort, in order.
 
     ``key`` is that of each row; ``ok`` and ``asking`` say whether the row is ``ok``, or asks.
+    ``moves``: a key is one client, which is at one broker after the other.
     """
 
     names: Mapping[int, Key]
@@ -114,6 +119,7 @@ class _Family(NamedTuple):
     ok: Flags
     asking: Flags
     failed: Flags
+    moves: bool
 
 
 def _operations(rows: Rows) -> Numbers:
@@ -130,7 +136,10 @@ def _families(rows: Rows, places: PlaceTable) -> Iterator[_Family]:
     invoke, ok = rows.type.code("invoke"), rows.type.code("ok")
     operation = _operations(rows)
 
-    def family(at: Numbers, code: Numbers, name: Callable[[int], str], *, of_broker: bool = False) -> _Family:
+    def family(
+        at: Numbers, code: Numbers, name: Callable[[int], str], *, of_broker: bool = False,
+        of_client: bool = False,
+    ) -> _Family:  # fmt: skip
         known = code >= 0
         at, code = at[known], code[known]
         width = int(code.max(initial=0)) + 1
@@ -138,7 +147,9 @@ def _families(rows: Rows, places: PlaceTable) -> Iterator[_Family]:
         types = rows.type.codes[at]
         names = {k: (k // width, name(k % width)) for k in _distinct(key)}
         failed = (types != invoke) & (types != ok)
-        return _Family(names, at, key, types == ok, failed if of_broker else types == invoke, failed)
+        return _Family(
+            names, at, key, types == ok, failed if of_broker else types == invoke, failed, of_client
+        )
 
     clients = np.flatnonzero(operation >= 0)
     yield family(clients, operation[clients], lambda code: f"operation {OPERATIONS[code]}")
@@ -150,7 +161,7 @@ def _families(rows: Rows, places: PlaceTable) -> Iterator[_Family]:
         lambda code: of_queue(queues[code // len(OPERATIONS)], OPERATIONS[code % len(OPERATIONS)]),
     )  # fmt: skip
     sends = clients[operation[clients] == OPERATIONS.index("send")]
-    yield family(sends, rows.producer[sends], lambda code: f"client producer {code}")
+    yield family(sends, rows.producer[sends], lambda code: f"client producer {code}", of_client=True)
     brokers = rows.broker.codes[sends].astype(np.int64)
     yield family(sends, brokers, lambda code: f"broker {rows.broker.values[code]}", of_broker=True)
 
@@ -238,10 +249,17 @@ def _gaps(key: Key, mine: Slots, bound_ns: int) -> Iterator[Gap]:
 
 @dataclass(frozen=True, slots=True)
 class GapRows:
-    """Some rows of a gap, (row, ns): the first few questions, the last that is not ``ok``."""
+    """Some rows of a gap, (row, ns): the first few questions, the last that is not ``ok``.
+
+    And the brokers of its key: all of them; of a client those in the gap (``brokers``), and with
+    its row the last ``before`` and the first ``after``.
+    """
 
     questions: Sequence[tuple[int, int]]
     failed: tuple[int, int] | None
+    brokers: frozenset[str]
+    before: tuple[int, str] | None = None
+    after: tuple[int, str] | None = None
 
 
 def questions(rows: Rows, places: PlaceTable, wanted: Sequence[Gap]) -> dict[int, GapRows]:
@@ -267,10 +285,26 @@ def questions(rows: Rows, places: PlaceTable, wanted: Sequence[Gap]) -> dict[int
                 some = at[first:last]
                 few = some[np.flatnonzero(asking[first:last])[:ATTEMPTS]]
                 bad = some[np.flatnonzero(failed[first:last])[-1:]]
-                if len(few) or len(bad):
-                    here = [(int(rows.index[n]), int(rows.time[n])) for n in (*few, *bad)]
-                    found[number] = GapRows(here[: len(few)], here[-1] if len(bad) else None)
+                here = [(int(rows.index[n]), int(rows.time[n])) for n in (*few, *bad)]
+                asked = here[: len(few)], here[-1] if len(bad) else None
+                if not family.moves:
+                    found[number] = GapRows(*asked, _brokers(rows, at[low:high]))
+                    continue
+                before, after = (_named(rows, which) for which in (at[low:first][::-1], at[last:high]))
+                found[number] = GapRows(*asked, _brokers(rows, some), before, after)
     return found
+
+
+def _brokers(rows: Rows, at: Numbers) -> frozenset[str]:
+    """Return the brokers that some rows name."""
+    codes = rows.broker.codes[at].astype(np.int64)
+    return frozenset(rows.broker.values[code] for code in _distinct(codes[codes >= 0]))
+
+
+def _named(rows: Rows, at: Numbers) -> tuple[int, str] | None:
+    """Return the first of some rows that names a broker, and the broker."""
+    found = at[rows.broker.codes[at] >= 0][:1].tolist()
+    return (int(rows.index[found[0]]), rows.broker.values[rows.broker.codes[found[0]]]) if found else None
 
 
 def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_ns: int) -> list[Outage]:
@@ -288,7 +322,11 @@ def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_n
         (index, begin), (last, end) = asked[0], failed
         if end - begin > bound_ns:
             rows = dict.fromkeys([*(row for row, _ in asked), last])
-            found.append(Outage(gap.run, gap.key, index, begin, end, tuple(rows)))
+            before = max((one.before for one in some_parts if one.before is not None), default=None)
+            after = min((one.after for one in some_parts if one.after is not None), default=None)
+            near = {broker for _, broker in filter(None, (before, after))}
+            brokers = near.union(*(one.brokers for one in some_parts))
+            found.append(Outage(gap.run, gap.key, index, begin, end, tuple(rows), frozenset(brokers)))
     return sorted(found)
 
 
@@ -306,6 +344,7 @@ class GroupOperations:
     """Operations in some groups, one row each.
 
     Which group and operation (``key``), and whether it asks or is ``ok``; else it failed.
+    ``broker`` is a place in a list of names, -1 where a row names none.
     """
 
     key: Numbers
@@ -313,23 +352,30 @@ class GroupOperations:
     time: Numbers
     asking: Flags
     ok: Flags
+    broker: Numbers
 
 
-def attempts(rows: Rows, places: PlaceTable, of: Container[Place]) -> GroupOperations:
-    """Those of these rows."""
+def attempts(
+    rows: Rows, places: PlaceTable, of: Container[Place], brokers: dict[str, int]
+) -> GroupOperations:
+    """Return those of these rows; ``brokers`` gets a number for each that they name."""
     wanted = np.array([place in of for place in places.named], dtype=bool)
     operation = _operations(rows)
     at = np.flatnonzero((operation >= 0) & wanted[rows.place])
     key = rows.place[at].astype(np.int64) * len(OPERATIONS) + operation[at]
     asking, ok = rows.type.are("invoke")[at], rows.type.are("ok")[at]
-    return GroupOperations(key, rows.index[at], rows.time[at], asking, ok)
+    numbers = np.array([brokers.setdefault(name, len(brokers)) for name in rows.broker.values] + [-1])
+    broker = numbers[rows.broker.codes[at]]
+    return GroupOperations(key, rows.index[at], rows.time[at], asking, ok, broker)
 
 
-def in_groups(slices: Sequence[GroupOperations], places: PlaceTable, bound_ns: int) -> list[Outage]:
+def in_groups(
+    slices: Sequence[GroupOperations], places: PlaceTable, brokers: Sequence[str], bound_ns: int
+) -> list[Outage]:
     """The pauses of groups, of whose rows none lies elsewhere."""
     whole = joined(slices)
     order = np.lexsort((whole.index, whole.key))
-    key, index, time, asking, ok = (getattr(whole, name)[order] for name in GroupOperations.__slots__)
+    key, index, time, asking, ok, broker = (getattr(whole, name)[order] for name in GroupOperations.__slots__)
     failed = ~asking & ~ok
     after = np.concatenate(([False], ok[:-1])) if len(ok) else ok
     one = segments(key, np.cumsum(after))  # from after one ok to the next
@@ -346,7 +392,9 @@ def in_groups(slices: Sequence[GroupOperations], places: PlaceTable, bound_ns: i
             run, queue, group = places.named[place]
             rows = (*index[few].tolist(), int(index[high]))
             name = of_group(queue, group, OPERATIONS[operation])
-            found.append(Outage(run, name, int(index[low]), int(time[low]), int(time[high]), rows))
+            mine = broker[slice(*np.searchsorted(key, (key[low], key[low] + 1)).tolist())]
+            named = frozenset(brokers[number] for number in _distinct(mine[mine >= 0]))
+            found.append(Outage(run, name, int(index[low]), int(time[low]), int(time[high]), rows, named))
     return sorted(found)
 
 

@@ -1,58 +1,137 @@
-"""When a fault of clocks was in force: then nobody knows when a broker takes a message to be due.
+"""The clocks that were wrong, and the messages whose expiry and delay they make uncertain.
 
-From the row that asked for it to the row that says that it was healed, if any does.
+A clock is wrong from the row that asked for the fault to the row in which its healing was observed,
+if any does. It concerns the messages that went by a broker of the fault or of its pair: the expiry
+is written down by the clock of the broker that took the send, and read by the clock of the one that
+delivers. A message that was never delivered may have been forwarded to any broker at which its
+queue had a consumer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from checkers.excuses import Effect, Pairs, effects
 from checkers.facts import Facts
-from checkers.rows import FOREVER, Flags, Numbers
-from checkers.schema import json_object
+from checkers.rows import FOREVER, SEND_FAIL, SEND_INFO, SEND_OK, Flags, Numbers, PlaceTable, Rows, marked
 
-CLOCK: Final = "clock-"
-"""How the kinds of these faults begin."""
-_HEAL: Final = "heal:"
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Spans = tuple[Numbers, Numbers]
+"""Where spans begin, in order, and until which row any of those so far lasts."""
+Consumed = tuple[str | None, str | None]
+"""(broker, queue)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongClocks:
+    """The clocks of some brokers of a run, which were wrong in the same ``spans``.
+
+    ``elsewhere`` are the brokers that are certainly others; None: nobody tells which were wrong.
+    ``queues`` are those that had a consumer at a broker that may be one of them.
+    """
+
+    run: int
+    elsewhere: frozenset[str] | None
+    spans: Spans
+    queues: frozenset[str | None] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """By run where the spans begin, in order, and until which row any of those so far lasts."""
+    """All clocks of a history that were wrong."""
 
-    spans: Mapping[int, tuple[Numbers, Numbers]] = field(default_factory=dict)
+    wrong_clocks: tuple[WrongClocks, ...] = ()
 
-    def wrong(self, run: Numbers, low: Numbers, high: Numbers) -> Flags:
-        """Whether a fault of clocks was in force at some row from ``low`` to ``high``."""
-        found = np.zeros(len(run), dtype=bool)
-        for one, (begin, end) in self.spans.items():
-            mine = run == one
-            at = np.searchsorted(begin, high[mine], "right") - 1
-            found[mine] = (at >= 0) & (end[np.maximum(at, 0)] >= low[mine])
-        return found
+    def wrong(self, rows: Rows, ids: Numbers, low: Numbers, high: Numbers) -> Flags:
+        """Return which messages went by a broker whose clock was wrong from ``low`` to ``high``.
+
+        ``ids`` are the numbers of the messages, ``low`` and ``high`` indexes of rows.
+        """
+        return self._wrong(rows, ids, low, high, None)
+
+    def wrong_at_end(self, rows: Rows, ids: Numbers, low: Numbers, places: PlaceTable) -> Flags:
+        """Return the same to the end, where messages may have been forwarded unseen."""
+        return self._wrong(rows, ids, low, np.full(len(ids), FOREVER), places)
+
+    def _wrong(
+        self, rows: Rows, ids: Numbers, low: Numbers, high: Numbers, places: PlaceTable | None
+    ) -> Flags:
+        result = np.zeros(len(ids), dtype=bool)
+        if not self.wrong_clocks or not len(ids):
+            return result
+        run = rows.run[rows.first_row[ids]]
+        for clocks in self.wrong_clocks:
+            begin, end = clocks.spans
+            at = np.searchsorted(begin, high, "right") - 1
+            lasted = (run == clocks.run) & (at >= 0) & (end[np.maximum(at, 0)] >= low)
+            mine = np.flatnonzero(lasted)
+            result[mine] |= _concerned(rows, ids[mine], clocks, places)
+        return result
 
 
-def read(known: Mapping[int, Facts]) -> Clocks:
-    """From what the nemesis wrote down."""
-    spans = {}
-    for run, facts in known.items():
-        open_: dict[str, int] = {}
-        found = []
-        for row in facts.faults:
-            kind = row["f"].removeprefix(_HEAL)
-            if not kind.startswith(CLOCK):
-                continue
-            label = str((json_object(row["value"]) or {}).get("label", ""))
-            if row["f"] == kind:
-                open_.setdefault(label, row["index"])
-            elif row["type"] != "invoke" and label in open_:
-                found.append((open_.pop(label), row["index"]))
-        found += [(begin, FOREVER) for begin in open_.values()]
-        if found:
-            begin, end = np.array(sorted(found), dtype=np.int64).T
-            spans[run] = (begin, np.maximum.accumulate(end))
-    return Clocks(spans)
+def _concerned(rows: Rows, ids: Numbers, clocks: WrongClocks, places: PlaceTable | None) -> Flags:
+    """Return which messages went by these brokers, or may have."""
+    if clocks.elsewhere is None or not len(ids):
+        return np.ones(len(ids), dtype=bool)
+    codes = rows.broker.codes
+    sent = rows.of(SEND_OK, SEND_INFO, SEND_FAIL)
+    sent = sent[codes[sent] >= 0]
+    near = np.array([name not in clocks.elsewhere for name in rows.broker.values] + [False], dtype=bool)
+    by = np.flatnonzero(near[codes])
+    result = marked(rows.id[by], rows.messages) | ~marked(rows.id[sent], rows.messages)
+    result = result[ids]
+    if places is not None:
+        served = [place[0] == clocks.run and place[1] in clocks.queues for place in places.named]
+        result |= np.array(served, dtype=bool)[rows.place[rows.first_row[ids]]]
+    return result
+
+
+def read(known: Mapping[int, Facts], control: pa.Table) -> Clocks:
+    """Return the wrong clocks, by what the nemesis wrote down.
+
+    ``control`` has the rows that say which queues had consumers where.
+    """
+    found = [one for run, facts in known.items() for one in _of_run(run, facts)]
+    if all(one.elsewhere is None for one in found):
+        return Clocks(tuple(found))
+    consumed = _consumed(control)
+    return Clocks(tuple(replace(one, queues=_queues(consumed.get(one.run, ()), one)) for one in found))
+
+
+def _of_run(run: int, facts: Facts) -> Iterator[WrongClocks]:
+    wrong = [effect for effect in effects(facts.fault_records()) if effect.fault_kind.clocks]
+    if not wrong:
+        return
+    pairs = Pairs.of([*facts.roles, *facts.takeovers])
+    by_place: dict[frozenset[str] | None, list[Effect]] = defaultdict(list)
+    for effect in wrong:
+        brokers = pairs.around(effect.nodes)
+        by_place[None if brokers is None else frozenset(pairs.together) - brokers].append(effect)
+    for elsewhere, some in by_place.items():
+        spans = [(one.begin_row, FOREVER if one.end_row is None else one.end_row) for one in some]
+        begin, end = np.array(sorted(spans), dtype=np.int64).T
+        yield WrongClocks(run, elsewhere, (begin, np.maximum.accumulate(end)))
+
+
+def _queues(consumed: Iterable[Consumed], clocks: WrongClocks) -> frozenset[str | None]:
+    return frozenset(queue for broker, queue in consumed if broker not in (clocks.elsewhere or ()))
+
+
+def _consumed(control: pa.Table) -> dict[int, set[Consumed]]:
+    """Return by run the brokers at which consumers subscribed, each with the queue."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - not needed where no clock was wrong
+
+    f, type_ = (control[name].cast("string") for name in ("f", "type"))
+    some = control.filter(pc.and_(pc.equal(f, "subscribe"), pc.equal(type_, "ok")))
+    runs = some["run"].to_pylist() if "run" in some.column_names else [0] * len(some)
+    found: dict[int, set[Consumed]] = defaultdict(set)
+    for run, broker, queue in zip(runs, some["broker"].to_pylist(), some["queue"].to_pylist(), strict=True):
+        found[run].add((broker, queue))
+    return found

@@ -10,26 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from checkers import reach
 from checkers.anomaly import AT_END, named, severity
-from checkers.facts import Facts, FaultSpan
+from checkers.excuses import Window
+from checkers.facts import Facts
 from checkers.verdict import CheckOptions, Severity
-
-
-class TimeSpan(Protocol):
-    """From when to when (ns) nothing succeeded."""
-
-    @property
-    def begin(self) -> int:
-        """Its first question, unanswered."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """The next success, or the last that was heard."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +65,7 @@ def decide(
     known: Facts,
     options: CheckOptions,
     *,
-    windows: Mapping[str, Sequence[TimeSpan]] | None = None,
+    windows: Mapping[str, Sequence[Window]] | None = None,
     unknown: Collection[str] = (),
 ) -> Decision:
     """Decide one history.
@@ -95,11 +81,9 @@ def decide(
     found = set(names)
     missing = bool(found & AT_END) or "stores" not in options.broker.untold
     undecided = known.undecided(missing=missing)
-    spans = known.spans()
+    excuses = known.excuses(options)
     explained = {
-        name
-        for name, some in (windows or {}).items()
-        if some and all(excused(one, spans, options) for one in some)
+        name for name, some in (windows or {}).items() if some and all(excuses.excuses(one) for one in some)
     }
     hidden = AT_END if undecided is not None else frozenset()
     severities = {
@@ -129,19 +113,3 @@ def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
         yield "nothing was delivered"
     if options.expect_faults and not any(span.bit for span in known.spans()):
         yield "faults were asked for, but none was seen to take effect"
-
-
-def excused(pause: TimeSpan, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
-    """Whether what lies outside all faults, and the recovery bound after each, is within bounds.
-
-    A fault counts from when it was asked for: one that takes its time may be in force unseen.
-    """
-    patience = int(options.recovery_bound_s * 1e9)
-    uncovered, at = 0, pause.begin
-    for span in sorted(spans, key=lambda s: s.asked):
-        end = pause.end if span.end is None else span.end + patience
-        if end <= at or span.asked >= pause.end:
-            continue
-        uncovered = max(uncovered, span.asked - at)
-        at = max(at, end)
-    return max(uncovered, pause.end - at) <= int(options.unavailable_bound_s * 1e9)

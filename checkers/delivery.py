@@ -31,7 +31,6 @@ from checkers.rows import (
     ACK_OK,
     BROWSE,
     DELIVER,
-    FOREVER,
     NONE,
     SEND_INVOKE,
     Column,
@@ -146,7 +145,7 @@ def marks(
     if asked.elsewhere is not None and missing.any():
         astray = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) != NONE
         missing = missing & ~astray
-    gone, early = _untimely(rows, lives, asked)
+    gone, early = _untimely(rows, places, lives, asked)
     early = early | _waiting(rows, places, lives, asked)
     dead_letters, expired, main = _stores(rows, stored)
     lost = missing & ~lives.stored & ~(left.dead & (not asked.promises.keeps_dead_letters)) & ~gone
@@ -198,14 +197,14 @@ def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags]:
     )
 
 
-def _untimely(rows: Rows, lives: Lives, asked: RuleContext) -> tuple[Flags, Flags]:
+def _untimely(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> tuple[Flags, Flags]:
     """Which messages may have expired by the end, and which may not have been due by the drain."""
     none = np.zeros(rows.messages, dtype=bool)
     some = np.flatnonzero((lives.expires != NONE) | lives.delayed)
     if not len(some):
         return none, none
     run = rows.run[rows.first_row[some]]
-    unclear = asked.clocks.wrong(run, lives.sent[some], np.full(len(some), FOREVER))
+    unclear = asked.clocks.wrong_at_end(rows, some, lives.sent[some], places)
     last, drained = (
         np.array([known.get(one, NONE) for one in run.tolist()], dtype=np.int64)
         for known in (asked.last_ns, asked.drained_ns)

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from checkers import reach
-from checkers.schema import HARNESS, MONITOR, NEMESIS, json_object
+from checkers.excuses import Excuses, FaultRecord, records
+from checkers.schema import HARNESS, MONITOR, NEMESIS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from checkers.verdict import CheckOptions
+
 Row = Mapping[str, Any]
 
-_HEAL = "heal:"
 LATE_S: Final = 0.5
 """By how much a redelivery may be late."""
 _OWN = [
@@ -34,7 +36,7 @@ class FaultSpan:
     """A fault from when it was seen to begin to when to be healed (ns; None: never).
 
     ``asked`` is when it was asked for: from then on it may have been in force; ``healing`` when its
-    healing was.
+    healing was. One that found no target (``found_target``) was over when that was seen.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class FaultSpan:
     begin: int
     end: int | None
     healing: int | None = None
+    found_target: bool = True
 
 
 @dataclass(slots=True)
@@ -110,26 +113,33 @@ class Facts:
         """How many of the ``missing`` messages are lost, whatever was received unheard."""
         return sum(max(0, count - self.receives[queue]) for queue, count in missing.items())
 
+    def fault_records(self) -> list[FaultRecord]:
+        """The faults, by their rows."""
+        return records(self.faults)
+
     def spans(self) -> list[FaultSpan]:
-        """Faults in order of their beginning; the begin and the end of one have one label."""
+        """Faults that were begun, in order of their beginning."""
         found = []
-        asked: dict[str, int] = {}
-        open_: dict[str, FaultSpan] = {}
-        for row in self.faults:
-            value = json_object(row["value"]) or {}
-            label = str(value.get("label", ""))
-            if row["type"] == "invoke":
-                asked[label] = row["time"]
-            elif row["f"].startswith(_HEAL):
-                begun = open_.pop(label, None)
-                if begun is not None:
-                    found.append(replace(begun, end=row["time"], healing=asked.pop(label, row["time"])))
-            else:
-                begin: int = row["time"]
-                bit = value.get("bit") is True
-                open_[label] = FaultSpan(row["f"], label, bit, asked.pop(label, begin), begin, None)
-        found += open_.values()
+        for record in self.fault_records():
+            if record.begun is None:
+                continue
+            begin: int = record.begun["time"]
+            asked: int = begin if record.asked is None else record.asked["time"]
+            healing = record.healing or record.healed
+            span = FaultSpan(
+                record.begun["f"], record.label, record.bit, asked, begin,
+                None if record.healed is None else record.healed["time"],
+                None if record.healed is None or healing is None else healing["time"],
+                found_target=record.found_target,
+            )  # fmt: skip
+            if not span.found_target:
+                span = replace(span, end=begin, healing=begin)
+            found.append(span)
         return sorted(found, key=lambda span: span.begin)
+
+    def excuses(self, options: CheckOptions) -> Excuses:
+        """What the faults explain."""
+        return Excuses.of(self.fault_records(), self.roles, self.takeovers, options)
 
     def unprotected(self) -> dict[str, list[tuple[int, int | None]]]:
         """When which live certainly had no up-to-date backup; those without such a time left out.

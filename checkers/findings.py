@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from checkers import priorities, roles, starved, takeovers, totals, transactions, views, words
 from checkers.anomaly import looked_for, named
 from checkers.availability import BREADTH, Outage
-from checkers.decide import Decision, TimeSpan, excused
+from checkers.decide import Decision
 from checkers.delivery import REDELIVERED
-from checkers.facts import Facts, FaultSpan
+from checkers.excuses import Effect, Excuses, Window
+from checkers.facts import Facts
 from checkers.fetch import RowSelection, control_rows, messages_rows
 from checkers.instance import Found, Instance
 from checkers.roles import Overlap
@@ -27,6 +28,8 @@ _ORDER: Final = {"grave": 0, "warning": 1, "info": 2}
 _NOTHING: Final = Witness((), ())
 _EFFECTS: Final = 5
 """So many of a torn transaction are named."""
+_NODES: Final = 2
+"""So many of a fault are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +71,14 @@ def compose(
     known: Facts,
 ) -> list[Finding]:
     """Findings, the gravest first; without a source no witnesses and no positions."""
-    pauses = _gravest_first(discoveries.pauses, known.spans(), options)
+    excuses = known.excuses(options)
+    pauses = _broadest_first(discoveries.pauses, excuses)
+    hungers = sorted(discoveries.hungers, key=excuses.excuses)
+    windows: dict[str, Sequence[Window]] = {"unavailable": pauses, starved.NAME: hungers}
     kinds = {name: some for name, some in discoveries.found.items() if name in decision.severities}
-    if pauses:
-        kinds["unavailable"] = Found(len(pauses), tuple(pause.instance() for pause in pauses))
+    for name, some_windows in (("unavailable", pauses), (starved.NAME, hungers)):
+        if some_windows:
+            kinds[name] = Found(len(some_windows), tuple(one.instance() for one in some_windows))
     ends = {pause.instance(): pause.end for pause in pauses}
     shows: dict[Instance, Sequence[int]] = {pause.instance(): pause.rows for pause in pauses}
     shows |= {hunger.instance(): (hunger.after, hunger.ok) for hunger in discoveries.hungers}
@@ -88,7 +95,9 @@ def compose(
     findings = []
     for name, some in kinds.items():
         first = some.first[0]
-        details = _details(source, some, options, known, discoveries, pauses)
+        details = _details(source, some, options, known, discoveries)
+        if windows.get(name):
+            details |= _window(windows[name], excuses)
         witness = shown.get(first, _NOTHING)
         findings.append(
             Finding(
@@ -111,7 +120,7 @@ def _example(i: Instance) -> dict[str, Any]:
 
 def _details(
     source: HistorySource | None, some: Found, options: CheckOptions, known: Facts,
-    discoveries: Discoveries, pauses: Sequence[Outage],
+    discoveries: Discoveries,
 ) -> dict[str, Any]:  # fmt: skip
     examples = [_example(i) for i in some.first[: options.examples]]
     details: dict[str, Any] = {"examples": examples}
@@ -139,21 +148,23 @@ def _details(
         details |= _divergence(discoveries.divergences)
     if name == "zombie":
         details |= _fenced(some.first[0], discoveries, known)
-    if name == "unavailable":
-        details |= _window(pauses, known, options)
-    if name == starved.NAME:
-        details |= _window(discoveries.hungers, known, options)
     return details
 
 
-def _window(windows: Sequence[TimeSpan], known: Facts, options: CheckOptions) -> dict[str, Any]:
-    """When the first window was, the faults then, and whether they explain all of them."""
-    window, spans = windows[0], known.spans()
+def _window(windows: Sequence[Window], excuses: Excuses) -> dict[str, Any]:
+    """When the first window was, what can have caused it, and whether that explains all windows."""
+    window = windows[0]
     return {
         "begin_ns": window.begin, "end_ns": window.end,
-        "faults": ", ".join(dict.fromkeys(span.kind for span in spans if _touches(span, window))),
-        "excused": all(excused(one, spans, options) for one in windows),
+        "faults": ", ".join(dict.fromkeys(_called(effect) for effect in excuses.explain(window))),
+        "excused": all(map(excuses.excuses, windows)),
     }  # fmt: skip
+
+
+def _called(effect: Effect) -> str:
+    """Name a fault: the kind, and the nodes where they are few."""
+    nodes = sorted(effect.nodes)
+    return f"{effect.kind} of {' and '.join(nodes)}" if 0 < len(nodes) <= _NODES else effect.kind
 
 
 def _rows_of(source: HistorySource, first: Sequence[Instance]) -> list[dict[str, Any]]:
@@ -323,16 +334,7 @@ def _answers(discoveries: Discoveries, window: roles.Window) -> roles.AnswersInW
     return discoveries.answers.get((window.run, window.id)) or roles.AnswersInWindow(0, ())
 
 
-def _touches(span: FaultSpan, pause: TimeSpan) -> bool:
-    return span.begin < pause.end and (span.end is None or span.end > pause.begin)
-
-
-def _gravest_first(
-    pauses: Sequence[Outage], spans: Sequence[FaultSpan], options: CheckOptions
-) -> list[Outage]:
+def _broadest_first(pauses: Sequence[Outage], excuses: Excuses) -> list[Outage]:
     """Those that no fault explains first, and of these the broadest."""
     breadth = {name: number for number, name in enumerate(BREADTH)}
-    return sorted(
-        pauses,
-        key=lambda pause: (excused(pause, spans, options), breadth[pause.key.split(" ")[0]], pause),
-    )
+    return sorted(pauses, key=lambda pause: (excuses.excuses(pause), breadth[pause.key.split(" ")[0]], pause))

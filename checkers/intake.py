@@ -403,16 +403,7 @@ class Intake:
             return [row]
         kind = f"nemesis:{row['f']}"
         label = f"{kind} {self.rows}"
-        about = {
-            "label": label,
-            "shape": "",
-            "target": "",
-            "links": [],
-            "nodes": [],
-            "observed": {},
-            "bit": False,
-        }
-        said = msgspec.json.encode(about).decode()
+        said = msgspec.json.encode({"label": label, "shape": "", "target": ""}).decode()
         return [{"process": NEMESIS, "type": one, "f": kind, "value": said} for one in ("invoke", "info")]
 
     # ---------------------------------------------------------------------------------------- parts

@@ -49,7 +49,8 @@ from checkers import (
 from checkers.anomaly import ANOMALIES, AT_END, LOSSLESS, looked_for, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
-from checkers.decide import TimeSpan, decide
+from checkers.decide import decide
+from checkers.excuses import Window
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose, told
 from checkers.inspection import NOT_JUDGED, UNTOLD, Confined, Inspection, looks_of
@@ -207,7 +208,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
     found = case.found.get(0, {})
     kinds = told(found, options)
     check_run.unknown += map(str, inspection.confined)
-    windows: dict[str, Sequence[TimeSpan]] = {"unavailable": case.pauses, starved.NAME: case.hungers}
+    windows: dict[str, Sequence[Window]] = {"unavailable": case.pauses, starved.NAME: case.hungers}
     decision = decide(kinds, known, options, windows=windows, unknown=check_run.unknown)
     if inspection.confined and decision.valid is not False:
         raise HistoryError(inspection.confined[0].line)
@@ -284,7 +285,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         since_ns=check_run.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
         deaths=deaths.read(case.known),
-        clocks=clocks.read(case.known),
+        clocks=clocks.read(case.known, renamed(source.control)),
         last_ns=last_ns,
         drained_ns={run: known.drained_ns for run, known in case.known.items()},
         waiting=frozenset(

@@ -223,8 +223,7 @@ def _timely(rows: Rows, wish: Asked, sent: Numbers, delivered: Numbers, clocks: 
     if len(at):
         delivers = rows.of(DELIVER)
         read_ns = first(rows.id[delivers], rows.time[delivers], rows.messages)[at]
-        run = rows.run[rows.first_row[at]]
-        result[at] = (read_ns < wish.expires[at]) & ~clocks.wrong(run, sent[at], delivered[at])
+        result[at] = (read_ns < wish.expires[at]) & ~clocks.wrong(rows, at, sent[at], delivered[at])
     return result
 
 
@@ -345,8 +344,9 @@ def _early(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> Flags:
 
 
 def _unclear(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> Flags:
-    """Deliveries before which clocks were wrong since their message was sent."""
-    return asking.clocks.wrong(rows.run[at], lives.sent[rows.id[at]], rows.index[at])
+    """Deliveries before which a clock of their message's brokers was wrong since it was sent."""
+    ids = rows.id[at].astype(np.int64)
+    return asking.clocks.wrong(rows, ids, lives.sent[ids], rows.index[at])
 
 
 @dataclass(frozen=True, slots=True)

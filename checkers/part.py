@@ -527,11 +527,13 @@ def questions(
     """What was asked in each gap and in each group that had trouble."""
     places = PlaceTable()
     of_gaps, of_groups = [], []
+    brokers: dict[str, int] = {}
     for table in part.slices(READ):
         rows = from_table(renamed(table), places)
         of_gaps.append(availability.questions(rows, places, wanted))
-        of_groups.append(availability.attempts(rows, places, troubled))
-    return WindowAnswers(of_gaps, availability.in_groups(of_groups, places, bound_ns) if of_groups else ())
+        of_groups.append(availability.attempts(rows, places, troubled, brokers))
+    groups = availability.in_groups(of_groups, places, list(brokers), bound_ns) if of_groups else ()
+    return WindowAnswers(of_gaps, groups)
 
 
 def spans(part: HistoryPart, low: int, width: int, count: int) -> list[breakage.Span]:

@@ -23,12 +23,16 @@ _OPERATIONS = ("send", "ack", "nack")
 
 @dataclass(frozen=True, slots=True)
 class Unavailability:
-    """A window without success of ``key``: its first question, its begin and end (ns)."""
+    """A window without success of ``key``: its first question, its begin and end (ns).
+
+    ``brokers`` are those that the operations of the key went to.
+    """
 
     key: str
     index: int
     begin: int
     end: int
+    brokers: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class PlainHunger:
     index: int
     begin: int
     end: int
+    brokers: frozenset[str]
 
 
 def liveness(history: History, options: CheckOptions) -> Iterator[Instance]:
@@ -90,12 +95,25 @@ def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Una
             else:
                 windows[-1].append(r)
         for window in windows:
-            found = _window(key, window, bound_ns)
+            found = _window(key, window, mine, bound_ns)
             if found is not None:
                 yield found
 
 
-def _window(key: str, rows: Sequence[Row], bound_ns: int) -> Unavailability | None:
+def _brokers(key: str, rows: Sequence[Row], begin: Row, end: Row) -> frozenset[str]:
+    """Return the brokers that the rows of a key name; of a client only those around the window."""
+    named = [r for r in rows if r.get("broker") is not None]
+    if key.startswith("client"):
+        oks = [r["index"] for r in rows if r["type"] == "ok"]
+        low = max((index for index in oks if index < begin["index"]), default=-1)
+        high = min((index for index in oks if index > end["index"]), default=rows[-1]["index"] + 1)
+        before = [r for r in named if r["index"] <= low][-1:]
+        after = [r for r in named if r["index"] >= high][:1]
+        named = [*before, *(r for r in named if low < r["index"] < high), *after]
+    return frozenset(r["broker"] for r in named)
+
+
+def _window(key: str, rows: Sequence[Row], every: Sequence[Row], bound_ns: int) -> Unavailability | None:
     """What lies between two ``ok``, or before the first, or after the last."""
     asks = ("fail", "info") if key.startswith("broker") else ("invoke",)
     questions = [r for r in rows if r["type"] in asks]
@@ -106,7 +124,8 @@ def _window(key: str, rows: Sequence[Row], bound_ns: int) -> Unavailability | No
     attempts = [r for r in questions if r["index"] <= end["index"]]
     if len(attempts) < 3 or end["time"] - begin["time"] <= bound_ns:
         return None
-    return Unavailability(key, begin["index"], begin["time"], end["time"])
+    brokers = _brokers(key, every, begin, end)
+    return Unavailability(key, begin["index"], begin["time"], end["time"], brokers)
 
 
 def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
@@ -143,7 +162,8 @@ def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
             if waiting:
                 ok, m = min(waiting, key=lambda one: int(one[0]["index"]))
                 begin = max(ok["time"], after["time"])
-                yield PlainHunger(session, m, ok["index"], before["index"], begin, before["time"])
+                brokers = frozenset({joined["broker"]})
+                yield PlainHunger(session, m, ok["index"], before["index"], begin, before["time"], brokers)
 
 
 def _is_active(r: Row) -> bool:

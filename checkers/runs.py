@@ -28,7 +28,8 @@ from checkers import findings
 from checkers.arrow_schema import OLDER, SCHEMA, completed
 from checkers.availability import Outage
 from checkers.breakage import by_subject, of_schema, of_tables
-from checkers.decide import Decision, TimeSpan, decide
+from checkers.decide import Decision, decide
+from checkers.excuses import Window
 from checkers.facts import Facts
 from checkers.inspection import Confined
 from checkers.instance import Found
@@ -208,7 +209,7 @@ def judge_runs(
         known = case.known.get(run, Facts())
         promised = msgspec.structs.replace(options, expect_faults=run in expecting, trouble=troubles.get(run))
         found = findings.told(case.found.get(run, {}), options)
-        windows: dict[str, Sequence[TimeSpan]] = {"unavailable": pauses[run], NAME: hungers[run]}
+        windows: dict[str, Sequence[Window]] = {"unavailable": pauses[run], NAME: hungers[run]}
         confined = source.confined.get(run, ())
         unknown = [*check_run.unknown, *map(str, confined)]
         decision = decide(found, known, promised, windows=windows, unknown=unknown)

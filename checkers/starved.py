@@ -86,7 +86,8 @@ class Idle:
 class Hunger:
     """A session was starved of a message from ``begin`` to ``end`` (ns).
 
-    ``ok`` and ``index`` are the rows from which on it waited and that ended it.
+    ``ok`` and ``index`` are the rows from which on it waited and that ended it; ``broker`` is the
+    session's.
     """
 
     run: int
@@ -99,6 +100,12 @@ class Hunger:
     begin: int
     end: int
     after: int
+    broker: str
+
+    @property
+    def brokers(self) -> frozenset[str]:
+        """The brokers that the message went by: all of one pair."""
+        return frozenset({self.broker})
 
     def instance(self) -> Instance:
         """The finding; its row is the session's next."""
@@ -382,6 +389,7 @@ def hungers(wanted: Sequence[Idle], parts: Sequence[Sequence[Served]]) -> list[H
                     one.run, one.before, one.session, one.queue, group, message, ok, max(one.begin, ok_ns),
                     one.end,
                     one.after,
+                    one.broker,
                 )
             )  # fmt: skip
     return sorted(found, key=lambda hunger: (hunger.run, hunger.index))

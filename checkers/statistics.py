@@ -285,12 +285,18 @@ def _slowest(all_: Sequence[_Pauses], span: FaultSpan) -> LongestPause | None:
 def _recovery(
     span: FaultSpan, whole: _Pauses, pairs: Sequence[_Pauses], clients: Sequence[_Pauses]
 ) -> FaultRecovery:
+    start_s, end_s = span.asked / 1e9, None if span.healing is None else span.healing / 1e9
+    if not span.found_target:
+        return FaultRecovery(
+            fault=span.kind, label=span.label, bit=False, start_s=start_s, end_s=end_s, recovery_s=None,
+            found_target=False,
+        )  # fmt: skip
     return FaultRecovery(
         fault=span.kind,
         label=span.label,
         bit=span.bit,
-        start_s=span.asked / 1e9,
-        end_s=None if span.healing is None else span.healing / 1e9,
+        start_s=start_s,
+        end_s=end_s,
         recovery_s=whole.longest(span),
         pair=_slowest(pairs, span),
         client=_slowest(clients, span),

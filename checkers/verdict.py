@@ -56,6 +56,12 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     RabbitMQ's ``consumer_timeout``); None: never. ``counts``: which redeliveries must have a higher
     delivery count than the delivery before: "never" any, or those after a message was "given back".
 
+    ``independent_pairs``: an operation needs the broker that it goes to and its pair, and no other
+    but for votes while the pair changes its roles. Where not (queues with a majority of all
+    brokers, a master broker), a fault of any broker may explain that nothing succeeds.
+    ``monotonic_clocks``: leases, heart-beats and delays are measured by clocks that nobody sets;
+    where not, a wrong wall clock may explain it, too.
+
     ``admits``: what an answer says by which a broker admits an error of its own, a bug; no answer
     does where it is empty.
 
@@ -85,6 +91,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     fifo: bool = False
     single: bool = True
     atomic: bool = True
+    independent_pairs: bool = True
+    monotonic_clocks: bool = True
     admits: str = "internal error of the broker"
     untold: tuple[Literal["roles", "stores"], ...] = ()
 
@@ -100,6 +108,8 @@ CAUTIOUS: Final = Promises(
     refuses_stale_acks=False,
     answers_in_order=False,
     marks_redeliveries="never",
+    independent_pairs=False,
+    monotonic_clocks=False,
 )
 """Of brokers that no module knows nobody is accused of what they never promised."""
 
@@ -200,7 +210,8 @@ class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
     that was not healed in the history. ``recovery_s`` is of the whole cluster, None if nothing was
     ok after it; ``pair`` and ``client`` are those of all pairs and
     clients that were kept longest (a cluster of three pairs hides that one of them is away).
-    Brokers that had one node ID are a pair.
+    Brokers that had one node ID are a pair. A fault that found no target (``found_target``: no
+    broker had the role, say) was never in force, and has no recovery.
     """
 
     fault: str
@@ -211,6 +222,7 @@ class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
     recovery_s: float | None
     pair: LongestPause | None = None
     client: LongestPause | None = None
+    found_target: bool = True
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):

@@ -430,7 +430,13 @@ class _Fields:
         return seconds(self._details.get("end_ns"))
 
     def faults(self) -> str:
-        return self._details.get("faults") or "no fault"
+        """Which faults explain it, or a part of it."""
+        faults = self._details.get("faults")
+        if not faults:
+            return "which no fault explains"
+        if self._details.get("excused"):
+            return f"with {faults} in force, which explains it"
+        return f"with {faults} in force, which does not explain all of it"
 
 
 _SHOWN_BY: Final = {

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.decide import Decision, TimeSpan, decide
+from checkers.decide import Decision, decide
+from checkers.excuses import Window
 from checkers.facts import gather
 from checkers.instance import Instance
 from checkers.reference import History, find
@@ -48,10 +49,14 @@ def judge(
     rows: Sequence[Row], spec: TestSpec, schedule: Schedule, trouble: str | None = None
 ) -> PlainVerdict:
     """Judge one history: all its rows, in order."""
-    options = options_of(spec, schedule, trouble)
+    return judge_as_promised(rows, options_of(spec, schedule, trouble))
+
+
+def judge_as_promised(rows: Sequence[Row], options: CheckOptions) -> PlainVerdict:
+    """Judge one history by what was promised."""
     findings = tuple(find(rows, options))
     names = {found.name for found in findings}
-    windows: dict[str, Sequence[TimeSpan]] = {}
+    windows: dict[str, Sequence[Window]] = {}
     if "unavailable" in names:
         windows["unavailable"] = list(unavailabilities(rows, options))
     if "starved" in names:

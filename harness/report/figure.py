@@ -125,7 +125,8 @@ def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) ->
         left, width = x(band.start_s), max(2.0, x(band.end_s) - x(band.start_s))
         colour = "#cf222e" if band.bit else "#6e7781"
         y = 20 + row * BAND_ROW
-        name = f"{band.label} {band.target}".strip() + ("" if band.bit else " (no effect seen)")
+        effect = "" if band.bit else " (no effect seen)" if band.found_target else " (found no target)"
+        name = f"{band.label} {band.target}".strip() + effect
         hint = f"{name}, {band.start_s:.2f} s to {band.end_s:.2f} s. {band.observed}"
         yield f"<g><title>{escape(hint)}</title>"
         yield (

@@ -234,6 +234,9 @@ def _faults(faults: tuple[FaultRecovery, ...]) -> Iterator[str]:
     bit = sum(fault.bit for fault in faults)
     yield f"Faults   {len(faults)}, of which {bit} took effect"
     for fault in faults:
+        if not fault.found_target:
+            yield f"  {fault.label}  {fault.start_s:.1f} s: found no target"
+            continue
         end = "the end" if fault.end_s is None else f"{fault.end_s:.1f} s"
         effect = "took effect" if fault.bit else "no effect was observed"
         yield f"  {fault.label}  {fault.start_s:.1f} s to {end}: {effect}; {pauses(fault)}"
@@ -244,6 +247,8 @@ def pauses(fault: FaultRecovery) -> str:
 
     The whole cluster, and the pair and the client that it kept longest.
     """
+    if not fault.found_target:
+        return "it found no target"
     if fault.recovery_s is None:
         return "no send succeeded after it"
     parts = [f"{fault.recovery_s:.2f} s in the whole cluster"]

@@ -42,6 +42,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     observed: str
     bit: bool
+    found_target: bool = True
 
 
 class RoleSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +229,7 @@ def _bands(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> 
             if isinstance(one.seen, str)
             else ", ".join(f"{place}: {seen}" for place, seen in one.seen.items()),
             bit=one.bit,
+            found_target=one.found_target,
         )
         for one in faults
     ]

@@ -13,10 +13,10 @@ import pytest
 from checker_rows import S, finished, lay_out, o, phase
 from damaged import DAMAGE, correct, damage
 
-from checkers import judge, reference
+from checkers import judge, reference, statistics
 from checkers.availability import Outage
-from checkers.decide import decide, excused
-from checkers.facts import FaultSpan, gather
+from checkers.decide import decide
+from checkers.facts import gather
 from checkers.schema import COLUMNS
 from checkers.source import HistoryError
 from checkers.verdict import CheckOptions
@@ -108,18 +108,30 @@ def test_a_fault_begins_and_ends_under_one_label():
     ]
 
 
-def test_a_pause_is_excused_by_the_faults_that_explain_it():
+def test_a_pause_is_grave_unless_faults_explain_it():
     pause = Outage(0, "operation send", 5, 10 * S, 60 * S)
-    assert not excused(pause, [], OPTIONS)
-    assert excused(pause, [FaultSpan("kill", "k", bit=True, asked=15 * S, begin=15 * S, end=20 * S)], OPTIONS)
-    assert not excused(pause, [FaultSpan("kill", "k", bit=True, asked=0, begin=0, end=5 * S)], OPTIONS)
-    slow = FaultSpan("hook", "h", bit=False, asked=10 * S, begin=55 * S, end=56 * S)
-    assert excused(pause, [slow], OPTIONS), "it may have been in force since it was asked for"
-    assert not excused(pause, [replace(slow, asked=slow.begin)], OPTIONS)
-    known = gather(whole([*SENT, *finished(10)]))
-    assert decide({"unavailable"}, known, OPTIONS, windows={"unavailable": [pause]}).severities == {
-        "unavailable": "grave"
-    }
+    killed = [
+        dict(fault(5, "kill", "k"), time=15 * S),
+        dict(fault(6, "heal:kill", "k"), time=20 * S),
+    ]
+    for faults, severity in (([], "grave"), (killed, "warning")):
+        known = gather(whole([*SENT, *faults, *finished(10)]))
+        decision = decide({"unavailable"}, known, OPTIONS, windows={"unavailable": [pause]})
+        assert decision.severities == {"unavailable": severity}
+
+
+def test_one_window_that_no_fault_explains_is_grave_beside_others_that_one_does():
+    excused = Outage(0, "operation send", 5, 10 * S, 60 * S)
+    later = replace(excused, begin=200 * S, end=250 * S)
+    rows = [dict(fault(5, "kill", "k"), time=15 * S), dict(fault(6, "heal:kill", "k"), time=40 * S)]
+    known = gather(whole([*SENT, *rows, *finished(10)]))
+    for windows, severity in (
+        ([excused], "warning"),
+        ([excused, later], "grave"),
+        ([later, excused], "grave"),
+    ):
+        decision = decide({"starved"}, known, OPTIONS, windows={"starved": windows})
+        assert decision.severities == {"starved": severity}
 
 
 def test_trouble_hides_no_finding_and_lets_nothing_be_valid(tmp_path):
@@ -198,3 +210,21 @@ def test_where_messages_may_vanish_what_never_came_was_overtaken_by_nobody(tmp_p
     assert found(never, "at-most-once") == set()
     assert found(never, "exactly-once") == {"not-linearizable"}
     assert "not-linearizable" in found(later, "at-most-once")
+
+
+def test_a_fault_that_found_no_target_was_over_at_once_and_has_no_recovery():
+    target = {"nodes": [], "links": [], "observed": {}, "bit": False}
+    rows = [
+        dict(fault(5, "pause", "p", **target), error="no broker is live now"),
+        fault(6, "kill", "k", bit=False),
+    ]
+    known = gather(whole([*SENT, *rows, *finished(10)]))
+    spans = {span.label: (span.found_target, span.end) for span in known.spans()}
+    assert spans == {"p": (False, 5_000_000), "k": (True, None)}
+    assert [one.found_target for one in statistics.read(0, statistics.merged([]), known).faults] == [
+        False,
+        True,
+    ]
+    failed = dict(fault(5, "pause", "p", **{**target, "nodes": ["a1"]}), error="no answer")
+    (span,) = gather(whole([*SENT, failed, *finished(10)])).spans()
+    assert (span.found_target, span.end) == (True, None)

@@ -1279,6 +1279,19 @@ def test_a_fault_that_stayed_is_not_said_to_be_healed(told, error, words):
     assert label == f"partition of a1 {'healed' if told['bit'] else 'not healed'}"
 
 
+def test_a_fault_that_found_no_target_is_never_in_force():
+    scene = Scene()
+    about = {"label": "pause-1", "target": "live", "nodes": [], "links": []}
+    scene.add(1.0, NEMESIS, "invoke", "pause", value=json.dumps(about))
+    said = json.dumps({**about, "observed": {}, "bit": False})
+    scene.add(1.1, NEMESIS, "info", "pause", value=said, error="no broker is live now")
+    rows = scene.rows[-2:]
+    standing = story.Standing(scene.rows, 0)
+    _, words = phrase(rows, story.Names(rows), standing)
+    assert words == "The fault pause of live found no target (no broker is live now)."
+    assert standing.force(1_050_000_000) == standing.force(5_000_000_000) == ""
+
+
 @pytest.mark.parametrize(("heard_s", "words", "change"), [
     (2.0, "a2 had another role for a moment, which nobody saw", "a2 had another role for a moment"),
     (2.5, "a2 does not answer any more, so nothing is claimed about it", "a2 fell silent"),

@@ -57,6 +57,15 @@ STATISTICS = Statistics(
             client=LongestPause(of="producer 3", seconds=None),
         ),
         FaultRecovery(fault="kill", label="kill-2", bit=False, start_s=6.0, end_s=None, recovery_s=None),
+        FaultRecovery(
+            fault="pause",
+            label="pause-3",
+            bit=False,
+            start_s=7.0,
+            end_s=7.0,
+            recovery_s=None,
+            found_target=False,
+        ),
     ),
     redeliveries=2,
     sends_recovered=1,
@@ -112,10 +121,11 @@ def test_the_first_finding_is_told_where_it_fits_and_left_to_the_report_where_it
 
 def test_faults_say_whether_they_bit():
     text = lines(Verdict(valid=True, statistics=STATISTICS))
-    assert "Faults   2, of which 1 took effect" in text
+    assert "Faults   3, of which 1 took effect" in text
     assert text.count("Times    in seconds since the start of the test") == 1
     assert any("kill-1  2.0 s to 4.0 s: took effect" in line and "0.50 s" in line for line in text)
     assert "  kill-2  6.0 s to the end: no effect was observed; no send succeeded after it" in text
+    assert "  pause-3  7.0 s: found no target" in text
 
 
 def test_figures_are_of_the_operations_that_matter():

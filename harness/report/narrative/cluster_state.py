@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from checkers.excuses import records
 from checkers.schema import MONITOR, NEMESIS
 from harness.report.narrative.excerpt import Row
 
@@ -30,7 +31,8 @@ class Break:
 
     ``name`` is its kind with its shape, ``seen`` what probes saw, by place. ``begin`` is when it
     was asked for, ``end`` when its healing was, ``healed`` the row of that; None: never. ``bit``:
-    it was seen to take effect; ``ends``: the nodes and zones it concerned.
+    it was seen to take effect; ``ends``: the nodes and zones it concerned. One that found no target
+    ended where it began.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Break:
     ends: frozenset[str]
     rows: tuple[Row, ...]
     healed: int | None
+    found_target: bool = True
 
     @property
     def words(self) -> str:
@@ -339,16 +342,19 @@ def break_of(rows: Sequence[Row]) -> Break:
     links = [end for link in value.get("links") or () for end in str(link).split("->")]
     ends = [row for row in healed if row["type"] == "invoke"] or healed
     seen = value.get("observed")
+    found_target = all(record.found_target for record in records(begun))
+    ended = ends[0] if ends else None if found_target else rows[0]
     return Break(
         name=" ".join(str(part) for part in (kind, value.get("shape")) if part),
         target=", ".join(map(str, target)) if isinstance(target, list) else str(target),
         begin=rows[0]["time"],
-        end=ends[0]["time"] if ends else None,
+        end=None if ended is None else ended["time"],
         bit=bool(value.get("bit")),
         seen=seen if isinstance(seen, dict) else str(seen or ""),
         ends=frozenset([*nodes, *links]),
         rows=tuple(rows),
-        healed=ends[0]["index"] if ends else None,
+        healed=None if ended is None else ended["index"],
+        found_target=found_target,
     )
 
 

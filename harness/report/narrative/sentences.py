@@ -104,6 +104,8 @@ def _of_nemesis(rows: Sequence[Row]) -> tuple[str, str]:
             f"{one.words} healed",
             f"The fault {one.words} is healed{_seen(one.observed)}.",
         )
+    if not one.found_target:
+        return one.words, f"The fault {one.words} found no target{why}."
     effect = "it took effect" if one.bit else "no effect was seen"
     return one.words, f"The fault {one.words} begins; {effect}{_seen(one.observed)}{why}."
 

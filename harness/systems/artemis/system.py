@@ -114,6 +114,7 @@ class ArtemisSystem(Management):
             marks_redeliveries="never",
             groups=not forwards or spec.pairs == 1,
             redelivery_s=delay_ms / 1000 + self.dialect.unnoticed_s if delay_ms > 0 else 0.0,
+            monotonic_clocks=False,
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:

@@ -82,6 +82,8 @@ class ClassicSystem(Management):
             marks_redeliveries="same-process",
             durable_acks=spec.policy != NETWORK,
             single=spec.policy != NETWORK,
+            independent_pairs=spec.policy != NETWORK,
+            monotonic_clocks=False,
         )
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:

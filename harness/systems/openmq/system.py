@@ -81,7 +81,12 @@ class OpenmqSystem(Management):
         """
         nodes = self.plan(spec)
         alone = all(self._settings(spec, node, nodes)[properties.ACTIVE_CONSUMERS] == 1 for node in nodes)
-        return Promises(nack="none", groups=alone and spec.policy != HA_DATABASE)
+        return Promises(
+            nack="none",
+            groups=alone and spec.policy != HA_DATABASE,
+            independent_pairs=False,  # a master broker, and the home of each destination
+            monotonic_clocks=False,
+        )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Brokers a1, b1, c1 ... Raises UsageError."""

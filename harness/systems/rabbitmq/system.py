@@ -102,6 +102,7 @@ class RabbitmqSystem(Management):
             refuses_stale_acks=False,
             answers_in_order=False,
             atomic=False,  # "closer to providing a 'batching' feature" (Broker Semantics, tx)
+            independent_pairs=False,  # a majority of the nodes of a queue decides
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
