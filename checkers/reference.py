@@ -22,9 +22,11 @@ from checkers.reference_attempts import attempts_of, is_aborted, stored_from
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, settled_twice, unflagged
 from checkers.reference_order import not_linearizable, out_of_order
+from checkers.reference_owed import refused_too_often
 from checkers.reference_priorities import inversions
 from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
+from checkers.reference_sent import may_have_been_under_way
 from checkers.reference_subscriptions import by_place, spread
 from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
@@ -431,35 +433,6 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
             still.append(hold)
 
 
-def _may_have_been_under_way(
-    history: History, rows: list[Row], d: Row, settled: int, options: CheckOptions
-) -> bool:
-    """Whether a delivery may have been under way when its message was settled.
-
-    Whether it may have been sent before an ack was certain (docs/decisions/0009), and nothing
-    refutes that (docs/decisions/0020).
-
-    Its session was there before, the client found its connection dead afterwards (or had asked to
-    leave before it read this). No: if something that was answered before on its connection was
-    asked after the ack was certain, if the session was alive after that, if it had left for certain
-    before the message was sent, or if the broker took an ack of it there.
-    """
-    session = d["session"]
-    begun, over, left = history.session_begin(session), history.session_end(session), history.left(session)
-    possible, sent = history.possible(d, options), history.sent(d)
-    taken = any(_is(r, "ack", "ok") and r.get("session") == session and r["index"] > d["index"] for r in rows)
-    return (
-        begun is not None
-        and possible is not None
-        and possible < settled
-        and over is not None
-        and (over < d["index"] or left is None)
-        and not (left is not None and sent is not None and left < sent)
-        and history.proven(session) < settled
-        and not (options.broker.refuses_stale_acks and taken)
-    )
-
-
 def _is_duplicate(
     history: History, rows: list[Row], earlier: list[Row], d: Row, options: CheckOptions
 ) -> bool:
@@ -468,19 +441,14 @@ def _is_duplicate(
         if _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]:
             transaction = r.get("transaction")
             certain.append(r["index"] if transaction is None else history.ended(transaction, "commit", "ok"))
-    refusals = [
-        r["index"]
-        for r in rows
-        if _is(r, "nack", "ok") and r.get("session") is not None and r.get("transaction") is None
-    ]
-    dies_after = options.broker.dies_after
-    certain += refusals[max(dies_after, 1) - 1 :] if dies_after >= 0 else []
     if options.broker.durable_acks and any(
         settled is not None
         and settled < d["index"]
-        and not _may_have_been_under_way(history, rows, d, settled, options)
+        and not may_have_been_under_way(history, rows, d, settled, options)
         for settled in certain
     ):
+        return True
+    if options.broker.durable_acks and refused_too_often(history, rows, d, options):
         return True
     in_session = [e["index"] for e in earlier if e["session"] == d["session"]]
     if not in_session:

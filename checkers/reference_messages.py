@@ -17,6 +17,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import clocks_wrong, early, expired
 from checkers.reference_attempts import read_before_commit, shown_though_aborted
 from checkers.reference_owed import left_over
+from checkers.reference_sent import certainly_before
 from checkers.reference_subscriptions import not_subscribed
 from checkers.reference_temporaries import outlived
 from checkers.schema import HARNESS, MONITOR
@@ -201,7 +202,7 @@ def again(history: History, messages: Iterable[PlainMessage], options: CheckOpti
             and any(
                 e.get("delivery_count") is not None
                 and e["delivery_count"] > d["delivery_count"]
-                and _certainly_before(history, e, d, options)
+                and certainly_before(history, e, d, options)
                 for e in mine[:n]
             )
         ]
@@ -217,12 +218,6 @@ def again(history: History, messages: Iterable[PlainMessage], options: CheckOpti
 def _is_late(history: History, d: Row) -> bool:
     over = history.over(d["session"])
     return over is not None and over < d["index"]
-
-
-def _certainly_before(history: History, e: Row, d: Row, options: CheckOptions) -> bool:
-    """Whether ``e`` was sent before ``d``: in its session, or read before that can have been."""
-    possible = history.possible(d, options)
-    return bool(e["session"] == d["session"] or (possible is not None and possible > e["index"]))
 
 
 def unflagged(history: History, earlier: Sequence[Row], d: Row, options: CheckOptions) -> bool:
@@ -251,7 +246,7 @@ def _of_one_process(history: History, e: Row, d: Row) -> bool:
 def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckOptions) -> bool:
     """Whether ``d`` may be older than ``e``, which was read before it."""
     count, other = d.get("delivery_count"), e.get("delivery_count")
-    if _certainly_before(history, e, d, options) or (
+    if certainly_before(history, e, d, options) or (
         count is not None and other is not None and other <= count
     ):
         return False

@@ -7,13 +7,14 @@ ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_asked import may_be_delayed, may_have_expired, may_wait
-from checkers.reference_attempts import saw_gone
+from checkers.reference_attempts import of_one_node, saw_gone
+from checkers.reference_sent import certainly_before, may_have_been_under_way
 from checkers.reference_subscriptions import is_owed
 from checkers.schema import MONITOR
 from checkers.verdict import CheckOptions
@@ -107,9 +108,14 @@ def may_have_happened(history: History, one: Question) -> bool:
 
     Not if it was answered ``fail``, nor if it was asked of a process that was gone already.
     """
-    if one.outcome == "fail" or gone_before(history, one.asked):
+    if not may_have_arrived(history, one):
         return False
     return one.transaction is None or may_be_committed(history, one.transaction)
+
+
+def may_have_arrived(history: History, one: Question) -> bool:
+    """Whether a broker may have done what it was asked for."""
+    return one.outcome != "fail" and not gone_before(history, one.asked)
 
 
 def may_be_committed(history: History, transaction: int) -> bool:
@@ -156,6 +162,160 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
     return False
 
 
+# --------------------------------------------------------------------------------- what it dies of
+
+
+def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) -> int:
+    """How often at most it was refused; or given back by whatever, where that counts.
+
+    Every refusal that may have happened: asked and not answered ``fail``, nor asked of a process
+    that was gone already. So a roll-back of its ack.
+    """
+    refused = [one for one in questions(m.rows, "nack") if may_have_arrived(history, one)]
+    undone = [
+        one
+        for one in questions(m.rows, "ack")
+        if one.transaction is not None and may_have_arrived(history, one)
+        if any(may_have_arrived(history, abort) for abort in aborts(history, one.transaction))
+    ]
+    if options.broker.attempts != "given back":
+        return len(refused) + len(undone)
+    kept = [d for d in m.deliveries if d.get("session") is None]
+    still = {d["session"] for d in m.deliveries if d.get("session") is not None}
+    open_ = [session for session in still if history.session_end(session) is None]
+    ended = history.holders(m.queue, m.sends[0]["index"])
+    return len(refused) + len(undone) + ended + len(open_) + len(kept)
+
+
+def aborts(history: History, transaction: int) -> list[Question]:
+    """Every time that it was asked to be rolled back."""
+    return questions(history.transaction_rows(transaction), "abort")
+
+
+def may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bool:
+    """Whether it was refused, or given back, so often that the broker may have given it up."""
+    nacks = questions(m.rows, "nack")
+    if options.broker.nack == "dead-letter" and any(may_have_arrived(history, one) for one in nacks):
+        return True
+    return 0 <= options.broker.delivery_attempts <= possible_attempts(history, m, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One that certainly happened: which delivery it gave back.
+
+    ``asked`` is the row that asked for it, or for the end of its transaction, ``answered`` the one
+    that was the answer.
+    """
+
+    given: Row | None
+    asked: Row
+    answered: Row
+
+
+def certain_refusals(history: History, rows: Sequence[Row], options: CheckOptions) -> Iterator[Refusal]:
+    """Of one message: nacks that were answered ``ok``, and roll-backs of its ack that were.
+
+    In a transaction a nack counts by its commit. Where a nack alone is a dead letter's making, or
+    none, roll-backs do not count.
+    """
+    for one in questions(rows, "nack"):
+        if one.outcome == "ok" and one.asked.get("session") is not None and one.answer is not None:
+            if one.transaction is None:
+                yield Refusal(_given(rows, one.asked), one.asked, one.answer)
+            else:
+                ends = questions(history.transaction_rows(one.transaction), "commit")
+                yield from _ended(rows, one, ends)
+    if options.broker.nack == "requeue":
+        for one in questions(rows, "ack"):
+            inside = one.outcome == "ok" and one.asked.get("session") is not None
+            if inside and one.transaction is not None:
+                yield from _ended(rows, one, aborts(history, one.transaction))
+
+
+def _ended(rows: Sequence[Row], one: Question, ends: Sequence[Question]) -> Iterator[Refusal]:
+    for end in ends:
+        if end.outcome == "ok" and end.answer is not None:
+            yield Refusal(_given(rows, one.asked), end.asked, end.answer)
+            return
+
+
+def _given(rows: Sequence[Row], asked: Row) -> Row | None:
+    """The delivery that was answered so: the latest in that session."""
+    mine = [r for r in rows if (r["f"], r["type"]) == ("deliver", "ok") and r["index"] < asked["index"]]
+    return next((r for r in reversed(mine) if r.get("session") == asked["session"]), None)
+
+
+def refused_too_often(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> bool:
+    """Whether it was certainly refused as often as may be before that delivery of it was sent.
+
+    One delivery is refused once, however often that was answered.
+    """
+    limit = options.broker.dies_after
+    if limit < 0:
+        return False
+    before = [
+        one
+        for one in certain_refusals(history, rows, options)
+        if one.asked["index"] < d["index"]
+        and still_counted(history, one, d, options)
+        and came_before(history, rows, one, d, options)
+    ]
+    refused = {one.asked["index"] if one.given is None else one.given["index"] for one in before}
+    return len(refused) >= max(limit, 1)
+
+
+def came_before(history: History, rows: Sequence[Row], one: Refusal, d: Row, options: CheckOptions) -> bool:
+    """Whether a refusal took effect before a delivery was sent that was read after it was asked.
+
+    Where only one session can have a message, and only that can refuse it, nothing was sent from
+    the delivery that was refused to the refusal: what was sent after the one was sent after the
+    other, whether it was read before or after the answer. Elsewhere the answer counts.
+    """
+    promised = options.broker
+    timed = promised.ack_wait_s is not None or any(r["f"] == "timeout" for r in rows)
+    if one.given is not None and promised.single and promised.refuses_stale_acks and not timed:
+        given = one.given
+        mine = [r for r in rows if (r["f"], r["type"]) == ("deliver", "ok") and r["index"] <= d["index"]]
+        return any(
+            certainly_before(history, given, e, options)
+            or not may_have_been_under_way(history, rows, e, given["index"], options)
+            for e in mine
+            if e.get("session") == d["session"] and e["index"] > given["index"]
+        )
+    at = one.answered["index"]
+    return bool(at < d["index"]) and not may_have_been_under_way(history, rows, d, at, options)
+
+
+def still_counted(history: History, one: Refusal, d: Row, options: CheckOptions) -> bool:
+    """Whether the broker that sent that delivery certainly knew of a refusal.
+
+    Where counts last, a broker of the same node does. Else the process that took it: in one
+    session, or that broker if no row tells of another life of it in between.
+    """
+    taker, giver = one.answered.get("broker"), d.get("broker")
+    if options.broker.durable_counts:
+        return taker == giver or (
+            taker is not None and giver is not None and of_one_node(history, taker, giver)
+        )
+    if one.given is not None and one.given.get("session") == d["session"]:
+        return True
+    return taker == giver and (taker is None or not lived_anew(history, taker, one.asked["index"], d))
+
+
+def lived_anew(history: History, broker: str, since: int, until: Row) -> bool:
+    """Whether some row tells that the process of a broker may have been another meanwhile."""
+    for r in history.control:
+        if r["index"] <= since:
+            continue
+        if r["index"] < until["index"] and saw_gone(r, broker):
+            return True
+        changed = r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker
+        if changed and r.get("time_low", r["time"]) <= until["time"]:
+            return True
+    return False
+
+
 # ------------------------------------------------------------------------------------- what is left
 
 
@@ -164,41 +324,23 @@ def left_over(
 ) -> Iterator[Instance]:
     """Lost, stuck or died early: owed, in nobody's hands, and given up neither.
 
-    Nothing may be missed unless all was drained and every store read (``complete``).
+    What lies among the dead letters is in nobody's hands. Nothing may be missed unless all was
+    drained and every store read (``complete``).
     """
     if not m.sends or m.ok is None or not is_owed(history, m) or is_released(history, m, options):
         return
-    if not all(is_given_back(history, m, d, options) for d in m.deliveries):
-        return
-    dead = may_be_dead(history, m, options)
-    kind = "after delivery" if m.deliveries else "never delivered"
     if may_have_expired(history, m):
         return
+    missing = complete and all(is_given_back(history, m, d, options) for d in m.deliveries)
+    dead = may_be_dead(history, m, options)
+    kind = "after delivery" if m.deliveries else "never delivered"
     dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
     others = [r for r in m.stored if r.get("value") != "dead-letter"]
     late = may_be_delayed(history, m) or may_wait(history, m, options)
     if any(r.get("value") == "expired" or not late for r in others):
-        if complete:
+        if missing:
             yield m.instance("stuck", m.sends[0]["index"], kind)
     elif dead_letters and not dead:
         yield m.instance("died-early", min(dead_letters))
-    elif complete and not m.stored and (not dead or options.broker.keeps_dead_letters):
+    elif missing and not m.stored and (not dead or options.broker.keeps_dead_letters):
         yield m.instance("lost", m.sends[0]["index"], "refused too often" if dead else kind)
-
-
-def may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether it was refused, or given back, so often that the broker may have given it up."""
-    nacks = acks = ended = 0
-    for r in m.rows:
-        transaction = r.get("transaction")
-        nacks += bool((r["f"], r["type"]) == ("nack", "invoke"))
-        acks += (
-            (r["f"], r["type"]) == ("ack", "invoke")
-            and transaction is not None
-            and history.ended(transaction, "abort", "invoke") is not None
-        )
-    if options.broker.nack == "dead-letter" and nacks:
-        return True
-    if options.broker.attempts == "given back":
-        ended = history.holders(m.queue, m.sends[0]["index"])
-    return 0 <= options.broker.delivery_attempts <= nacks + acks + ended

@@ -55,6 +55,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     back and may give it to another session (SQS' visibility time-out, JetStream's AckWait,
     RabbitMQ's ``consumer_timeout``); None: never. ``counts``: which redeliveries must have a higher
     delivery count than the delivery before: "never" any, or those after a message was "given back".
+    ``durable_counts``: how often a message was refused outlives the broker's process; where not, a
+    broker that was restarted, or took over, may count from the beginning.
 
     ``independent_pairs``: an operation needs the broker that it goes to and its pair, and no other
     but for votes while the pair changes its roles. Where not (queues with a majority of all
@@ -87,6 +89,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     marks_redeliveries: Literal["always", "same-process", "never"] = "always"
     ack_wait_s: float | None = None
     counts: Literal["never", "given back"] = "never"
+    durable_counts: bool = False
     groups: bool = True
     fifo: bool = False
     single: bool = True

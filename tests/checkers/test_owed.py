@@ -130,3 +130,145 @@ def found(rows: list[Row], promises: Promises) -> set[tuple[str, str | None]]:
 def test_what_was_asked_of_a_process_that_was_gone_releases_nothing(name):
     rows, promises, expected = UNKNOWN_OUTCOME[name]
     assert found(rows, promises) == expected
+
+
+TWO = Promises(delivery_attempts=2, most_attempts=2)
+GIVEN_BACK = Promises(delivery_attempts=2, attempts="given back")
+DURABLE = Promises(delivery_attempts=2, most_attempts=2, durable_counts=True)
+DEAD = [o(80, -3, "ok", "browse", 1, broker="a1", value="dead-letter"), *DONE]
+EARLY: set[tuple[str, str | None]] = {("died-early", None)}
+TWICE: set[tuple[str, str | None]] = {("duplicate", None)}
+
+
+def refused(at: int, outcome: str = "ok", session: int = 1, **columns: object) -> list[Row]:
+    return answer(at, 1, session, outcome, "nack", **columns)
+
+
+def again(at: int, session: int = 1, **columns: object) -> list[Row]:
+    return deliver(at, 1, session, redelivered=True, **columns)
+
+
+def undone(at: int, transaction: int, outcome: str = "ok") -> list[Row]:
+    return [*answer(at, 1, transaction=transaction), *end(at + 2, "abort", transaction, outcome)]
+
+
+REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
+    "what was refused as often as may be is dead": (
+        [*HELD, *refused(6), *again(8), *refused(9), *DEAD], TWO, set()),
+    "a refusal less, and it has died early": ([*HELD, *refused(6), *DEAD], TWO, EARLY),
+    "a refusal that failed does not count, whoever may still hold it": (
+        [*HELD, *refused(6), *again(8), *refused(9, "fail"), *DEAD], TWO, EARLY),
+    "a refusal of unknown outcome may have happened": (
+        [*HELD, *refused(6), *again(8), *refused(9, "info"), *DEAD], TWO, set()),
+    "a refusal that was never answered may have happened": (
+        [*HELD, *refused(6), *again(8), refused(9)[0], *DEAD], TWO, set()),
+    "a refusal that was asked of a process that was gone did not": (
+        [*HELD, *refused(6), *again(8), *stopped(10), *refused(12, "info", broker=None), *DEAD], TWO, EARLY),
+    "a roll-back is a refusal": ([*HELD, *undone(6, 8), *again(10), *undone(11, 9), *DEAD], TWO, set()),
+    "a roll-back that failed is none": (
+        [*HELD, *undone(6, 8), *again(10), *undone(11, 9, "fail"), *DEAD], TWO, EARLY),
+    "a roll-back of unknown outcome may be one": (
+        [*HELD, *undone(6, 8), *again(10), *undone(11, 9, "info"), *DEAD], TWO, set()),
+    "a roll-back of an ack that failed is none": (
+        [*HELD, *refused(6), *again(8), *answer(10, 1, outcome="fail", transaction=9), *end(12, "abort", 9),
+         *DEAD], TWO, EARLY),
+    "a lost session is no refusal": (
+        [*HELD, *refused(6), *again(8), *gone(9, 1), *DEAD], TWO, EARLY),
+    "a lost session counts where all does that is given back": (
+        [*HELD, *refused(6), *again(8), *gone(9, 1), *DEAD], GIVEN_BACK, set()),
+    "a session that is there to the end may have been lost for its broker": (
+        [*HELD, *refused(6), *again(8), *DEAD], GIVEN_BACK, set()),
+    "a refusal less, where all counts that is given back": ([*send(2, 1), *DEAD], GIVEN_BACK, EARLY),
+    "what may have expired may be dead": (
+        [*joined(0), *send(2, 1, value='{"expires": [1, 2]}'), *DEAD], TWO, set()),
+    "an acknowledged message did not die early": (
+        [*HELD, *answer(6, 1), *DEAD], TWO, {("resurrected", None)}),
+    # ------------------------------------------------------------------- what should have been dead
+    "what comes again after so many refusals is a duplicate": (
+        [*HELD, *refused(6), *again(8), *refused(9), *again(11)], TWO, TWICE),
+    "so it is if that session is lost in the end": (
+        [*HELD, *refused(6), *again(8), *refused(9), *again(11), *gone(12, 1)], TWO, TWICE),
+    "so it is if its broker was out of reach meanwhile": (
+        [*HELD, *refused(6), *role(7, "a1", "unreachable", 6, 7), *role(8, "a1", "live", 7, 8), *again(9),
+         *refused(10), *again(12)], TWO, TWICE),
+    "what another had got before the last refusal was asked is none": (
+        [*joined(0, 2), *joined(2), *send(4, 1), *deliver(6, 1), *refused(7), *again(9), *again(11, 2),
+         *refused(12)], TWO, set()),
+    "so it is if it was read before the answer": (
+        [*HELD, *refused(6), *again(8), refused(9)[0], *again(10), refused(10)[1]], TWO, TWICE),
+    "and if another session read it before the answer": (
+        [*HELD, *joined(40, 2), *refused(46), *again(48), refused(49)[0], *again(50, 2), refused(50)[1]], TWO,
+        TWICE),
+    "what was read before the last refusal was asked is none": (
+        [*HELD, *refused(6), *again(8), *refused(9, "info"), *again(11), *refused(12)], TWO, set()),
+    "a refusal that failed does not make it one": (
+        [*HELD, *refused(6), *again(8), *refused(9, "fail"), *gone(11, 1), *joined(12, 2), *again(14, 2)],
+        TWO, set()),
+    "nor one of unknown outcome": (
+        [*HELD, *refused(6), *again(8), *refused(9, "info"), *again(11)], TWO, set()),
+    "nor a lost session": (
+        [*HELD, *refused(6), *again(8), *gone(9, 1), *joined(10, 2), *again(12, 2), *refused(13, session=2)],
+        TWO, set()),
+    "roll-backs that were answered count": (
+        [*HELD, *undone(6, 8), *again(10), *undone(11, 9), *again(15)], TWO, TWICE),
+    "so does one that was answered after the delivery had been read": (
+        [*HELD, *undone(6, 8), *again(10), *undone(11, 9)[:3], *again(14), *end(14, "abort", 9)[1:]],
+        TWO, TWICE),
+    "roll-backs of unknown outcome do not": (
+        [*HELD, *undone(6, 8), *again(10), *undone(11, 9, "info"), *again(15)], TWO, set()),
+    "nor do those of an ack of unknown outcome": (
+        [*HELD, *undone(6, 8), *again(10), *answer(11, 1, outcome="info", transaction=9),
+         *end(13, "abort", 9), *again(15)], TWO, set()),
+    "a refusal in a transaction counts by its commit": (
+        [*HELD, *refused(6), *again(8), *refused(9, transaction=9), *end(11, "commit", 9), *again(13)], TWO,
+        TWICE),
+    "a refusal in a transaction that was rolled back does not": (
+        [*HELD, *refused(6), *again(8), *refused(9, transaction=9), *end(11, "abort", 9), *again(13)], TWO,
+        set()),
+    "one delivery is refused once": (
+        [*HELD, *refused(6), *refused(8), *again(10)], TWO, set()),
+    "a copy that may have been under way is none": (
+        [*joined(0, 2), *joined(2), *send(4, 1), *again(7), *refused(8), *again(10), *refused(11),
+         *deliver(20, 1, 2), *gone(21, 2)], TWO, set()),
+    "a copy that was read behind an answer to a question since was not under way": (
+        [*joined(0, 2), *joined(2), *send(4, 1), *send(6, 2, group="h"), *again(8), *refused(9),
+         *again(11), *refused(12), *deliver(14, 2, 2, group="h"), *answer(15, 2, 2, group="h"),
+         *again(20, 2), *gone(21, 2)], TWO, TWICE),
+    "a restart may have forgotten refusals": (
+        [*HELD, *refused(6), *killed(8), *gone(10, 1), *joined(11, 2), *again(13, 2), *refused(14, session=2),
+         *again(16, 2)], TWO, set()),
+    "not where a durable count is promised": (
+        [*HELD, *refused(6), *killed(8), *gone(10, 1), *joined(11, 2), *again(13, 2), *refused(14, session=2),
+         *again(16, 2)], DURABLE, TWICE),
+    "in another session of the same life it is a duplicate": (
+        [*HELD, *refused(6), *gone(10, 1), *joined(11, 2), *again(13, 2), *refused(14, session=2),
+         *again(16, 2)], TWO, TWICE),
+    "another role may be another life": (
+        [*HELD, *refused(6), *role(8, "a1", "live", 7, 8), *gone(10, 1), *joined(11, 2), *again(13, 2),
+         *refused(14, session=2), *again(16, 2)], TWO, set()),
+    "a role that was over before says nothing": (
+        [*HELD, *refused(6), *gone(10, 1), *joined(11, 2), *again(13, 2), *refused(14, session=2),
+         *again(16, 2), *role(17, "a1", "stopped", 17, 17)], TWO, TWICE),
+    "another broker need not know of refusals": (
+        [*HELD, *refused(6), *gone(10, 1), *joined(11, 2, "a2"), *again(13, 2, broker="a2"),
+         *refused(14, session=2, broker="a2"), *again(16, 2, broker="a2")], TWO, set()),
+    "one of the same node does where a durable count is promised": (
+        [*role(60, "a1", "stopped", 59, 60), *role(61, "a2", "live", 60, 61),
+         *HELD, *refused(6), *gone(10, 1), *joined(11, 2, "a2"), *again(13, 2, broker="a2"),
+         *refused(14, session=2, broker="a2"), *again(16, 2, broker="a2")], DURABLE, TWICE),
+    "one of another node never does": (
+        [*HELD, *refused(6), *gone(10, 1), *joined(11, 2, "b1"), *again(13, 2, broker="b1"),
+         *refused(14, session=2, broker="b1"), *again(16, 2, broker="b1")], DURABLE, set()),
+    "where stale refusals are answered, too, the answer counts": (
+        [*HELD, *refused(6), *again(8), refused(9)[0], *gone(10, 1), *joined(11, 2), *again(13, 2),
+         refused(19)[1]], Promises(most_attempts=2, refuses_stale_acks=False), set()),
+    "what is read behind that answer is a duplicate all the same": (
+        [*HELD, *refused(6), *again(8), *refused(9), *joined(11, 2), *again(13, 2)],
+        Promises(most_attempts=2, refuses_stale_acks=False), TWICE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_that_may_have_happened_excuse_and_certain_ones_accuse(name):
+    rows, promises, expected = REFUSALS[name]
+    assert found(rows, promises) == expected
