@@ -483,7 +483,9 @@ def _text(field: str, value: Any) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise IntakeError(f"{field} has half of a pair of UTF-16, which is no letter") from None
+            raise IntakeError(
+                f"{field} has one half of a surrogate pair, without the other: {value!a:.60}"
+            ) from None
     return value
 
 

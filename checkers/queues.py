@@ -256,6 +256,8 @@ class Known:
 
 def find(given: Sequence[Told], known: Known) -> list[Instance]:
     """One instance a queue: the delivery that overtook first, and what was sent first of that."""
+    if not given:
+        return []
     messages, named = _together(given)
     brokers: dict[Queue, set[str]] = defaultdict(set)
     for one in given:

@@ -201,12 +201,14 @@ def _latencies(clients: pa.Table, edges: Floats) -> list[Series]:
     invoked = pc.equal(sends["type"], "invoke").to_numpy()[order]
     completed = pc.equal(sends["type"], "ok").to_numpy()[order]
     pairs = np.nonzero(invoked[:-1] & completed[1:] & (process[:-1] == process[1:]))[0]
+    if not len(pairs):
+        return []
     latency_ms = (time[pairs + 1] - time[pairs]) / 1e6
     bins = np.digitize(time[pairs] / NS, edges) - 1
     order = np.argsort(bins, kind="stable")
     bins, latency_ms = bins[order], latency_ms[order]
     result = {"median": np.full(len(edges) - 1, np.nan), "99th percentile": np.full(len(edges) - 1, np.nan)}
-    starts = np.flatnonzero(np.r_[True, bins[1:] != bins[:-1]]) if len(bins) else np.array([], dtype=np.int64)
+    starts = np.flatnonzero(np.r_[True, bins[1:] != bins[:-1]])
     for begin, end in zip(starts, np.r_[starts[1:], len(bins)], strict=True):
         if 0 <= bins[begin] < len(edges) - 1:
             part = latency_ms[begin:end]

@@ -4,6 +4,7 @@ leaves nothing behind.
 
 from __future__ import annotations
 
+import gzip
 import json
 import tempfile
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from imported_examples import EXAMPLES, queue
+from imported_examples import EXAMPLES, op, queue, timed
 
 from checkers import judge as judging
 from checkers import reference
@@ -112,7 +113,7 @@ FIRST = [(3, "invoke", "dequeue", "nil"), (3, "ok", "dequeue", "1")]
         ([(3, "invoke", "drain", "nil"), *SECOND, (3, "ok", "drain", "[1]")], False),
         ([(4, "invoke", "dequeue", "nil"), (4, "info", "dequeue", "nil"), *SECOND, *FIRST], False),
         ([(4, "invoke", "dequeue", "nil"), (4, "fail", "dequeue", "nil"), *SECOND, *FIRST], True),
-        ([(2, "invoke", "dequeue", "nil"), (2, "info", "dequeue", "2"), *FIRST], True),
+        ([(2, "invoke", "dequeue", "nil"), (2, "info", "dequeue", "2"), *FIRST], False),
     ],
 )
 def test_a_queue_that_was_promised_to_be_in_order_is_judged_by_its_dequeues(tmp_path, taken, late):
@@ -279,6 +280,8 @@ DAMAGED = {
     "h.jsonl": [
         (b"{", "line 1: it is no JSON"),
         (b"[]", "line 1: it is no JSON object"),
+        (b'{}\n{"message": "\\ud83d"}', "line 1: it has no"),
+        (b'{"message": "\\\\\\ud83d"}', r"line 1: it is no JSON: \ud83d is one half of a surrogate pair"),
         (b"\xff\n", "line 1: it is no JSON"),
         (b"", "is empty"),
         (b"[" * 100_000, "line 1: it is no JSON"),
@@ -303,7 +306,19 @@ DAMAGED = {
             b"{:type :invoke, :f :read, :process 1, :time 1}",
             "line 1: :f is :read, which is not of a queue or a log",
         ),
-        (b"{:type :invoke, :f :enqueue, :process 1, :value 1}", "line 1: the operation has no :time"),
+        (
+            b"{:type :invoke, :f :enqueue, :process 1, :value 1, :time 1.5}",
+            "line 1: :time is 1.5: it must be",
+        ),
+        (
+            b"{:type :invoke, :f :enqueue, :process -1, :value 1}",
+            "line 1: :process is -1: it must be a number",
+        ),
+        (b"#<x", 'line 1: "#<" is not closed on its line'),
+        (b"\xff\xfe{", "is UTF-16: write it in UTF-8"),
+        (b"PK\x03\x04", "is zip: unpack it first, or pack it with gzip"),
+        (gzip.compress(b"{:type :info, :f :start, :process :nemesis}\n" * 99)[:-9], "cannot be unpacked"),
+        (gzip.compress(b""), "is empty"),
         (
             b"{:type :ok, :f :enqueue, :process 1, :value 1 :time 0}",
             "completes what that process has not invoked",
@@ -318,7 +333,6 @@ DAMAGED = {
         (b"1/0", "line 1: '1/0' is no number"),
         (b"9" * 5000, "is no number"),
         (b"\\zzz", "is no character"),
-        (b"{{:a 1} 2}", "a map as a key"),
         (b"#:a [1]", "it must be a map"),
         (b"[] 1", "stands behind the end"),
     ],
@@ -334,6 +348,339 @@ def test_a_damaged_file_is_refused_in_one_line_and_leaves_nothing(tmp_path, name
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "store").exists()
+
+
+ENQUEUED = [op(0, type_, "enqueue", value) for value in "12" for type_ in ("invoke", "ok")]
+ASKED = op(2, "invoke", "dequeue")
+DRAIN = op(3, "invoke", "drain")
+LEFT = [DRAIN, op(3, "ok", "drain", "[1 2]")]
+
+JUDGED: dict[str, tuple[list[str], set[str], bool | None]] = {
+    "an error in the place of a message": (
+        [*ENQUEUED, ASKED, op(2, "info", "dequeue", '"Connection reset by peer"'), *LEFT],
+        set(),
+        True,
+    ),
+    "a number that an unknown outcome kept": (
+        [*ENQUEUED, ASKED, op(2, "info", "dequeue", "7"), *LEFT],
+        set(),
+        True,
+    ),
+    "a failure that names what it was": (
+        [*ENQUEUED, ASKED, op(2, "fail", "dequeue", ":exhausted"), *LEFT],
+        set(),
+        True,
+    ),
+    "a batch is deliveries": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", "[1 2]"), DRAIN, op(3, "ok", "drain", "[]")],
+        set(),
+        True,
+    ),
+    "a batch as a list, and nothing as one": (
+        [
+            *ENQUEUED,
+            ASKED,
+            op(2, "ok", "dequeue", "(1 2)"),
+            ASKED,
+            op(2, "ok", "dequeue", "()"),
+            DRAIN,
+            op(3, "ok", "drain", "#{}"),
+        ],
+        set(),
+        True,
+    ),
+    "a batch has a message that came before": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", "[1 2]"), DRAIN, op(3, "ok", "drain", "[2]")],
+        {"duplicate"},
+        False,
+    ),
+    "a batch without a message that was kept": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", "[1]"), DRAIN, op(3, "ok", "drain", "nil")],
+        {"lost"},
+        False,
+    ),
+    "a batch of what nobody sent": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", "[9]"), *LEFT],
+        {"phantom"},
+        False,
+    ),
+    "dequeues that are marked as a drain": (
+        [
+            *ENQUEUED,
+            op(2, "invoke", "dequeue", more=", :drain? true"),
+            op(2, "ok", "dequeue", "[1]", ", :drain? true"),
+            op(2, "invoke", "dequeue", more=", :drain? true"),
+            op(2, "ok", "dequeue", "[]", ", :drain? true"),
+        ],
+        {"lost"},
+        False,
+    ),
+    "a drain that is asked for once per message": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "ok", "dequeue", "1"),
+            DRAIN,
+            op(3, "ok", "dequeue", "2"),
+            op(3, "ok", "drain", ":exhausted"),
+        ],
+        set(),
+        True,
+    ),
+    "a drain whose value repeats its dequeues": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "dequeue", "1"),
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "dequeue", "2"),
+            op(3, "ok", "drain", "[1 2]"),
+        ],
+        set(),
+        True,
+    ),
+    "a drain whose dequeues missed a message": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "dequeue", "1"),
+            op(3, "invoke", "dequeue"),
+            op(3, "fail", "dequeue", ":exhausted"),
+            op(3, "ok", "drain", ":exhausted"),
+        ],
+        {"lost"},
+        False,
+    ),
+    "a dequeue of a drain that may have taken a message": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "dequeue", "1"),
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "drain", ":exhausted"),
+        ],
+        set(),
+        True,
+    ),
+    "a drain that timed out after its dequeues, and a second": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "dequeue", "1"),
+            op(3, "info", "drain", ":timeout"),
+            op(4, "invoke", "drain"),
+            op(4, "ok", "drain", "[]"),
+        ],
+        {"lost"},
+        False,
+    ),
+    "a drain that timed out, with what it had": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "info", "drain", "[1 9]"),
+            op(4, "invoke", "drain"),
+            op(4, "ok", "drain", "[]"),
+        ],
+        set(),
+        None,
+    ),
+    "an object that nobody needs": (
+        [
+            *ENQUEUED,
+            ASKED,
+            op(
+                2,
+                "info",
+                "dequeue",
+                more=", :e #<Exception java.lang.Exception: <a> b>, "
+                ':x #object["[B" 0x1f "[B@1f"], :m {{:a 1} #{{:b 2}}}, :p #"a\\d", :v ' + "#'a/b, :h \\o17",
+            ),
+            *LEFT,
+        ],
+        set(),
+        True,
+    ),
+    "keys are queues": (
+        [op(0, type_, "enqueue", f"[{key} 1]") for key in (":a", ":b") for type_ in ("invoke", "ok")]
+        + [
+            op(2, "invoke", "dequeue", "[:a nil]"),
+            op(2, "ok", "dequeue", "[:a 1]"),
+            op(2, "invoke", "dequeue", "[:a nil]"),
+            op(2, "info", "dequeue", ":timeout"),
+            op(3, "invoke", "drain", "[:b nil]"),
+            op(3, "ok", "drain", "[:b [1]]"),
+            op(3, "invoke", "drain", "[:a nil]"),
+            op(3, "ok", "drain", "[:a :exhausted]"),
+        ],
+        set(),
+        True,
+    ),
+    "a key whose message another key gives out": (
+        [op(0, type_, "enqueue", "[7 1]") for type_ in ("invoke", "ok")]
+        + [
+            op(2, "invoke", "dequeue", "[8 nil]"),
+            op(2, "ok", "dequeue", "[8 1]"),
+            op(3, "invoke", "drain", "[7 nil]"),
+            op(3, "ok", "drain", "[7 []]"),
+        ],
+        {"lost", "phantom"},
+        False,
+    ),
+    "a key that was not drained": (
+        [op(0, type_, "enqueue", f"[{key} 1]") for key in "78" for type_ in ("invoke", "ok")]
+        + [op(3, "invoke", "drain", "[7 nil]"), op(3, "ok", "drain", "[7 [1]]")],
+        set(),
+        None,
+    ),
+    "a drain of all keys": (
+        [op(0, type_, "enqueue", f"[{key} 1]") for key in "78" for type_ in ("invoke", "ok")]
+        + [DRAIN, op(3, "ok", "drain", "[[7 1] [8 1]]")],
+        set(),
+        True,
+    ),
+    "a dequeue of any key, without an answer": (
+        [op(0, type_, "enqueue", f"[{key} 1]") for key in "78" for type_ in ("invoke", "ok")]
+        + [ASKED, DRAIN, op(3, "ok", "drain", "[[7 1]]")],
+        set(),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_values_of_every_shape_are_judged_for_what_they_are(tmp_path, name):
+    ops, names, valid = JUDGED[name]
+    verdict, found = both(stored(tmp_path / "h.edn", timed(*ops)).store)
+    assert ({one.name for one in found}, verdict.valid) == (names, valid)
+
+
+STRANGE: dict[str, tuple[list[str], str]] = {
+    "a map": ([*ENQUEUED, ASKED, op(2, "ok", "dequeue", "{:v 1}")], "has {:v 1}: a message must be a number"),
+    "a vector of vectors": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", "[[1 2]]")],
+        "has [1 2]: a message must",
+    ),
+    "nil in a batch": ([*ENQUEUED, ASKED, op(2, "ok", "dequeue", "[1 nil]")], "is nil: it must say which"),
+    "a truth": ([*ENQUEUED, ASKED, op(2, "ok", "dequeue", "true")], "has true: a message must be a number"),
+    "a word about nothing": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", ":empty")],
+        "has :empty, a keyword, and no",
+    ),
+    "a text among numbers": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", '"1"')],
+        "has 1, a text, and no :enqueue",
+    ),
+    "an object": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", '#object["[B" 0x1f "[B@1f"]')],
+        "an object that Clojure cannot print: a message must",
+    ),
+    "a set is enqueued": ([op(0, "invoke", "enqueue", "#{1 2}")], "has #{1 2}: a message must be a number"),
+    "three are enqueued": (
+        [op(0, "invoke", "enqueue", "[1 2 3]")],
+        "has [1 2 3]: a message must be a number",
+    ),
+    "no message is enqueued": ([op(0, "invoke", "enqueue")], "the :value of an :enqueue is nil"),
+    "no key": (
+        [op(0, "invoke", "enqueue", "[1 2]"), op(1, "invoke", "enqueue", "3")],
+        "the :value of :enqueue is 3: it must be [key value], as in the operations before",
+    ),
+    "a key where there was none": (
+        [*ENQUEUED, op(0, "invoke", "enqueue", "[1 2]")],
+        "has [1 2]: a message must",
+    ),
+    "the answer of another key": (
+        [
+            op(0, "invoke", "enqueue", "[1 2]"),
+            op(1, "invoke", "dequeue", "[1 nil]"),
+            op(1, "ok", "dequeue", "[3 2]"),
+        ],
+        "process 1 asked for key 1, and this answers key 3",
+    ),
+    "a map is a key": (
+        [op(0, "invoke", "enqueue", "[{1 2} 2]")],
+        "a key must be a number, a text or a keyword",
+    ),
+    "half of a surrogate pair": ([op(0, "invoke", "enqueue", r'"\ud83d"')], "one half of a surrogate pair"),
+    "two dequeues of a drain": (
+        [DRAIN, op(3, "invoke", "dequeue"), op(3, "invoke", "dequeue")],
+        "asks for :dequeue and has no answer to :dequeue yet",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_value_of_an_unknown_shape_is_refused_at_its_line(tmp_path, capsys, name):
+    ops, words = STRANGE[name]
+    file = tmp_path / "h.edn"
+    file.write_text(timed(*ops))
+    assert cli.run(["import", str(file), "--store", str(tmp_path / "store")]) == 254
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"jepsen-run: {file}: line {len(ops)}: ")
+    assert words in told
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_order_of_a_history_of_jepsen_is_that_of_its_file(tmp_path):
+    ops = [*ENQUEUED, ASKED, op(2, "ok", "dequeue", "2"), ASKED, op(2, "ok", "dequeue", "1")]
+    backwards = [f"{one[:-1]}, :time {100 - n}}}" for n, one in enumerate(ops)]
+    for written in (ops, backwards):
+        _, found = both(stored(tmp_path / "h.edn", "\n".join(written), fifo=True).store)
+        assert {one.name for one in found} == {"not-linearizable"}
+
+
+def test_the_halves_of_a_surrogate_pair_are_one_letter(tmp_path):
+    lines = timed(*(op(0, type_, "enqueue", r'"\ud83d\ude00"') for type_ in ("invoke", "ok")), DRAIN)
+    whole = lines + timed(op(3, "ok", "drain", '["😀"]')).replace(":time 0", ":time 9000000")
+    verdict, found = both(stored(tmp_path / "h.edn", whole).store)
+    assert (verdict.valid, found) == (True, set())
+    events = [{**one, "message": "😀"} for one in (SEND, {**SEND, "type": "ok"})]
+    got = {"time": 2, "process": "c", "type": "ok", "f": "receive", "message": "😀"}
+    written = in_lines(events) + json.dumps(got, ensure_ascii=False)
+    verdict, found = both(stored(tmp_path / "h.jsonl", written, drained=True).store)
+    assert (verdict.valid, found) == (True, set())
+
+
+def test_files_are_read_however_they_were_written(tmp_path):
+    lines = timed(*ENQUEUED, *LEFT).encode()
+    for name, content in (
+        ("crlf.edn", lines.replace(b"\n", b"\r\n")),
+        ("marked.edn", b"\xef\xbb\xbf" + lines),
+        ("packed.edn.gz", gzip.compress(lines)),
+        ("two\nlines.edn", lines),
+        ("record.edn", lines.replace(b"{:process", b"#jepsen.history.Op{:process")),
+        ("marked.jsonl", b"\xef\xbb\xbf" + in_lines(LINES).encode()),
+    ):
+        imported = stored(tmp_path / name, content)
+        assert imported.rows > 2
+        assert stores.load_spec(imported.store).name.isprintable()
+    imported = importing.of(tmp_path / "packed.edn.gz", "jepsen-edn", tmp_path / "store")
+    assert stores.load_spec(imported.store).name == "packed"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([DRAIN, op(3, "ok", "drain", "[]")], "nothing was sent"),
+        ([op(0, "invoke", "enqueue", "1"), op(0, "info", "enqueue", "1")], "nothing was delivered"),
+        ([op(0, "invoke", "enqueue", "1"), op(0, "fail", "enqueue", "1")], "nothing was delivered"),
+        ([op(0, "invoke", "enqueue", "1")], "nothing was delivered"),
+        ([op(":nemesis", "info", "start")], "nothing was sent"),
+    ],
+)
+def test_a_cluster_that_did_nothing_is_unknown_with_a_report(tmp_path, capsys, lines, reason):
+    file = tmp_path / "h.edn"
+    file.write_text(timed(*lines))
+    assert cli.run(["import", str(file), "--fifo", "--store", str(tmp_path / "store")]) == 2
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert reason in told.out
+    assert "crashed" not in told.out
+    assert (tmp_path / "store" / stores.LATEST / stores.REPORT).is_file()
 
 
 def test_a_history_that_is_refused_spoils_no_store_that_is_there(tmp_path):

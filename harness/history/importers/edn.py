@@ -5,8 +5,11 @@ held in memory; what is needed of the notation is a page (https://github.com/edn
 
 Read are maps (with a namespace, too), vectors, lists, sets, texts, characters, keywords, symbols,
 numbers, ``nil``, ``true`` and ``false``, comments and discards. A tag is dropped and what it tags
-is read: ``#jepsen.history.Op{...}`` is a map. Vectors and lists are tuples; so are sets, in the
-order in which they stand.
+is read: ``#jepsen.history.Op{...}`` is a map. A vector is a tuple; lists and sets are tuples of
+their own classes, a set in the order in which it stands.
+
+Clojure also prints what it cannot read again: ``#object[...]``, ``#<...>``, ``#'name`` and patterns
+(``#"..."``). Each is an ``Opaque`` form, because most stand in fields that no importer needs.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ _PIECE: Final = re.compile(
     (?P<space>[\s,]+|;.*) |
     (?P<text>"(?:[^"\\]|\\.)*") |
     (?P<cut>"(?:[^"\\]|\\.)*\\?\Z) |
-    (?P<character>\\(?:u[0-9A-Fa-f]{4}|[a-z]{3,}|.)) |
+    (?P<character>\\(?:u[0-9A-Fa-f]{4}|o[0-7]{1,3}|[a-z]{3,}|.)) |
+    (?P<opaque>\#<[^\n]*|\#'[^\s,;"\[\](){}]+) |
+    (?P<pattern>\#(?=")) |
     (?P<open>\#\{|[\[({]) |
     (?P<close>[\])}]) |
     (?P<discard>\#_) |
@@ -49,6 +54,9 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", '"': '
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _DISCARD: Final = "discard"
 _TAG: Final = "tag"
+_PATTERN: Final = "pattern"
+_OBJECT: Final = "#object"
+_PREFIXES: Final = (_DISCARD, _TAG, _PATTERN)
 _NOTHING: Final = object()
 
 
@@ -72,9 +80,30 @@ class Symbol(str):
     __slots__ = ()
 
 
+class Opaque(str):
+    """What Clojure prints and cannot read again, as it stands in the file."""
+
+    __slots__ = ()
+
+
+class List(tuple[Any, ...]):
+    """``(...)``."""
+
+    __slots__ = ()
+
+
+class Set(tuple[Any, ...]):
+    """``#{...}``."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class _Open:
-    """A collection that is not closed yet, or a tag or discard that waits for its form."""
+    """A collection that is not closed yet, or a tag or discard that waits for its form.
+
+    ``prefix`` is the namespace of a map, or the name of a tag.
+    """
 
     sign: str
     line: int
@@ -106,6 +135,10 @@ def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
                 wrong = text[position : position + 20].split()[0]
                 raise EdnError(number, f"no EDN can begin with {wrong!r}")
             position = found.end()
+            if found.lastgroup == "opaque" and found.group().startswith("#<"):
+                position = _end_of_opaque(text, found.start(), number)
+                yield number, "opaque", text[found.start() : position]
+                continue
             if found.lastgroup == "cut":
                 if len(found.group()) > LONGEST:
                     raise EdnError(since, "a text that begins here is not closed")
@@ -116,6 +149,18 @@ def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
         raise EdnError(since, "a text that begins here is not closed")
 
 
+def _end_of_opaque(text: str, start: int, line: int) -> int:
+    """Return where ``#<...>`` ends: at the ``>`` that closes it, as far as that can be told."""
+    depth = 0
+    for found in re.compile(r"[<>\n]").finditer(text, start):
+        depth += {"<": 1, ">": -1}.get(found.group(), 0)
+        if not depth:
+            return found.end()
+        if found.group() == "\n":
+            break
+    raise EdnError(line, '"#<" is not closed on its line')
+
+
 class _Reader:
     """Puts forms together."""
 
@@ -124,6 +169,7 @@ class _Reader:
         self._whole: _Open | None = None
         self._begun = self._over = False
         self._prefix = ""
+        self._objects = 0  # open ones of _is_opaque, within which nothing need be EDN
 
     def take(self, line: int, kind: str, piece: str) -> Any:
         """The form that this piece completes outside all others, or ``_NOTHING``."""
@@ -137,12 +183,13 @@ class _Reader:
             else:
                 self._stack.append(_Open(piece, line, prefix=self._prefix))
                 self._prefix, self._begun = "", True
-        elif kind in (_DISCARD, _TAG):
-            self._stack.append(_Open(kind, line))
+        elif kind in _PREFIXES:
+            self._stack.append(_Open(kind, line, prefix=piece))
+            self._objects += _is_opaque(self._stack[-1])
         elif kind == "prefix":
             self._prefix = piece[2:].lstrip(":")
         elif kind != "close":
-            return self._put(_atom(kind, piece, line))
+            return self._put(Opaque(piece) if self._objects else _atom(kind, piece, line))
         elif self._stack:
             return self._put(_closed(self._stack.pop(), piece, line))
         elif self._whole is not None and piece == _CLOSES[self._whole.sign]:
@@ -156,7 +203,7 @@ class _Reader:
     def end(self) -> None:
         """Raises EdnError for what is not closed."""
         for left in (*self._stack[:1], *([self._whole] if self._whole is not None else ())):
-            if left.sign in (_TAG, _DISCARD):
+            if left.sign in _PREFIXES:
                 raise EdnError(left.line, "a tag or discard with nothing behind it")
             raise EdnError(left.line, f'"{left.sign}" is not closed: the file ends before')
         if self._prefix:
@@ -164,22 +211,31 @@ class _Reader:
 
     def _put(self, form: Any) -> Any:
         self._begun = True
-        while self._stack and self._stack[-1].sign in (_TAG, _DISCARD):
-            if self._stack.pop().sign == _DISCARD:
+        while self._stack and self._stack[-1].sign in _PREFIXES:
+            prefix = self._stack.pop()
+            self._objects -= _is_opaque(prefix)
+            if prefix.sign == _DISCARD:
                 return _NOTHING
+            if _is_opaque(prefix):
+                form = Opaque(f"{prefix.prefix}{shown(form)}")
         if not self._stack:
             return form
         self._stack[-1].forms.append(form)
         return _NOTHING
 
 
+def _is_opaque(prefix: _Open) -> bool:
+    """Whether what follows is of an object or a pattern, and so need be no EDN."""
+    return prefix.sign == _PATTERN or prefix.prefix == _OBJECT
+
+
 def _closed(opened: _Open, piece: str, line: int) -> Any:
-    if opened.sign in (_TAG, _DISCARD):
+    if opened.sign in _PREFIXES:
         raise EdnError(line, "a tag or discard with nothing behind it")
     if piece != _CLOSES[opened.sign]:
         raise EdnError(line, f'"{piece}" closes "{opened.sign}" of line {opened.line}')
     if opened.sign != "{":
-        return tuple(opened.forms)
+        return {"[": tuple, "(": List, "#{": Set}[opened.sign](opened.forms)
     if len(opened.forms) % 2:
         raise EdnError(line, "a map with a key that has no value")
     result: dict[Any, Any] = {}
@@ -187,8 +243,8 @@ def _closed(opened: _Open, piece: str, line: int) -> Any:
         name = _with_prefix(key, opened.prefix) if opened.prefix else key
         try:
             result[name] = value
-        except TypeError:
-            raise EdnError(line, "a map as a key of a map, or within one") from None
+        except TypeError:  # a map as a key, or within one: no operation has such a field
+            result[Opaque(shown(key))] = value
     return result
 
 
@@ -206,7 +262,9 @@ def _atom(kind: str, piece: str, line: int) -> Any:
         case "keyword":
             return Keyword(piece.lstrip(":"))
         case "text":
-            return piece[1:-1] if "\\" not in piece else _ESCAPE.sub(lambda m: _escaped(m, line), piece[1:-1])
+            return piece[1:-1] if "\\" not in piece else _text(piece[1:-1], line)
+        case "opaque":
+            return Opaque(piece)
         case "character":
             return _character(piece[1:], line)
         case "symbolic":
@@ -236,6 +294,15 @@ def _number(piece: str, line: int) -> Any:
     raise EdnError(line, f"{piece!r:.40} is no number")
 
 
+def _text(piece: str, line: int) -> str:
+    """Return a text without its escapes; two escapes may be the halves of one surrogate pair."""
+    text = _ESCAPE.sub(lambda found: _escaped(found, line), piece)
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        return text  # half of a pair, which is refused where somebody needs the text
+
+
 def _escaped(found: re.Match[str], line: int) -> str:
     word = found[1]
     if len(word) > 1:
@@ -252,6 +319,8 @@ def _character(word: str, line: int) -> str:
         return _CHARACTERS[word]
     if word[0] == "u" and len(word) == 5:
         return chr(int(word[1:], 16))
+    if word[0] == "o" and word[1:].isdecimal():
+        return chr(int(word[1:], 8))
     raise EdnError(line, f'"\\{word}" is no character')
 
 
@@ -267,7 +336,8 @@ def shown(form: Any) -> str:
         case bool():
             return "true" if form else "false"
         case tuple():
-            return f"[{' '.join(map(shown, form))}]"
+            begin, end = {List: "()", Set: ("#{", "}")}.get(type(form), "[]")
+            return f"{begin}{' '.join(map(shown, form))}{end}"
         case dict():
             return "{" + ", ".join(f"{shown(key)} {shown(value)}" for key, value in form.items()) + "}"
         case _:

@@ -6,14 +6,16 @@ behind, and what was read needs no memory: rows are written as they come.
 
 from __future__ import annotations
 
+import gzip
 import shlex
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import pyarrow as pa
 
@@ -32,9 +34,17 @@ FORMATS: Final = ("jepsen-edn", "jsonl", "csv")
 _SUFFIXES: Final[Mapping[str, str]] = {
     ".edn": "jepsen-edn", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv",
 }  # fmt: skip
+_GZIP: Final = ".gz"
+_MAGIC: Final[Mapping[bytes, str]] = {
+    b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16",
+}  # fmt: skip
+"""What a file is that begins so, and no history in UTF-8."""
 _BATCH_ROWS: Final = 20_000
 _BYTES_A_ROW: Final = 80
 """Of a file that others wrote; only the order of magnitude matters."""
+_BYTES_PACKED: Final = 10
+"""Bytes of a history that gzip packs into one; likewise."""
 UNDRAINED: Final = (
     "nothing says that all was received in the end, so lost messages cannot be told: --drained says so, or "
     "an event of the history"
@@ -81,7 +91,7 @@ def of(
         raise UsageError(f'unknown guarantee "{guarantee}": {near(guarantee, GUARANTEES)}')
     spec = build(
         {
-            "name": name or file.stem or "import", "system": IMPORTED, "policy": IMPORTED,
+            "name": name or _name_of(file), "system": IMPORTED, "policy": IMPORTED,
             "workload": IMPORTED, "environment": IMPORTED, "guarantee": guarantee, "ordered": ordered,
         }
     )  # fmt: skip
@@ -100,14 +110,21 @@ def of(
         (aside / parquet.DIRECTORY).rename(store / parquet.DIRECTORY)
         kept = True
         brought = BroughtHistory(
-            file=str(file.resolve()),
+            file=_printable(file.resolve()),
             format=kind,
             drained=reading.intake.drained,
             fifo=fifo,
             not_judged=reading.not_judged,
         )
         stores.save(store, stores.SPEC, build({"imported": brought, "name": spec.name}, spec))
-        again = ["jepsen-run", "import", str(file.resolve()), "--format", kind, *(["--drained"] * drained)]
+        again = [
+            "jepsen-run",
+            "import",
+            _printable(file.resolve()),
+            "--format",
+            kind,
+            *(["--drained"] * drained),
+        ]
         again += ["--fifo"] * fifo
         started = begun.isoformat(timespec="milliseconds")
         record = stores.RunRecord(
@@ -124,10 +141,27 @@ def of(
 
 
 def _kind_of(file: Path) -> str:
-    kind = _SUFFIXES.get(file.suffix.lower())
+    kind = _SUFFIXES.get(_without_gzip(file).suffix.lower())
     if kind is None:
-        raise UsageError(f"{file}: its name does not say what it is: give --format {', '.join(FORMATS)}")
+        raise UsageError(
+            f"{_printable(file)}: its name does not say what it is: give --format {', '.join(FORMATS)}"
+        )
     return kind
+
+
+def _without_gzip(file: Path) -> Path:
+    return file.with_suffix("") if file.suffix.lower() == _GZIP else file
+
+
+def _name_of(file: Path) -> str:
+    """The name of a test after its file: one line of text, whatever the file is called."""
+    name = _printable(_without_gzip(file).stem)
+    return "".join(letter if letter.isprintable() else "-" for letter in name) or "import"
+
+
+def _printable(file: Path | str) -> str:
+    """A path as text, although the bytes of its name may be no UTF-8."""
+    return str(file).encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 class _Reading:
@@ -137,16 +171,24 @@ class _Reading:
         self.intake = Intake()
         self._file, self._kind, self._drained = file, kind, drained
         self._jepsen = Jepsen()
+        self._called = _printable(file)
         try:
             self._bytes = file.stat().st_size
-            file.open("rb").close()
+            with file.open("rb") as opened:
+                start = opened.read(8)
         except OSError as error:
-            raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+            raise UsageError(f"{self._called} cannot be read: {error.strerror or error}") from None
+        what = next((what for magic, what in _MAGIC.items() if start.startswith(magic)), None)
+        self._gzip = what == "gzip"
+        if what is not None and not self._gzip:
+            remedy = "write it in UTF-8" if what == "UTF-16" else "unpack it first, or pack it with gzip"
+            raise UsageError(f"{self._called} is {what}: {remedy}")
 
     @property
     def files(self) -> int:
         """How many part files it gets."""
-        return parquet.files_for(16 * (self._bytes // _BYTES_A_ROW))
+        packed = _BYTES_PACKED if self._gzip else 1
+        return parquet.files_for(16 * (packed * self._bytes // _BYTES_A_ROW))
 
     @property
     def not_judged(self) -> dict[str, str]:
@@ -164,23 +206,31 @@ class _Reading:
         if rows:
             yield batch(rows)
         if not self.intake.rows:
-            raise UsageError(f"{self._file} is empty: it must have an event a line")
+            raise UsageError(f"{self._called} is empty: it must have an event a line")
 
     def _rows(self) -> Iterator[Row]:
         line: int | None = None
         try:
-            with self._file.open("rb") as file:
+            with self._open() as file:
                 for line, event in self._events(file):  # noqa: B007 - told of where an event is refused
                     yield from self.intake.take(event)
             self._jepsen.end()
             whole = "lost" not in self._jepsen.not_judged
             yield from self.intake.end(drained=(self._drained or self._jepsen.drained) and whole)
         except (EdnError, LineError) as error:
-            raise UsageError(f"{self._file}: line {error.line}: {' '.join(str(error).split())}") from None
+            raise UsageError(f"{self._called}: line {error.line}: {_in_a_line(error)}") from None
         except IntakeError as error:
-            raise UsageError(f"{self._file}: line {line}: {' '.join(str(error).split())}") from None
+            raise UsageError(f"{self._called}: line {line}: {_in_a_line(error)}") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            after = "" if line is None else f" after line {line}"
+            raise UsageError(
+                f"{self._called} cannot be unpacked{after} ({_in_a_line(error)}): pack it with gzip again"
+            ) from None
         except OSError as error:
-            raise UsageError(f"{self._file} cannot be read: {error.strerror or error}") from None
+            raise UsageError(f"{self._called} cannot be read: {error.strerror or error}") from None
+
+    def _open(self) -> BinaryIO:
+        return cast("BinaryIO", gzip.open(self._file)) if self._gzip else self._file.open("rb")
 
     def _events(self, file: BinaryIO) -> Iterator[tuple[int, Event]]:
         if self._kind != "jepsen-edn":
@@ -192,3 +242,8 @@ class _Reading:
                     yield line, event
             except IntakeError as error:
                 raise LineError(line, str(error)) from None
+
+
+def _in_a_line(error: Exception) -> str:
+    """An error as one line that any terminal takes: half of a surrogate pair as an escape."""
+    return " ".join(str(error).split()).encode(errors="backslashreplace").decode()

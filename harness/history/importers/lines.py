@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
@@ -13,6 +14,8 @@ from checkers.schema import KINDS
 
 LONGEST: Final = 16 * 1024 * 1024
 """Bytes of a line."""
+_BOM: Final = b"\xef\xbb\xbf"
+"""What some editors write before the first line of a file in UTF-8."""
 
 
 class LineError(ValueError):
@@ -37,23 +40,41 @@ def texts(file: BinaryIO) -> Iterator[str]:
     """The same, as texts."""
     for number, line in numbered(file):
         try:
-            yield line.removeprefix(b"\xef\xbb\xbf").decode() if number == 1 else line.decode()
+            yield line.removeprefix(_BOM).decode() if number == 1 else line.decode()
         except UnicodeDecodeError as error:
             raise LineError(number, f"byte {error.start + 1} is no UTF-8") from None
 
 
 def json_lines(file: BinaryIO) -> Iterator[tuple[int, Event]]:
     """A JSON object a line; empty lines are passed over. Raises LineError."""
-    for number, line in numbered(file):
+    for number, bytes_ in numbered(file):
+        line = bytes_.removeprefix(_BOM) if number == 1 else bytes_
         if not line.strip():
             continue
         try:
             event = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise LineError(number, f"it is no JSON: {_first(error)}") from None
+            raise LineError(number, f"it is no JSON: {_half_of_pair(line) or _first(error)}") from None
         if not isinstance(event, dict):
             raise LineError(number, "it is no JSON object: each line must be one, in braces")
         yield number, event
+
+
+def _half_of_pair(line: bytes) -> str:
+    """What is wrong with JSON that has one half of a surrogate pair; "" where it has none.
+
+    The decoder itself says that such a line was truncated.
+    """
+    for found in _ESCAPES.finditer(line.decode(errors="replace")):
+        if found["half"]:
+            return f"{found['half']} is one half of a surrogate pair, without the other"
+    return ""
+
+
+_ESCAPES: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+"""Surrogate pairs, what is half of one, and all other escapes."""
 
 
 def table(file: BinaryIO) -> Iterator[tuple[int, Event]]:

@@ -1,0 +1,295 @@
+"""What Jepsen recorded of a queue: ``:enqueue``, ``:dequeue`` and ``:drain``.
+
+A dequeue that is ``:ok`` is a delivery and its acknowledgement in one, or several where its value
+is a vector. The value of an operation that is ``:info`` or ``:fail`` is an error, never a message.
+
+A drain is many dequeues. Its client tells them in its value, or writes them as operations of their
+own while the drain is open, each asked and answered (``:dequeue`` twice) or only answered, with the
+drain asked for once more in between; the value of such a drain is ``:exhausted``. Other clients
+mark dequeues as ``:drain? true``, of which the last finds nothing.
+
+jepsen.independent tests many queues at once: the value of each operation is ``[key value]``.
+Jepsen prints such a tuple as it prints a vector, so the first operation that proves one or the
+other decides: an enqueue, or a dequeue or drain that is asked for with a value of two elements.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkers.intake import Event, IntakeError
+from harness.history.importers.edn import Keyword, shown
+from harness.history.importers.operation import Operation, elements, kind_of, named
+
+QUEUE_OPERATIONS: Final = ("enqueue", "dequeue", "drain")
+
+_EXHAUSTED: Final = "exhausted"
+_DRAINS: Final = Keyword("drain?")
+_UNKNOWN_DRAIN: Final = dict.fromkeys(
+    ("lost", "stuck"), "a drain of unknown outcome may have taken any number of messages"
+)
+_UNKNOWN_QUEUE: Final = dict.fromkeys(
+    ("lost", "stuck"), "a dequeue of unknown outcome may have taken a message of any queue"
+)
+_Pair = tuple[Any, Any]
+"""A key (None: of no key) and a value."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """An operation that has no answer yet.
+
+    Of a drain: the dequeue that it asked for and that has no answer, whether it asked for any, the
+    messages that its dequeues got, and the number of operations when it began.
+    """
+
+    op: Operation
+    number: int
+    dequeue: Operation | None = None
+    asks: bool = False
+    got: list[_Pair] = field(default_factory=list)
+
+
+class QueueOperations:
+    """The operations of one history, in order."""
+
+    def __init__(self) -> None:
+        self.not_judged: dict[str, str] = {}
+        self._keyed: bool | None = None
+        self._kinds: set[str] = set()
+        self._open: dict[int, _Open] = {}
+        self._number = 0
+        self._enqueued: dict[Any, int] = {}
+        self._drained: dict[Any, int] = {}
+
+    @property
+    def drained(self) -> bool:
+        """Whether every queue was drained after the last message was put in."""
+        everywhere = self._drained.get(None, -1)
+        return (
+            "lost" not in self.not_judged
+            and bool(self._drained)
+            and all(max(self._drained.get(key, -1), everywhere) > at for key, at in self._enqueued.items())
+        )
+
+    def end(self) -> None:
+        """There are no more."""
+        for open_ in self._open.values():
+            if open_.op.f == "drain":
+                self._unheard_drain(open_)
+            elif open_.op.f == "dequeue":
+                self._unheard_dequeue(open_.op)
+
+    def events(self, op: Operation) -> Iterator[Event]:
+        """Yield the events of one operation. Raises IntakeError."""
+        self._number += 1
+        self._decide(op)
+        open_ = self._open.get(op.process)
+        if open_ is not None and open_.op.f == "drain" and op.f == "dequeue":
+            yield from self._dequeue_of_drain(op, open_)
+        elif op.type == "invoke":
+            yield from self._asked(op, open_)
+        elif open_ is not None and open_.op.f != op.f:
+            raise IntakeError(f"process {op.process} asked for :{open_.op.f}, and this answers :{op.f}")
+        else:
+            self._open.pop(op.process, None)
+            yield from self._answered(op, open_)
+
+    def _asked(self, op: Operation, open_: _Open | None) -> Iterator[Event]:
+        if open_ is not None:
+            if op.f == open_.op.f == "drain":
+                return  # its next dequeue, as some clients write it
+            raise IntakeError(f"process {op.process} asks for :{op.f} and has no answer to :{open_.op.f} yet")
+        self._open[op.process] = _Open(op, self._number)
+        if op.f == "enqueue":
+            yield self._enqueue(op, op)
+        elif op.f == "dequeue":
+            yield {**op.head, "f": "receive", **self._queue_of(op)}
+
+    def _answered(self, op: Operation, open_: _Open | None) -> Iterator[Event]:
+        asked = op if open_ is None else open_.op
+        if op.f == "enqueue":
+            yield self._enqueue(op, asked)
+        elif op.f == "dequeue":
+            got = self._received(op, asked)
+            if not got and open_ is not None and op.form.get(_DRAINS) and _found_nothing(op):
+                self._empty(asked, open_.number)
+            yield from self._dequeue(op, asked, got)
+        else:
+            yield from self._drain(op, open_)
+
+    # ---------------------------------------------------------------------------------- enqueueing
+
+    def _enqueue(self, op: Operation, asked: Operation) -> Event:
+        key, value = self._pair(asked.value, asked)
+        name = named(value, "an :enqueue")
+        if op.type in ("invoke", "ok"):
+            self._kinds.add(kind_of(value) or "")
+            self._enqueued[key] = self._number
+        return {**op.head, "f": "send", **_message(key, name)}
+
+    # ---------------------------------------------------------------------------------- dequeueing
+
+    def _dequeue(self, op: Operation, asked: Operation, got: list[_Pair]) -> Iterator[Event]:
+        if op.type == "info":
+            self._unheard_dequeue(asked)
+        if not got:
+            yield {**op.head, "f": "receive", **self._queue_of(asked)}
+        yield from self._deliveries(op, asked, got)
+
+    def _deliveries(self, op: Operation, asked: Operation, got: list[_Pair]) -> Iterator[Event]:
+        since = {} if asked is op else {"time_low": asked.time}
+        for key, value in got:
+            name = named(value, f"a :{op.f}")
+            yield {**op.head, "type": "ok", "f": "receive", **_message(key, name), **since}
+
+    def _dequeue_of_drain(self, op: Operation, drain: _Open) -> Iterator[Event]:
+        if op.type == "invoke":
+            if drain.dequeue is not None:
+                raise IntakeError(f"process {op.process} asks for :dequeue and has no answer to :dequeue yet")
+            drain.dequeue, drain.asks = op, True
+            yield {**op.head, "f": "receive", **self._queue_of(op, drain.op)}
+            return
+        asked, drain.dequeue = drain.dequeue or drain.op, None
+        got = self._received(op, asked)
+        drain.got += got
+        yield from self._dequeue(op, asked, got)
+
+    # ------------------------------------------------------------------------------------ draining
+
+    def _drain(self, op: Operation, drain: _Open | None) -> Iterator[Event]:
+        if drain is None:
+            drain = _Open(op, -1)
+        if op.type == "info":
+            self._unheard_drain(drain)
+            return
+        if drain.dequeue is not None:
+            yield from self._dequeue(Operation(op.time, op.process, "info", "dequeue", {}), drain.dequeue, [])
+        if op.type != "ok":
+            return
+        got = self._received(op, drain.op)
+        if not drain.got or _counted(got) != _counted(drain.got):  # else the value repeats its dequeues
+            yield from self._deliveries(op, drain.op, got)
+        self._empty(drain.op, drain.number)
+
+    def _empty(self, asked: Operation, number: int) -> None:
+        """Note that nothing was left of what had been enqueued before this operation's number."""
+        key, _ = self._pair(asked.value, asked)
+        self._drained[key] = max(self._drained.get(key, -1), number)
+
+    def _unheard_drain(self, drain: _Open) -> None:
+        """A drain has no known outcome; what its own dequeues say is known."""
+        if not drain.asks:
+            self.not_judged |= _UNKNOWN_DRAIN
+        elif drain.dequeue is not None:
+            self._unheard_dequeue(drain.dequeue)
+
+    def _unheard_dequeue(self, asked: Operation) -> None:
+        if self._keyed and self._pair(asked.value, asked)[0] is None:
+            self.not_judged |= _UNKNOWN_QUEUE
+
+    # -------------------------------------------------------------------------------------- values
+
+    def _decide(self, op: Operation) -> None:
+        """Decide from the first operation that proves it whether values are ``[key value]``."""
+        if self._keyed is not None or op.value is None:
+            return
+        if op.f == "enqueue" or op.type == "invoke":
+            self._keyed = _is_pair(op.value)
+        elif op.type == "ok" and isinstance(op.value, tuple) and op.value:
+            self._keyed = False  # what was asked for had no key
+
+    def _pair(self, value: Any, op: Operation) -> _Pair:
+        """Split a value into key and value; operations for no key in particular have none."""
+        if not self._keyed:
+            return None, value
+        if _is_pair(value):
+            if kind_of(value[0]) is None:
+                raise IntakeError(
+                    f"the :value of :{op.f} is {shown(value):.60}: a key must be a number, a text or a "
+                    "keyword"
+                )
+            return value[0], value[1]
+        if op.f == "enqueue":
+            raise IntakeError(
+                f"the :value of :enqueue is {shown(value):.60}: it must be [key value], as in the operations "
+                "before"
+            )
+        return None, value
+
+    def _queue_of(self, op: Operation, other: Operation | None = None) -> dict[str, str]:
+        key, _ = self._pair(op.value, op)
+        if key is None and other is not None:
+            key, _ = self._pair(other.value, other)
+        return {} if key is None else {"queue": shown(key)}
+
+    def _received(self, op: Operation, asked: Operation) -> list[_Pair]:
+        """The messages that an answer says were received, each with its key."""
+        value = op.value
+        if op.type != "ok" or _is_nothing(value):
+            return []
+        if not self._keyed:
+            return [(None, one) for one in self._messages(value, op, many=op.f == "drain")]
+        meant, _ = self._pair(asked.value, asked)
+        if meant is None and isinstance(value, tuple) and all(_is_pair(one) for one in value):
+            return [pair for one in value for pair in self._of_key(one, op, many=False)]
+        if not _is_pair(value):
+            raise IntakeError(
+                f"the :value of :{op.f} is {shown(value):.60}: it must be [key value], as in the operations "
+                "before"
+            )
+        if meant is None and value[0] not in self._enqueued:
+            raise IntakeError(
+                f"the :value of :{op.f} is {shown(value):.60}: nothing was enqueued for key "
+                f"{shown(value[0]):.40}"
+            )
+        if meant is not None and value[0] != meant:
+            raise IntakeError(
+                f"process {op.process} asked for key {shown(meant):.40}, and this answers key "
+                f"{shown(value[0]):.40}"
+            )
+        return self._of_key(value, op, many=op.f == "drain")
+
+    def _of_key(self, pair: tuple[Any, ...], op: Operation, *, many: bool) -> list[_Pair]:
+        key, value = self._pair(pair, op)
+        return [(key, one) for one in self._messages(value, op, many=many)]
+
+    def _messages(self, value: Any, op: Operation, *, many: bool) -> list[Any]:
+        """The messages of one queue in a value: none, those of a vector, or one if not ``many``."""
+        if _is_nothing(value):
+            return []
+        some = list(elements(value, f"a :{op.f}")) if many or isinstance(value, tuple) else [value]
+        for one in some:
+            kind = kind_of(one)
+            if kind is not None and kind not in self._kinds and (self._kinds or isinstance(one, Keyword)):
+                raise IntakeError(
+                    f"the :value of a :{op.f} has {shown(one):.60}, {kind}, and no :enqueue before had "
+                    f"{kind}: it must have messages, or be nil where there was none"
+                )
+        return some
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, Keyword) and value == _EXHAUSTED)
+
+
+def _found_nothing(op: Operation) -> bool:
+    """Whether a dequeue without a message says that there was none, and not that it failed."""
+    return op.type == "ok" or (op.type == "fail" and op.value is not None and _is_nothing(op.value))
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether a value may be a tuple of jepsen.independent."""
+    return type(value) is tuple and len(value) == 2
+
+
+def _counted(some: list[_Pair]) -> Mapping[tuple[str, str], int]:
+    return Counter((shown(key), shown(value)) for key, value in some)
+
+
+def _message(key: Any, name: int | str) -> dict[str, Any]:
+    """The message and its queue. Queues of different keys have messages of the same names."""
+    return {"message": name} if key is None else {"message": f"{shown(key)}/{name}", "queue": shown(key)}
