@@ -1,0 +1,395 @@
+"""Brokers and the pairs that they make: what a request does, and what is left of it after a death.
+
+A broker works its requests off one after the other; each takes effect at one moment and is answered
+then. What has taken effect is in the store of the pair, so whoever is live next has it. When a
+broker dies, some of the requests that it had not answered have taken effect, always the first ones.
+Sessions, holds and open transactions end with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from innocent_cluster.connections import Connection
+from innocent_cluster.messages import Copy, Message
+from innocent_cluster.places import Name, Place, Session
+from innocent_cluster.timeline import MS, Answer
+
+if TYPE_CHECKING:
+    from innocent_cluster.world import World
+
+Work = Callable[[], str]
+
+
+class Broker:
+    """A broker process, which may have several lives; ``skew`` is how far its clock is ahead."""
+
+    def __init__(self, world: World, pair: Pair, name: str) -> None:
+        self.world, self.pair, self.name = world, pair, name
+        self.role = "stopped"
+        self.life = 0
+        self.is_frozen = False
+        self.is_stalled = False
+        self.slowness = 0
+        self.skew = 0
+        self.connections: list[Connection] = []
+        self._line: deque[tuple[Connection, Work | None, Answer | None]] = deque()
+        self._is_working = False
+
+    @property
+    def clock(self) -> int:
+        return self.world.timeline.now + self.skew
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether a new connection comes about."""
+        return self.is_live and not self.is_frozen and not self.world.is_cut(self)
+
+    @property
+    def is_live(self) -> bool:
+        return self.role == "live"
+
+    def take(self, connection: Connection, work: Work | None, answer: Answer | None) -> None:
+        """Put a request into the line; without work: the end of the connection."""
+        self._line.append((connection, work, answer))
+        self.work()
+
+    def work(self) -> None:
+        """Begin with the next request, if nothing hinders."""
+        if self._is_working or not self._line:
+            return
+        self._is_working = True
+        life = self.life
+        self.world.timeline.after(self.world.journal_delay() + self.slowness, lambda: self._step(life))
+
+    def _step(self, life: int) -> None:
+        if life != self.life:
+            return
+        self._is_working = False
+        if self.is_frozen or self.is_stalled or not self._line:
+            return
+        connection, work, answer = self._line.popleft()
+        outcome = self._do(connection, work)
+        if outcome is not None and answer is not None:
+            connection.tell(lambda: answer.give(outcome))
+        if self.is_live:
+            self.pair.push()
+        self.work()
+
+    def _do(self, connection: Connection, work: Work | None) -> str | None:
+        if connection.is_closed:
+            return None
+        if work is None:
+            self.end(connection)
+            return None
+        return work()
+
+    def end(self, connection: Connection) -> None:
+        """Forget a connection: its sessions end, and its transactions are rolled back."""
+        for session in connection.sessions:
+            self.pair.part(session, is_lost=True)
+        for place in list(self.pair.places.values()):
+            if place.owner is connection:
+                self.pair.drop(place)
+        connection.bound.clear()
+        connection.close()
+
+    def die(self, *, cleanly: bool = False) -> None:
+        """End the process; of its line the first requests have taken effect, unanswered."""
+        done = len(self._line) if cleanly else self.world.chance.randint(0, len(self._line))
+        for _ in range(done):
+            self._do(*self._line.popleft()[:2])
+        self.stop("stopped")
+
+    def stop(self, role: str) -> None:
+        """Be live no more; nothing of the line is done."""
+        self._line.clear()
+        self._is_working = False
+        was_live = self.is_live
+        self.role = role
+        if was_live:
+            self.pair.forget(self)
+        for connection in list(self.connections):
+            connection.close()
+        self.life += 1
+
+
+class Pair:
+    """One node's data, and the brokers of which one serves it at a time."""
+
+    def __init__(self, world: World, name: str, brokers: int) -> None:
+        self.world, self.name, self.node_id = world, name, f"node-{name}"
+        self.brokers = [Broker(world, self, f"{name}{number}") for number in range(1, brokers + 1)]
+        self.places: dict[Name, Place] = {}
+        self.known: set[int] = set()
+        self.dead: list[tuple[Name, Copy, str]] = []
+        self.activations = 0
+        self._positions = 0
+
+    @property
+    def live(self) -> Broker | None:
+        return next((broker for broker in self.brokers if broker.is_live), None)
+
+    # ---------------------------------------------------------------------------------------- lives
+
+    def activate(self, broker: Broker) -> None:
+        assert self.live is None
+        broker.role = "live"
+        self.activations += 1
+        self.push()
+
+    def forget(self, broker: Broker) -> None:
+        """What ends with a broker: sessions, holds, transactions, what belongs to connections."""
+        for place in list(self.places.values()):
+            for session in list(place.sessions):
+                self.part(session, is_lost=True)
+            if place.owner is not None:
+                self.drop(place)
+            if self.world.habits.marks_found:
+                for copy in place.copies:
+                    copy.count += 1
+        for connection in broker.connections:
+            connection.bound.clear()
+        if not self.world.habits.counts_attempts_durably:
+            for place in self.places.values():
+                for copy in place.copies:
+                    copy.attempts = 0
+
+    # ------------------------------------------------------------------------------------- messages
+
+    def routes(self, message: Message) -> list[Place]:
+        """The places that are to have a copy."""
+        queue = message.columns["queue"]
+        if not self.world.is_topic(queue):
+            place = self.places.get((queue, None))
+            if place is None and not self.world.is_temporary(queue):
+                place = self.places[queue, None] = Place((queue, None))
+            return [] if place is None else [place]
+        return [
+            place
+            for (topic, subscription), place in self.places.items()
+            if topic == queue and subscription is not None and place.wanted in (None, message.colour)
+        ]
+
+    def enqueue(self, message: Message, broker: Broker, arrived: int, places: list[Place]) -> None:
+        for place in places:
+            if place.is_gone:
+                continue
+            self._positions += 1
+            copy = Copy(message, self._positions, due=0)
+            if "delay" in message.wishes:
+                copy.due = arrived + message.wishes["delay"]
+                self.world.timeline.at(copy.due - broker.skew, self.push)
+            if "expires" in message.wishes:
+                copy.expires = arrived + message.wishes["expires"]
+            place.copies.append(copy)
+
+    def send(self, connection: Connection, message: Message, transaction: int | None) -> str:
+        world, broker = self.world, connection.broker
+        if world.refuses():
+            return "fail"
+        if world.is_temporary(message.columns["queue"]) and not self.routes(message):
+            return "fail" if world.chance.random() < 0.5 else "ok"
+        if message.id in self.known and world.habits.detects_duplicates:
+            return "ok"
+        arrived = broker.clock
+        routed = None if world.habits.routes_at_commit else self.routes(message)
+
+        def store() -> None:
+            if message.id in self.known and world.habits.detects_duplicates:
+                return
+            self.known.add(message.id)
+            self.enqueue(message, broker, arrived, self.routes(message) if routed is None else routed)
+
+        if transaction is None:
+            store()
+        else:
+            connection.bound.setdefault(transaction, []).append(store)
+        return "ok"
+
+    def commit(self, connection: Connection, transaction: int) -> str:
+        if self.world.refuses():
+            self._end_transaction(connection, transaction, counts=False)
+            return "fail"
+        for store in connection.bound.pop(transaction, []):
+            store()
+        for session in connection.sessions:
+            for copy in session.held:
+                if copy.transaction == transaction and session.place is not None:
+                    session.place.remove(copy)
+        return "ok"
+
+    def abort(self, connection: Connection, transaction: int) -> str:
+        self._end_transaction(connection, transaction, counts=True)
+        return "ok"
+
+    def _end_transaction(self, connection: Connection, transaction: int, *, counts: bool) -> None:
+        connection.bound.pop(transaction, None)
+        for session in connection.sessions:
+            for copy in session.held:
+                if copy.transaction == transaction:
+                    copy.holder, copy.transaction = None, None
+                    if session.place is not None:
+                        self._put_back(session.place, copy, counts=counts or self._counts_all)
+
+    # -------------------------------------------------------------------------------- subscriptions
+
+    def subscribe(self, session: Session, *, owner: Connection | None) -> str:
+        place = self.places.get(session.name)
+        is_subscription = session.name[1] is not None
+        if place is not None and is_subscription and place.wanted != session.wanted:
+            if place.sessions:
+                return "fail"
+            self.drop(place)
+            place = None
+        if place is None:
+            wanted = session.wanted if is_subscription else None
+            place = self.places[session.name] = Place(session.name, wanted, owner)
+        session.place = place
+        place.sessions.append(session)
+        session.connection.sessions.append(session)
+        return "ok"
+
+    def part(self, session: Session, *, is_lost: bool = False) -> None:
+        place = session.place
+        if place is None:
+            return
+        for copy in place.part(session):
+            self._put_back(place, copy, counts=self._counts_all)
+
+    @property
+    def _counts_all(self) -> bool:
+        return self.world.habits.attempts == "given back"
+
+    def leave(self, session: Session, *, drops: bool) -> str:
+        self.part(session)
+        if drops and session.place is not None:
+            self.drop(session.place)
+        return "ok"
+
+    def drop(self, place: Place) -> str:
+        if place.sessions:
+            return "fail"
+        place.is_gone = True
+        if self.places.get(place.name) is place:
+            del self.places[place.name]
+        return "ok"
+
+    def drop_name(self, name: Name) -> str:
+        place = self.places.get(name)
+        return "ok" if place is None else self.drop(place)
+
+    # ----------------------------------------------------------------------------------- deliveries
+
+    def acknowledge(self, session: Session, message: Message, transaction: int | None) -> str:
+        copy = self._held(session, message)
+        if copy is None or session.place is None:
+            return "fail"
+        if transaction is None:
+            session.place.remove(copy)
+        else:
+            copy.transaction = transaction
+        return "ok"
+
+    def refuse(self, session: Session, message: Message) -> str:
+        copy = self._held(session, message)
+        if copy is None:
+            return "fail"
+        self.give_back(session, copy, is_refused=True)
+        return "ok"
+
+    def hand_out(self, broker: Broker, queue: str, handed: list[Copy]) -> str:
+        """Hand out the first message, which is acknowledged by that."""
+        place = self.places.get((queue, None))
+        if place is not None:
+            self.expire(broker, place)
+            ready = [copy for copy in place.copies if copy.due <= broker.clock]
+            copy = min(ready, key=lambda one: (-one.urgency, one.at), default=None)
+            if copy is not None:
+                copy.count += 1
+                place.remove(copy)
+                handed.append(copy)
+        return "ok"
+
+    def _held(self, session: Session, message: Message) -> Copy | None:
+        return next((one for one in session.held if one.message is message and one.transaction is None), None)
+
+    def give_back(self, session: Session, copy: Copy, *, is_refused: bool) -> None:
+        """A copy that its session does not want; with so many attempts it dies."""
+        assert session.place is not None
+        copy.holder, copy.transaction = None, None
+        habits = self.world.habits
+        if is_refused and habits.nack == "consume":
+            session.place.remove(copy)
+            return
+        if is_refused and habits.nack == "dead-letter":
+            self._bury(session.place, copy, "dead-letter")
+            return
+        self._put_back(session.place, copy, counts=is_refused or self._counts_all)
+
+    def _put_back(self, place: Place, copy: Copy, *, counts: bool) -> None:
+        world = self.world
+        copy.attempts += counts
+        if world.habits.nack == "requeue" and 0 < world.habits.most_attempts <= copy.attempts:
+            self._bury(place, copy, "dead-letter")
+        elif world.habits.redelivery:
+            copy.again = world.timeline.now + world.habits.redelivery
+            world.timeline.at(copy.again, self.push)
+
+    def _bury(self, place: Place, copy: Copy, store: str) -> None:
+        place.remove(copy)
+        if not place.is_gone:
+            self.dead.append((place.name, copy, store))
+
+    def expire(self, broker: Broker, place: Place) -> None:
+        for copy in [copy for copy in place.copies if copy.holder is None]:
+            if copy.expires is not None and copy.expires <= broker.clock:
+                if self.world.habits.keeps_expired:
+                    self._bury(place, copy, "expired")
+                else:
+                    place.remove(copy)
+
+    def push(self) -> None:
+        """Deliver what waits to sessions with credit."""
+        broker = self.live
+        if broker is None or broker.is_frozen or broker.is_stalled:
+            return
+        for place in list(self.places.values()):
+            if place.sessions:
+                self.expire(broker, place)
+            sessions = [one for one in place.sessions if len(one.held) < one.credit]
+            while sessions:
+                session = self.world.chance.choice(sessions)
+                copy = place.choose(
+                    session, self.world.timeline.now, broker.clock, seen=self.world.habits.page
+                )
+                if copy is None:
+                    sessions.remove(session)
+                    continue
+                self.deliver(broker, place, session, copy)
+                if len(session.held) >= session.credit:
+                    sessions.remove(session)
+
+    def deliver(self, broker: Broker, place: Place, session: Session, copy: Copy) -> None:
+        world = self.world
+        copy.holder, copy.count, copy.given = session, copy.count + 1, world.timeline.now
+        if copy.message.group is not None:
+            place.owners[copy.message.group] = session
+        if world.habits.ack_wait:
+            count = copy.count
+            world.timeline.after(world.habits.ack_wait, lambda: self._take_back(session, copy, count))
+        world.arrive(broker, session, copy)
+
+    def _take_back(self, session: Session, copy: Copy, count: int) -> None:
+        """The acknowledgement is late: the broker takes the message back."""
+        if copy.holder is not session or copy.count != count or copy.transaction is not None:
+            return
+        broker = self.live
+        if broker is None or broker.is_frozen or broker.is_stalled:
+            self.world.timeline.after(100 * MS, lambda: self._take_back(session, copy, count))
+            return
+        self.world.time_out(session, copy)
+        self.give_back(session, copy, is_refused=False)
+        self.world.timeline.after(MS, self.push)

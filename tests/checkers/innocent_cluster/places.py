@@ -1,0 +1,89 @@
+"""Where messages wait: queues, subscriptions, temporary queues; and the sessions that read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from innocent_cluster.messages import Copy
+
+if TYPE_CHECKING:
+    from innocent_cluster.connections import Connection
+
+Name = tuple[str, str | None]
+"""Queue and subscription."""
+
+
+@dataclass(eq=False)
+class Session:
+    """A consumer as its broker knows it."""
+
+    number: int
+    name: Name
+    wanted: str | None
+    credit: int
+    connection: Connection
+    place: Place | None = None
+
+    @property
+    def held(self) -> list[Copy]:
+        return [] if self.place is None else [copy for copy in self.place.copies if copy.holder is self]
+
+    def matches(self, copy: Copy) -> bool:
+        return self.wanted in (None, copy.message.colour)
+
+
+@dataclass(eq=False)
+class Place:
+    """A queue or a subscription.
+
+    ``copies`` are in order, those that sessions hold included. ``owner`` is the connection with
+    which a temporary place ends. Durable: name, selector and copies; the rest ends with the broker.
+    """
+
+    name: Name
+    wanted: str | None = None
+    owner: Connection | None = None
+    copies: list[Copy] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+    owners: dict[str, Session] = field(default_factory=dict)
+    is_gone: bool = False
+
+    def choose(self, session: Session, now: int, clock: int, *, seen: int | None = None) -> Copy | None:
+        """The copy that the session is to get next; of pages only the first copies are ``seen``."""
+        best: Copy | None = None
+        closed: set[str] = set()
+        waiting = [copy for copy in self.copies if copy.holder is None]
+        for copy in waiting[:seen]:
+            group = copy.message.group
+            if group is not None and (
+                group in closed or self.owners.get(group, session) is not session
+            ):
+                continue
+            if copy.due > clock or not session.matches(copy):
+                continue
+            if copy.again > now:
+                if group is not None:
+                    closed.add(group)
+                continue
+            if best is None or copy.urgency > best.urgency:
+                best = copy
+            if group is not None:
+                closed.add(group)
+        return best
+
+    def part(self, session: Session) -> list[Copy]:
+        """Forget a session; the copies that it held wait again."""
+        if session not in self.sessions:
+            return []
+        self.sessions.remove(session)
+        self.owners = {group: one for group, one in self.owners.items() if one is not session}
+        given_back = session.held
+        for copy in given_back:
+            copy.holder, copy.transaction = None, None
+        return given_back
+
+    def remove(self, copy: Copy) -> None:
+        copy.holder, copy.transaction = None, None
+        if copy in self.copies:
+            self.copies.remove(copy)

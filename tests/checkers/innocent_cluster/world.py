@@ -1,0 +1,437 @@
+"""Everything together: the cluster, its clients, the faults, and how a test ends."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from innocent_cluster.brokers import Broker, Pair
+from innocent_cluster.clients import Producer
+from innocent_cluster.connections import Connection
+from innocent_cluster.consumers import Consumer, Receiver
+from innocent_cluster.faults import Fault
+from innocent_cluster.habits import Habits, drawn
+from innocent_cluster.messages import Columns, Copy, Message
+from innocent_cluster.places import Session
+from innocent_cluster.recording import HARNESS, MONITOR, Recording, Row
+from innocent_cluster.timeline import MS, S, Answer, Script, Timeline
+
+TOPIC, TEMPORARY, PULLED = "/topic/", "/temp-queue/", "p"
+TIME_TO_LIVE = 1200 * MS
+"""After so long a silence of its live a backup takes over."""
+
+
+class World:
+    """One run."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(f"innocent cluster {seed}")
+        self.habits: Habits = drawn(self.chance)
+        self.timeline = Timeline()
+        self.recording = Recording(self.timeline)
+        self.pairs = [Pair(self, "abc"[n], self.habits.brokers) for n in range(self.habits.pairs)]
+        self.readers: dict[Session, Consumer] = {}
+        self.at_end: list[Answer] = []
+        self.struck: set[Broker] = set()
+        self.is_ending = self.is_healing = self.is_leaving = self.is_finishing = self.is_over = False
+        self.quiet_checks = 2 + self.habits.redelivery // (50 * MS) * 2
+        self._numbers: Counter[str] = Counter()
+        self._sequences: Counter[tuple[Any, ...]] = Counter()
+        self._cut: dict[Broker, str] = {}
+        self._refused = 0
+        self._clients: list[Answer] = []
+        self._temporaries: dict[str, Pair] = {}
+        self._looks: dict[Broker, int] = {}
+        self._cuts: list[Connection] = []
+        self._staying: list[Answer] = []
+
+    # ------------------------------------------------------------------------------------- questions
+
+    def number(self, kind: str) -> int:
+        self._numbers[kind] += 1
+        return self._numbers[kind]
+
+    def is_topic(self, queue: str) -> bool:
+        return queue.startswith(TOPIC)
+
+    def is_temporary(self, queue: str) -> bool:
+        return queue.startswith(TEMPORARY)
+
+    def latency(self, connection: Connection) -> int:
+        chance = self.chance
+        delay = chance.choice([MS, MS, 3 * MS, 8 * MS])
+        if self.habits.slow_network and chance.random() < 0.05:
+            delay = chance.choice([100, 400, 900]) * MS
+        if self._cut.get(connection.broker) == "slow":
+            delay += 500 * MS
+        return delay
+
+    def journal_delay(self) -> int:
+        return self.chance.choice([0, MS, 2 * MS])
+
+    def refuses(self) -> bool:
+        """Whether a broker refuses a request for no reason; never two of a few."""
+        self._refused += 1
+        if self.habits.random_refusals and self._refused > 10 and self.chance.random() < 0.08:
+            self._refused = 0
+            return True
+        return False
+
+    def is_reachable(self, copy: Copy, pair: Pair) -> bool:
+        """Whether a copy may still come to a consumer that waits for a little while."""
+        live = pair.live
+        return live is None or copy.due <= live.clock + S
+
+    def may_repeat(self, message: Message, pair: Pair) -> bool:
+        """Without detection of duplicates a send is repeated only if no earlier one can come about."""
+        if self.habits.detects_duplicates:
+            return True
+        return message.id not in pair.known and all(one.is_closed for one in message.carriers)
+
+    # -------------------------------------------------------------------------------------- messages
+
+    def compose(self, producer: int, pair: Pair, queue: str | None = None) -> Message | None:
+        """A message to some destination of the pair; None if there is no such destination."""
+        habits, chance = self.habits, self.chance
+        queue = queue or self._destination(pair)
+        if queue is None:
+            return None
+        groups = [n for n in range(habits.groups) if n % habits.pairs == self.pairs.index(pair)]
+        is_grouped = bool(groups) and queue != PULLED and not self.is_temporary(queue) and chance.random() < 0.7
+        group = f"g{chance.choice(groups)}" if is_grouped else None
+        sequence = self._sequences[producer, queue, group]
+        self._sequences[producer, queue, group] += 1
+        wishes: Columns = {}
+        if habits.selectors and chance.random() < 0.8:
+            wishes["properties"] = {"colour": chance.choice(["red", "blue"])}
+        if habits.priorities and chance.random() < 0.5:
+            wishes["priority"] = chance.choice([0, 4, 9])
+        if habits.expiry and chance.random() < 0.4:
+            wishes["expires"] = chance.choice([1, 100, 2_000, 20_000]) * MS
+        if habits.delays and chance.random() < 0.3:
+            wishes["delay"] = chance.choice([1, 100, 2_000, 20_000]) * MS
+        if "request-reply" in habits.workloads and queue == "requests":
+            mine = [name for name, owner in self._temporaries.items() if owner is pair]
+            if not mine:
+                return None
+            wishes["reply_to"] = chance.choice(mine[-3:])
+        number = self.number("message")
+        columns = {"queue": queue, "group": group, "producer": producer, "sequence": sequence}
+        headers = number * 11 if habits.headers else None
+        return Message(number, columns, wishes, headers, habits.large and chance.random() < 0.1)
+
+    def _destination(self, pair: Pair) -> str | None:
+        workloads, place = self.habits.workloads, self.pairs.index(pair)
+        some = ["q"] if workloads & {"queue", "transactions"} else []
+        some += ["r"] if "refusals" in workloads else []
+        some += [f"{TOPIC}t{place}"] * 2 if "topics" in workloads else []
+        some += [PULLED] if "receives" in workloads else []
+        some += ["requests"] if "request-reply" in workloads else []
+        return self.chance.choice(some) if some else None
+
+    def temporary_name(self, pair: Pair) -> str:
+        name = f"{TEMPORARY}{self.number('temporary')}"
+        self._temporaries[name] = pair
+        return name
+
+    def marks_of(self, copy: Copy, broker: Broker) -> Columns:
+        """What a delivery says about those before it."""
+        marks, life = self.habits.marks, (broker, broker.life)
+        seen = copy.seen_by
+        is_again = life in seen
+        seen.add(life)
+        if marks == "never":
+            return {}
+        if marks == "same-process":
+            return {"redelivered": is_again}
+        return {"redelivered": copy.count > 1, "delivery_count": copy.count}
+
+    def arrive(self, broker: Broker, session: Session, copy: Copy) -> None:
+        """Send a delivery on its way."""
+        message, connection = copy.message, session.connection
+        columns = {
+            **message.columns, "queue": session.name[0], "subscription": session.name[1], "message": message.id,
+            "session": session.number, "connection": connection.number, "broker": broker.name,
+            "digest": message.digest, "headers": message.headers, **self.marks_of(copy, broker),
+        }  # fmt: skip
+        consumer = self.readers[session]
+        connection.tell(lambda: consumer.read(copy, session, columns))
+
+    def time_out(self, session: Session, copy: Copy) -> None:
+        if self.habits.tells_time_outs:
+            message = copy.message
+            self.recording.add(
+                self.recording.process(), "info", "timeout", queue=session.name[0], group=message.group,
+                message=message.id, session=session.number, subscription=session.name[1],
+                producer=message.columns["producer"], sequence=message.columns["sequence"],
+            )  # fmt: skip
+
+    # --------------------------------------------------------------------------------- what befalls
+
+    def monitor(self, broker: Broker, role: str) -> None:
+        """A change of role that happens now is seen by the next look."""
+        now, chance = self.timeline.now, self.chance
+        low = max(0, now - chance.choice([0, MS, 60 * MS]))
+        told: Columns = {"broker": broker.name, "role": role, "time_low": low}
+        if role in ("live", "backup"):
+            told["node_id"] = broker.pair.node_id
+        if role == "live":
+            told["value"] = str(broker.pair.activations)
+        later = chance.choice([0, MS, 60 * MS])
+        self._looks[broker] = at = max(now + later, self._looks.get(broker, 0))
+
+        def look() -> None:
+            self.recording.add(MONITOR, "info", "role", **told, time_high=self.timeline.now)
+
+        self.timeline.at(at, look)
+
+    def kill(self, broker: Broker, *, cleanly: bool) -> None:
+        broker.die(cleanly=cleanly)
+        broker.is_frozen = broker.is_stalled = False
+        self.monitor(broker, "stopped")
+
+    def restart(self, broker: Broker) -> None:
+        if broker.role != "stopped":
+            return
+        others = [one for one in broker.pair.brokers if one is not broker]
+        if broker.pair.live is None and not any(one.role == "backup" for one in others):
+            self.activate(broker)
+            return
+        broker.role = "backup"
+        self.monitor(broker, "backup")
+        if self.habits.fails_back:
+            self.timeline.after(500 * MS, lambda: self._fail_back(broker))
+
+    def _fail_back(self, broker: Broker) -> None:
+        live = broker.pair.live
+        if live is None or broker.role != "backup" or {live, broker} & self.struck or self.is_leaving:
+            return
+        live.die(cleanly=True)
+        live.role = "backup"
+        self.monitor(live, "backup")
+        self.activate(broker)
+
+    def activate(self, broker: Broker) -> None:
+        broker.pair.activate(broker)
+        self.monitor(broker, "live")
+
+    def freeze(self, broker: Broker) -> None:
+        broker.is_frozen = True
+        self.monitor(broker, "unreachable")
+        self._fence_later(broker)
+
+    def thaw(self, broker: Broker) -> None:
+        if not broker.is_frozen:
+            return
+        broker.is_frozen = False
+        self.monitor(broker, broker.role)
+        broker.work()
+        broker.pair.push()
+
+    def hold_store(self, broker: Broker, is_whole: bool) -> None:
+        if is_whole:
+            broker.is_stalled = True
+        else:
+            broker.slowness = 300 * MS
+
+    def free_store(self, broker: Broker) -> None:
+        broker.is_stalled, broker.slowness = False, 0
+        broker.work()
+        broker.pair.push()
+
+    def cut(self, broker: Broker, kind: str) -> None:
+        self._cut[broker] = kind
+        if kind == "slow":
+            return
+        for connection in broker.connections:
+            connection.cut()
+            self._notice(connection)
+        if kind == "partition":
+            self._fence_later(broker)
+
+    def _notice(self, connection: Connection) -> None:
+        def client() -> None:
+            if connection.is_cut:
+                connection.lose()
+
+        def broker() -> None:
+            if connection.is_cut:
+                connection.broker_closes()
+
+        self.timeline.after(self.chance.choice([1500 * MS, 3 * S]), client)
+        self.timeline.after(self.chance.choice([1500 * MS, 3 * S]), broker)
+        self._cuts.append(connection)
+
+    def mend(self, broker: Broker) -> None:
+        self._cut.pop(broker, None)
+        for connection in [one for one in self._cuts if one.broker is broker]:
+            self._cuts.remove(connection)
+            connection.mend()
+
+    def is_cut(self, broker: Broker) -> bool:
+        return self._cut.get(broker) in ("partition", "stall")
+
+    def _fence_later(self, broker: Broker) -> None:
+        """A live that is silent for too long is live no more, if there is a backup to be it."""
+        life = broker.life
+
+        def fence() -> None:
+            silent = broker.is_frozen or self._cut.get(broker) == "partition"
+            backups = [one for one in broker.pair.brokers if one.role == "backup" and not one.is_frozen]
+            if broker.is_live and broker.life == life and silent and backups:
+                was_seen = not broker.is_frozen
+                broker.stop("backup")
+                if was_seen:
+                    self.monitor(broker, "backup")
+
+        self.timeline.after(TIME_TO_LIVE, fence)
+
+    def _elect(self, pair: Pair) -> Script:
+        """A backup without a live becomes it; what expired is found; the harness restarts nobody."""
+        while not self.is_over:
+            yield self.chance.choice([100, 200, 300]) * MS
+            pair.push()
+            backups = [one for one in pair.brokers if one.role == "backup" and not one.is_frozen]
+            backups = [one for one in backups if not self.is_cut(one)]
+            if pair.live is None and backups:
+                self.activate(self.chance.choice(backups))
+
+    # ------------------------------------------------------------------------------------- the test
+
+    def run(self) -> list[Row]:
+        self.timeline.spawn(self._test())
+        self.timeline.run(lambda: self.is_over, limit=600 * S)
+        return self.recording.finished()
+
+    def phase(self, value: str) -> None:
+        self.recording.add(HARNESS, "info", "phase", value=value)
+
+    def _test(self) -> Script:
+        for pair in self.pairs:
+            self.activate(pair.brokers[0])
+            for broker in pair.brokers[1:]:
+                broker.role = "backup"
+                self.monitor(broker, "backup")
+            self.timeline.spawn(self._elect(pair))
+        yield 100 * MS
+        self.phase("load")
+        load = self.chance.choice([2, 4, 8]) * S
+        faults = self._begin_faults(load)
+        self._begin_clients()
+        yield load
+        self.is_ending = self.is_healing = True
+        for fault in faults:
+            yield fault
+        self.phase("heal")
+        while any(pair.live is None for pair in self.pairs):
+            yield 50 * MS
+        self.phase("recovered")
+        yield S
+        self.is_leaving = True
+        for leaving in self.at_end:
+            leaving.give("end")
+        for client in self._clients:
+            yield client
+        while not self.habits.late_drain and self._open_connections():
+            yield 50 * MS
+        self.phase("drain")
+        yield from self._drain()
+        self.phase("browse")
+        for _ in range(2 if self.habits.reads_twice else 1):
+            for pair in self.pairs:
+                self._browse(pair)
+        self.phase("end")
+        self.is_over = True
+
+    def _open_connections(self) -> bool:
+        staying = {session.connection for session, one in self.readers.items() if one.stays}
+        return any(one not in staying for pair in self.pairs for b in pair.brokers for one in b.connections)
+
+    def _begin_faults(self, load: int) -> list[Answer]:
+        begun = []
+        for number, kind in enumerate(self.habits.faults, 1):
+            fault = Fault(self, kind, f"{kind}-{number}")
+            start = round(load * self.chance.random() * 0.8)
+            duration = self.chance.choice([300 * MS, S, 3 * S, 12 * S])
+
+            def begin(fault: Fault = fault, start: int = start, duration: int = duration) -> Script:
+                yield start
+                yield from fault.run(duration)
+
+            begun.append(self.timeline.spawn(begin()))
+        return begun
+
+    def _begin_clients(self) -> None:
+        workloads, chance = self.habits.workloads, self.chance
+        for place, pair in enumerate(self.pairs):
+            for _ in range(chance.randint(1, 2)):
+                transacted = "transactions" in workloads and chance.random() < 0.6
+                self._clients.append(self.timeline.spawn(Producer(self, pair, transacted=transacted).run()))
+            consumers: list[Consumer] = []
+            queues = [*(["q"] if workloads & {"queue", "transactions"} else []), *(["r"] if "refusals" in workloads else [])]
+            for queue in queues:
+                for _ in range(chance.randint(1, 3)):
+                    wanted = self._wanted() if self.habits.selectors else None
+                    consumers.append(Consumer(self, pair, (queue, None), wanted=wanted))
+            if "topics" in workloads:
+                topic = f"{TOPIC}t{place}"
+                for name in chance.sample(["alice", "bob", "carol"], 2):
+                    wanted = self._wanted() if self.habits.selectors else None
+                    for _ in range(chance.choice([1, 1, 2])):
+                        consumers.append(Consumer(self, pair, (topic, name), wanted=wanted))
+                wanted = self._wanted() if self.habits.selectors else None
+                plain = Consumer(self, pair, (topic, None), wanted=wanted, is_owner=True)
+                plain.is_plain = True
+                consumers.append(plain)
+            for one in consumers:
+                one.refuses = "refusals" in workloads and one.name[0] == "r"
+                one.transacted = "transactions" in workloads and chance.random() < 0.4
+            if "request-reply" in workloads:
+                responder = Consumer(self, pair, ("requests", None))
+                responder.answers = True
+                consumers.append(responder)
+                for _ in range(2):
+                    requester = Consumer(self, pair, (TEMPORARY, None), is_owner=True)
+                    requester.stays = chance.random() < 0.4
+                    consumers.append(requester)
+            self._clients += [self.timeline.spawn(one.run()) for one in consumers if not one.stays]
+            self._staying += [self.timeline.spawn(one.run()) for one in consumers if one.stays]
+            if "receives" in workloads:
+                self._clients.append(self.timeline.spawn(Receiver(self, pair, PULLED).run()))
+
+    def _wanted(self) -> str | None:
+        return self.chance.choice(["red", "blue", None])
+
+    def _drain(self) -> Script:
+        drains = []
+        for pair in self.pairs:
+            for name, place in list(pair.places.items()):
+                if self.is_temporary(name[0]):
+                    continue
+                if name[0] == PULLED:
+                    receiver = Receiver(self, pair, name[0])
+                    receiver.drains = True
+                    drains.append(self.timeline.spawn(receiver.run()))
+                    continue
+                consumer = Consumer(self, pair, name, wanted=place.wanted)
+                consumer.drains = True
+                drains.append(self.timeline.spawn(consumer.run()))
+        for one in drains:
+            yield one
+        self.is_finishing = True
+        for one in self._staying:
+            yield one
+
+    def _browse(self, pair: Pair) -> None:
+        live = pair.live
+        assert live is not None
+        found = [(name, copy, "main") for name, place in pair.places.items() for copy in place.copies]
+        for name, copy, store in [*found, *pair.dead]:
+            message = copy.message
+            self.recording.add(
+                HARNESS, "ok", "browse", **message.columns | {"queue": name[0]}, message=message.id,
+                subscription=name[1], broker=live.name, value=store,
+                digest=None if message.is_large else message.digest, headers=message.headers,
+            )  # fmt: skip
+        self.recording.add(HARNESS, "ok", "browse", broker=live.name)
