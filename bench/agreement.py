@@ -5,9 +5,11 @@ And whether neither accuses a broker that did nothing wrong.
     python -m bench.agreement --histories 100000            # seeds 0 to 99,999
     python -m bench.agreement --from 40000 --histories 2000
 
-History n is made from seed n alone (``tests/checkers/innocent.py``, ``damaged.py``): a broker with
-queues, topics, subscriptions, selectors, transactions and refusals, of which rows are then cut out,
-put elsewhere and changed. Most are damaged; of the others nothing may be found. They are judged on
+History n is made from seed n alone: of one broker (``tests/checkers/innocent.py``), or of a cluster
+with fail-overs and faults, whose clients do all that a search can draw
+(``tests/checkers/innocent_cluster``). Of most of them rows are then cut out, put elsewhere and
+changed (``damaged.py``); of the others neither implementation may find anything, under what those
+brokers promise. They are judged on
 columns as Spark's tasks judge them, here, without a JVM, many at once, told apart by ``run``, in
 several parts, whole or in slices (each fiftieth lot one by one, without that column); and each by
 the reference.
@@ -37,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "checkers"))
 
 from damaged import DAMAGE, DAMAGE_BESIDE, correct, damage
 from innocent import ATTEMPTS, innocent
+from innocent_cluster import innocent as innocent_cluster
 from test_differential import BROKERS
 
 from checkers import judge, reference
@@ -64,18 +67,29 @@ _SCHEMA: Final = pa.schema([pa.field("run", pa.int32()), *SCHEMA])
 # ---------------------------------------------------------------------------------------- histories
 
 
-def history(seed: int) -> tuple[list[Row], bool]:
-    """One history, and whether nothing in it was damaged."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Made:
+    """A history; ``innocent``: how to judge it where nothing in it was damaged, else None."""
+
+    rows: list[Row]
+    innocent: CheckOptions | None
+
+
+def history(seed: int) -> Made:
+    """The history of a seed."""
     chance = random.Random(seed)
-    edits = [] if seed % 8 == 0 else [edit(chance) for _ in range(chance.randint(1, 6))]
-    if seed % 4 == 3:
+    edits = [] if seed % 8 in (0, 5) else [edit(chance) for _ in range(chance.randint(1, 6))]
+    options = PATIENT
+    if seed % 4 == 1:
+        rows, options = innocent_cluster(seed)
+    elif seed % 4 == 3:
         rows = correct(seed, transactions=bool(seed % 8 == 3))
         if chance.random() < 0.3:
             edits.insert(0, ("commit_later", seed))
     else:
         rows = innocent(seed)
     rows = [row for row in damage(rows, edits, _EDITS) if not _nameless(row)]
-    return numbered(rows), not edits
+    return Made(numbered(rows), None if edits else options)
 
 
 def _nameless(row: Row) -> bool:
@@ -175,6 +189,17 @@ def by_reference(rows: Sequence[Row], options: CheckOptions) -> set[Instance]:
     return {one for one in reference.find(rows, options) if one.name != "redelivery"}
 
 
+def accusations(one: Made) -> set[Instance]:
+    """What either implementation finds in an innocent history."""
+    if one.innocent is None:
+        return set()
+    try:
+        found = on_columns([one.rows], one.innocent, 1)[0]
+    except RuntimeError:
+        found = set()  # of rows that are no history any more
+    return found | by_reference(one.rows, one.innocent)
+
+
 # ---------------------------------------------------------------------------------------- shrinking
 
 
@@ -230,7 +255,7 @@ class Campaign:
         number = first // LOT
         options, slices = options_of(number), (1, 4)[number % 2]
         made = [history(seed) for seed in range(first, first + count)]
-        lot = [rows for rows, _ in made]
+        lot = [one.rows for one in made]
         expected = [by_reference(rows, options) for rows in lot]
         alone = number % 50 == 49
 
@@ -253,18 +278,29 @@ class Campaign:
         if not agreed:
             self.wrong += 1
             self.tell(smallest(lot, differ), options, judged, f"seeds {first} to {first + count - 1}")
-        for seed, (rows, whole) in enumerate(made, first):
-            accused = by_reference(rows, PATIENT) if whole else set()
+        for seed, one in enumerate(made, first):
+            accused = accusations(one)
             if accused:
                 self.wrong += 1
-                print(
-                    f"\nseed {seed}: an innocent broker is accused: {sorted(map(str, accused))}", flush=True
-                )
-                for row in numbered(rows):
-                    print(row)
+                self.tell_accusation(seed, one, accused)
         self.histories += count
         self.rows += sum(map(len, lot))
         self.found.update(one.name for some in expected for one in some)
+
+    @staticmethod
+    def tell_accusation(seed: int, one: Made, accused: set[Instance]) -> None:
+        """An innocent broker that is accused, with few rows of which each implementation says so."""
+        assert one.innocent is not None
+        print(f"\nseed {seed}: an innocent broker is accused, under {one.innocent.broker}", flush=True)
+        for name in sorted({instance.name for instance in accused}):
+
+            def still(rows: Sequence[Row], name: str = name) -> bool:
+                return any(
+                    instance.name == name for instance in accusations(Made(numbered(rows), one.innocent))
+                )
+
+            print(*sorted(str(instance) for instance in accused if instance.name == name), sep="\n")
+            print("rows:", *numbered(shrunk(shrunk(one.rows, still), still)), sep="\n    ", flush=True)
 
     def tell(
         self,

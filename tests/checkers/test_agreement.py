@@ -6,10 +6,13 @@ from collections import Counter
 
 import pytest
 from innocent import innocent
+from innocent_cluster import innocent as innocent_cluster
 
 from bench.agreement import (
     PATIENT,
     Campaign,
+    Made,
+    accusations,
     by_reference,
     history,
     numbered,
@@ -23,6 +26,12 @@ from checkers import reference
 def test_nothing_is_found_in_histories_of_an_innocent_broker():
     for seed in range(400):
         assert reference.find(innocent(seed), PATIENT) == [], seed
+
+
+def test_nothing_is_found_in_histories_of_an_innocent_cluster():
+    for seed in range(60):
+        rows, options = innocent_cluster(seed)
+        assert accusations(Made(rows, options)) == set(), seed
 
 
 def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():

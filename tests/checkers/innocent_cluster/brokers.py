@@ -132,7 +132,7 @@ class Pair:
     def live(self) -> Broker | None:
         return next((broker for broker in self.brokers if broker.is_live), None)
 
-    # ---------------------------------------------------------------------------------------- lives
+    # --------------------------------------------------------------------------------------- lives
 
     def activate(self, broker: Broker) -> None:
         assert self.live is None
@@ -157,7 +157,7 @@ class Pair:
                 for copy in place.copies:
                     copy.attempts = 0
 
-    # ------------------------------------------------------------------------------------- messages
+    # ------------------------------------------------------------------------------------ messages
 
     def routes(self, message: Message) -> list[Place]:
         """The places that are to have a copy."""
@@ -234,7 +234,7 @@ class Pair:
                     if session.place is not None:
                         self._put_back(session.place, copy, counts=counts or self._counts_all)
 
-    # -------------------------------------------------------------------------------- subscriptions
+    # ------------------------------------------------------------------------------- subscriptions
 
     def subscribe(self, session: Session, *, owner: Connection | None) -> str:
         place = self.places.get(session.name)
@@ -281,7 +281,7 @@ class Pair:
         place = self.places.get(name)
         return "ok" if place is None else self.drop(place)
 
-    # ----------------------------------------------------------------------------------- deliveries
+    # ---------------------------------------------------------------------------------- deliveries
 
     def acknowledge(self, session: Session, message: Message, transaction: int | None) -> str:
         copy = self._held(session, message)
@@ -377,6 +377,8 @@ class Pair:
         copy.holder, copy.count, copy.given = session, copy.count + 1, world.timeline.now
         if copy.message.group is not None:
             place.owners[copy.message.group] = session
+            if copy.message.wishes.get("close") and copy.count == 1:
+                del place.owners[copy.message.group]
         if world.habits.ack_wait:
             count = copy.count
             world.timeline.after(world.habits.ack_wait, lambda: self._take_back(session, copy, count))

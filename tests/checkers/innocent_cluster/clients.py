@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from innocent_cluster.brokers import Pair
 from innocent_cluster.connections import Connection
 from innocent_cluster.messages import Message
-from innocent_cluster.timeline import MS, S, Answer, Script
+from innocent_cluster.timeline import MS, Answer, S, Script
 
 if TYPE_CHECKING:
     from innocent_cluster.world import World
@@ -56,7 +56,10 @@ class Client:
         return True
 
     def ask(self, f: str, columns: dict[str, Any], work: Callable[[], str]) -> Script:
-        """Ask for an operation and record it; returns its outcome. An unknown one ends the connection."""
+        """Ask for an operation and record it; returns its outcome.
+
+        An unknown one ends the connection.
+        """
         world, connection = self.world, self.connection
         assert connection is not None
         process = world.recording.process()
@@ -77,7 +80,9 @@ class Client:
             connection.leave()
             return "info"
         broker = connection.broker.name
-        world.recording.add(process, outcome, f, **told, broker=broker, error=None if outcome == "ok" else "refused")
+        world.recording.add(
+            process, outcome, f, **told, broker=broker, error=None if outcome == "ok" else "refused"
+        )
         world.recording.release(process)
         return outcome
 
@@ -89,7 +94,9 @@ class Client:
             **message.columns, "message": message.id, "digest": message.digest, "headers": message.headers,
             "transaction": transaction, "wished": message,
         }  # fmt: skip
-        return (yield from self.ask("send", columns, lambda: self.pair.send(connection, message, transaction)))
+        return (
+            yield from self.ask("send", columns, lambda: self.pair.send(connection, message, transaction))
+        )
 
     def begin(self) -> Script:
         """Begin a transaction; returns its number, None if that failed."""
@@ -128,8 +135,7 @@ class Producer(Client):
                 sending.append(world.timeline.spawn(self._send_one()))  # without waiting for the one before
             else:
                 yield from self._send_one()
-        for one in sending:
-            yield one
+        yield from sending
         if self.connection is not None:
             self.connection.leave()
 

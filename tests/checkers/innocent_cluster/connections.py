@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from innocent_cluster.timeline import MS, S, Answer
+from innocent_cluster.timeline import MS, Answer, S
 
 if TYPE_CHECKING:
     from innocent_cluster.brokers import Broker

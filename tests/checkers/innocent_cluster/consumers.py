@@ -11,7 +11,7 @@ from innocent_cluster.clients import Client
 from innocent_cluster.connections import Connection
 from innocent_cluster.messages import Copy, Message
 from innocent_cluster.places import Name, Session
-from innocent_cluster.timeline import MS, S, Answer, Script
+from innocent_cluster.timeline import MS, Answer, S, Script
 
 if TYPE_CHECKING:
     from innocent_cluster.world import World
@@ -37,7 +37,7 @@ class Consumer(Client):
         self._inbox: deque[Message] = deque()
         self._is_over = False
 
-    # ----------------------------------------------------------------------------------------- life
+    # ---------------------------------------------------------------------------------------- life
 
     def run(self) -> Script:
         world = self.world
@@ -67,7 +67,9 @@ class Consumer(Client):
         selector = None if self.wanted is None else json.dumps({"selector": {"colour": [self.wanted]}})
         owner = connection if self.is_owner else None
         outcome = yield from self.ask(
-            "subscribe", {**self._told(), "value": selector}, lambda: self.pair.subscribe(session, owner=owner)
+            "subscribe",
+            {**self._told(), "value": selector},
+            lambda: self.pair.subscribe(session, owner=owner),
         )
         if outcome == "fail":
             connection.leave()
@@ -86,8 +88,7 @@ class Consumer(Client):
             stay = self.chance.choice([500 * MS, 2 * S, 6 * S, 60 * S])
             world.timeline.after(stay, lambda: leaving.give("done"))
             world.at_end.append(leaving)
-        if self.transacted:
-            world.timeline.spawn(self._transact_all(connection, session))
+        working = world.timeline.spawn(self._transact_all(connection, session))
         why = yield leaving
         if why == "lost":
             self._vanish(connection)
@@ -95,6 +96,7 @@ class Consumer(Client):
             connection.leave()
             self._vanish(connection)
         else:
+            yield working
             yield from self._leave(connection)
 
     def _watch(self, session: Session, leaving: Answer) -> Script:
@@ -144,7 +146,7 @@ class Consumer(Client):
             yield from self.ask("drop", told, lambda: self.pair.drop_name(name))
             connection.leave()
 
-    # --------------------------------------------------------------------------------------- reading
+    # ------------------------------------------------------------------------------------- reading
 
     def read(self, copy: Copy, session: Session, columns: dict[str, Any]) -> None:
         """A delivery arrives."""
@@ -189,7 +191,7 @@ class Consumer(Client):
 
     def _transact_all(self, connection: Connection, session: Session) -> Script:
         world = self.world
-        while not connection.is_left and not self.leaving.is_given:
+        while self.transacted and not connection.is_left and not self.leaving.is_given:
             if not self._inbox:
                 yield 20 * MS
                 continue
@@ -197,9 +199,11 @@ class Consumer(Client):
             if transaction is None:
                 return
             for _ in range(self.chance.randint(1, 2)):
-                if self._inbox and (
-                    yield from self._answer("ack", self._inbox.popleft(), session, transaction)
-                ) == "info":
+                if (
+                    self._inbox
+                    and (yield from self._answer("ack", self._inbox.popleft(), session, transaction))
+                    == "info"
+                ):
                     return
             for _ in range(self.chance.randint(0, 2)):
                 message = world.compose(self.producer, self.pair)
@@ -210,7 +214,7 @@ class Consumer(Client):
             else:
                 connection.leave()
 
-    # ------------------------------------------------------------------------------------------ rows
+    # ---------------------------------------------------------------------------------------- rows
 
     def _told(self, session: Session | None = None) -> dict[str, Any]:
         session = session or self.session
@@ -227,7 +231,12 @@ class Consumer(Client):
         connection = self.connection
         assert connection is not None
         self.world.recording.add(
-            process, type_, "drop", queue=self.name[0], subscription=self.name[1], connection=connection.number
+            process,
+            type_,
+            "drop",
+            queue=self.name[0],
+            subscription=self.name[1],
+            connection=connection.number,
         )
 
 
@@ -269,7 +278,11 @@ class Receiver(Client):
                 "connection": connection.number,
             }  # fmt: skip
             marks = world.marks_of(copy, connection.broker)
-            seen = {"broker": connection.broker.name, "digest": copy.message.digest, "headers": copy.message.headers}
+            seen = {
+                "broker": connection.broker.name,
+                "digest": copy.message.digest,
+                "headers": copy.message.headers,
+            }
             world.recording.add(process, "ok", "deliver", **told, **seen, **marks, time_low=asked)
             world.recording.add(process, "invoke", "ack", **told)
             world.recording.add(process, "ok", "ack", **told, broker=connection.broker.name)

@@ -33,7 +33,7 @@ class Fault:
         self._plan_links()
         self._row("invoke", self.kind)
         if self.broker is None:
-            self._row("info", self.kind, bit=False, error=f"no broker of that role is there now")
+            self._row("info", self.kind, bit=False, error="no broker of that role is there now")
             return
         yield self.chance.choice([0, MS, 50 * MS])
         begin, end, seen, healed = self._effect(self.broker)
@@ -91,7 +91,8 @@ class Fault:
             )  # fmt: skip
         if kind in STORES:
             return (
-                lambda: world.hold_store(broker, kind == "disk-stall"), ended(lambda: world.free_store(broker)),
+                lambda: world.hold_store(broker, kind == "disk-stall"),
+                ended(lambda: world.free_store(broker)),
                 {f"{name}/disk": kind.removeprefix("disk-")}, {f"{name}/disk": "sound"},
             )  # fmt: skip
         if kind in LINKS:
@@ -113,7 +114,9 @@ class Fault:
 
         return begin, ended(end), {name: f"clock {skew / S:+g} s"}, {name: "clock +0 s"}
 
-    def _row(self, type_: str, f: str, *, bit: bool | None = None, observed: Any = None, error: str | None = None) -> None:
+    def _row(
+        self, type_: str, f: str, *, bit: bool | None = None, observed: Any = None, error: str | None = None
+    ) -> None:
         name = None if self.broker is None else self.broker.name
         is_link = self.kind in LINKS
         value: dict[str, Any] = {

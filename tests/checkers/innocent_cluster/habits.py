@@ -6,9 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from innocent_cluster.timeline import MS, S
-
 from checkers.verdict import Promises
+from innocent_cluster.timeline import MS, S
 
 KILLS = ("kill", "power-loss", "stop", "late-start")
 STORES = ("disk-slow", "disk-stall")
@@ -55,6 +54,7 @@ class Habits:
     reads_twice: bool
     marks_found: bool
     fails_back: bool
+    closes_groups: bool
 
     @property
     def promises(self) -> Promises:
@@ -67,7 +67,7 @@ class Habits:
             redelivery_s=self.redelivery / S,
             marks_redeliveries=self.marks,
             ack_wait_s=self.ack_wait / S if self.ack_wait and not self.tells_time_outs else None,
-            counts="given back" if self.marks == "always" else "never",
+            counts="given back" if self.marks == "always" and self.counts_attempts_durably else "never",
             fifo=self.pairs == 1,
         )
 
@@ -116,6 +116,7 @@ def drawn(chance: random.Random) -> Habits:
         reads_twice=often(0.3),
         marks_found=often(0.5),
         fails_back=often(0.5),
+        closes_groups=often(0.3),
     )
 
 

@@ -53,14 +53,12 @@ class Place:
         """The copy that the session is to get next; of pages only the first copies are ``seen``."""
         best: Copy | None = None
         closed: set[str] = set()
-        waiting = [copy for copy in self.copies if copy.holder is None]
+        waiting = [copy for copy in self.copies if copy.holder is None and copy.due <= clock]
         for copy in waiting[:seen]:
             group = copy.message.group
-            if group is not None and (
-                group in closed or self.owners.get(group, session) is not session
-            ):
+            if group is not None and (group in closed or self.owners.get(group, session) is not session):
                 continue
-            if copy.due > clock or not session.matches(copy):
+            if not session.matches(copy):
                 continue
             if copy.again > now:
                 if group is not None:

@@ -73,7 +73,7 @@ class Timeline:
         return ended
 
     def run(self, is_over: Callable[[], bool], *, limit: int) -> None:
-        """Let time pass until it is over; raises RuntimeError if that takes longer than the limit."""
+        """Let time pass until it is over; raises RuntimeError where that takes too long."""
         while not is_over():
             if not self._due:
                 raise RuntimeError(f"nothing happens any more at {self.now / S:.3f} s")

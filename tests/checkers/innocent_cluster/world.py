@@ -15,7 +15,7 @@ from innocent_cluster.habits import Habits, drawn
 from innocent_cluster.messages import Columns, Copy, Message
 from innocent_cluster.places import Session
 from innocent_cluster.recording import HARNESS, MONITOR, Recording, Row
-from innocent_cluster.timeline import MS, S, Answer, Script, Timeline
+from innocent_cluster.timeline import MS, Answer, S, Script, Timeline
 
 TOPIC, TEMPORARY, PULLED = "/topic/", "/temp-queue/", "p"
 TIME_TO_LIVE = 1200 * MS
@@ -46,7 +46,7 @@ class World:
         self._cuts: list[Connection] = []
         self._staying: list[Answer] = []
 
-    # ------------------------------------------------------------------------------------- questions
+    # ----------------------------------------------------------------------------------- questions
 
     def number(self, kind: str) -> int:
         self._numbers[kind] += 1
@@ -84,12 +84,12 @@ class World:
         return live is None or copy.due <= live.clock + S
 
     def may_repeat(self, message: Message, pair: Pair) -> bool:
-        """Without detection of duplicates a send is repeated only if no earlier one can come about."""
+        """Without detection of duplicates only a send that can never come about is repeated."""
         if self.habits.detects_duplicates:
             return True
         return message.id not in pair.known and all(one.is_closed for one in message.carriers)
 
-    # -------------------------------------------------------------------------------------- messages
+    # ------------------------------------------------------------------------------------ messages
 
     def compose(self, producer: int, pair: Pair, queue: str | None = None) -> Message | None:
         """A message to some destination of the pair; None if there is no such destination."""
@@ -98,7 +98,9 @@ class World:
         if queue is None:
             return None
         groups = [n for n in range(habits.groups) if n % habits.pairs == self.pairs.index(pair)]
-        is_grouped = bool(groups) and queue != PULLED and not self.is_temporary(queue) and chance.random() < 0.7
+        is_grouped = (
+            bool(groups) and queue != PULLED and not self.is_temporary(queue) and chance.random() < 0.7
+        )
         group = f"g{chance.choice(groups)}" if is_grouped else None
         sequence = self._sequences[producer, queue, group]
         self._sequences[producer, queue, group] += 1
@@ -119,6 +121,8 @@ class World:
         number = self.number("message")
         columns = {"queue": queue, "group": group, "producer": producer, "sequence": sequence}
         headers = number * 11 if habits.headers else None
+        if group is not None and habits.closes_groups and chance.random() < 0.15:
+            wishes["close"] = True
         return Message(number, columns, wishes, headers, habits.large and chance.random() < 0.1)
 
     def _destination(self, pair: Pair) -> str | None:
@@ -151,8 +155,9 @@ class World:
         """Send a delivery on its way."""
         message, connection = copy.message, session.connection
         columns = {
-            **message.columns, "queue": session.name[0], "subscription": session.name[1], "message": message.id,
-            "session": session.number, "connection": connection.number, "broker": broker.name,
+            **message.columns, "queue": session.name[0], "subscription": session.name[1],
+            "message": message.id, "session": session.number, "connection": connection.number,
+            "broker": broker.name,
             "digest": message.digest, "headers": message.headers, **self.marks_of(copy, broker),
         }  # fmt: skip
         consumer = self.readers[session]
@@ -167,7 +172,7 @@ class World:
                 producer=message.columns["producer"], sequence=message.columns["sequence"],
             )  # fmt: skip
 
-    # --------------------------------------------------------------------------------- what befalls
+    # -------------------------------------------------------------------------------- what befalls
 
     def monitor(self, broker: Broker, role: str) -> None:
         """A change of role that happens now is seen by the next look."""
@@ -288,7 +293,7 @@ class World:
         self.timeline.after(TIME_TO_LIVE, fence)
 
     def _elect(self, pair: Pair) -> Script:
-        """A backup without a live becomes it; what expired is found; the harness restarts nobody."""
+        """A backup becomes live where there is no live; what has expired is found now and then."""
         while not self.is_over:
             yield self.chance.choice([100, 200, 300]) * MS
             pair.push()
@@ -297,7 +302,7 @@ class World:
             if pair.live is None and backups:
                 self.activate(self.chance.choice(backups))
 
-    # ------------------------------------------------------------------------------------- the test
+    # ------------------------------------------------------------------------------------ the test
 
     def run(self) -> list[Row]:
         self.timeline.spawn(self._test())
@@ -316,13 +321,12 @@ class World:
             self.timeline.spawn(self._elect(pair))
         yield 100 * MS
         self.phase("load")
-        load = self.chance.choice([2, 4, 8]) * S
+        load = self.chance.choice([1, 2, 4]) * S
         faults = self._begin_faults(load)
         self._begin_clients()
         yield load
         self.is_ending = self.is_healing = True
-        for fault in faults:
-            yield fault
+        yield from faults
         self.phase("heal")
         while any(pair.live is None for pair in self.pairs):
             yield 50 * MS
@@ -331,8 +335,7 @@ class World:
         self.is_leaving = True
         for leaving in self.at_end:
             leaving.give("end")
-        for client in self._clients:
-            yield client
+        yield from self._clients
         while not self.habits.late_drain and self._open_connections():
             yield 50 * MS
         self.phase("drain")
@@ -369,7 +372,10 @@ class World:
                 transacted = "transactions" in workloads and chance.random() < 0.6
                 self._clients.append(self.timeline.spawn(Producer(self, pair, transacted=transacted).run()))
             consumers: list[Consumer] = []
-            queues = [*(["q"] if workloads & {"queue", "transactions"} else []), *(["r"] if "refusals" in workloads else [])]
+            queues = [
+                *(["q"] if workloads & {"queue", "transactions"} else []),
+                *(["r"] if "refusals" in workloads else []),
+            ]
             for queue in queues:
                 for _ in range(chance.randint(1, 3)):
                     wanted = self._wanted() if self.habits.selectors else None
@@ -378,8 +384,8 @@ class World:
                 topic = f"{TOPIC}t{place}"
                 for name in chance.sample(["alice", "bob", "carol"], 2):
                     wanted = self._wanted() if self.habits.selectors else None
-                    for _ in range(chance.choice([1, 1, 2])):
-                        consumers.append(Consumer(self, pair, (topic, name), wanted=wanted))
+                    members = range(chance.choice([1, 1, 2]))
+                    consumers += [Consumer(self, pair, (topic, name), wanted=wanted) for _ in members]
                 wanted = self._wanted() if self.habits.selectors else None
                 plain = Consumer(self, pair, (topic, None), wanted=wanted, is_owner=True)
                 plain.is_plain = True
