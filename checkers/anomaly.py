@@ -179,8 +179,7 @@ ANOMALIES: Final = (
         columns=("value",),
         rule="A message whose send was acknowledged must be delivered until it is acknowledged, or be "
              "in a store when everything has been healed and drained.",
-        words="{message} ({place}), sent at {when} and acknowledged by {sent_by} at {sent_at}, {fate} "
-              "and is in no store: "
+        words="{message} ({place}), sent at {when}{taken}, {fate} and is in no store: "
         "the {position} of its group is missing{alone}",
         breaks=LOSSLESS,
         at_end=True,

@@ -60,6 +60,18 @@ class Clocks:
         """Return the same to the end, where messages may have been forwarded unseen."""
         return self._wrong(rows, ids, low, np.full(len(ids), FOREVER), places)
 
+    def wrong_from(self, rows: Rows, ids: Numbers, low: Numbers) -> Numbers:
+        """Return up to which row ``wrong`` is false of each message; ``FOREVER``: always."""
+        result = np.full(len(ids), FOREVER, dtype=np.int64)
+        run = rows.run[rows.first_row[ids]]
+        for clocks in self.wrong_clocks if len(ids) else ():
+            begin, end = clocks.spans
+            mine = np.flatnonzero(run == clocks.run)
+            mine = mine[_concerned(rows, ids[mine], clocks, None)]
+            at = np.searchsorted(end, low[mine], "left")
+            result[mine] = np.minimum(result[mine], np.append(begin, FOREVER)[at])
+        return result
+
     def _wrong(
         self, rows: Rows, ids: Numbers, low: Numbers, high: Numbers, places: PlaceTable | None
     ) -> Flags:

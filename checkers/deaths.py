@@ -11,6 +11,7 @@ Seen by the monitor (role "stopped"), by a fault that ended the process ("gone")
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,26 @@ class Deaths:
         """Whether two brokers are one, or of one node ID: nothing need be forwarded."""
         node_id = self.node_ids.get((run, one))
         return one == other or (node_id is not None and node_id == self.node_ids.get((run, other)))
+
+    def node(self, run: int, broker: str | None) -> int:
+        """Return the number of the node of a broker, the same in every process."""
+        if broker is None:
+            return NONE
+        node_id = self.node_ids.get((run, broker))
+        return name_number(f"broker {broker}" if node_id is None else f"node {node_id}")
+
+    def nodes(self, rows: Rows, at: Numbers) -> Numbers:
+        """Return the node number of the broker of each of some rows."""
+        pairs = np.column_stack([rows.run[at], rows.broker.codes[at]])
+        kinds, which = np.unique(pairs, axis=0, return_inverse=True)
+        names = rows.broker.values
+        known = [self.node(run, names[code] if code >= 0 else None) for run, code in kinds.tolist()]
+        return np.array(known, dtype=np.int64)[which.ravel()]
+
+
+def name_number(name: str | None) -> int:
+    """Return a number for a name, the same in every process; ``NONE`` for no name."""
+    return NONE if name is None else zlib.crc32(name.encode())
 
 
 def read(known: Mapping[int, Facts]) -> Deaths:

@@ -15,7 +15,7 @@ unknown outcome that were delivered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from checkers.clocks import Clocks
 from checkers.ends import Ends, Keyed
+from checkers.instance import Instance
 from checkers.lifecycle import Lives, as_sent
 from checkers.owed import owed
 from checkers.recipients import Recipients, recipients
@@ -36,6 +37,7 @@ from checkers.rows import (
     Column,
     Flags,
     Numbers,
+    Place,
     PlaceTable,
     Rows,
     earliest,
@@ -46,6 +48,8 @@ from checkers.rows import (
     ordered,
 )
 from checkers.running import highest_before, segments
+from checkers.siblings import not_copied, siblings_of
+from checkers.skipped import Audience, Copies, SkippedMessages, copies_of
 from checkers.stores import Owners, resurrected
 from checkers.subscriptions import Subscriptions
 from checkers.tally import InstanceTally
@@ -61,13 +65,15 @@ DEAD: Final = "refused too often"
 EARLIER: Final = "sent before it"
 UNWANTED: Final = "not selected"
 ANOTHERS: Final = "another connection's"
+SKIPPED: Final = "skipped"
+NOT_COPIED: Final = "not copied"
 _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
     ("lost", NEVER), ("lost", AFTER), ("lost", DEAD), ("died-early", None), ("stuck", NEVER),
     ("stuck", AFTER), ("resurrected", None), ("phantom", None), ("corrupted", None),
     ("aborted-delivery", None), ("read-uncommitted", None), ("not-subscribed", EARLIER),
-    ("not-subscribed", UNWANTED), ("not-subscribed", ANOTHERS),
+    ("not-subscribed", UNWANTED), ("not-subscribed", ANOTHERS), ("lost", NOT_COPIED), ("lost", SKIPPED),
 )  # fmt: skip
-_LOST: Final = (0, 1, 2)
+_LOST: Final = tuple(n for n, (name, _) in enumerate(_WHAT) if name == "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +132,22 @@ class RuleContext:
     drained_ns: Mapping[int, int] = field(default_factory=dict)
     waiting: frozenset[int] = frozenset()
     elsewhere: Elsewhere | None = None
+    audience: Audience
 
 
-def marks(
-    rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offset: int
-) -> tuple[Marks, Stray]:
+@dataclass(frozen=True, slots=True)
+class SliceMarks:
+    """What is found of the messages of a slice, and what must be asked for elsewhere.
+
+    ``copies`` are compared when all slices have been read.
+    """
+
+    marks: Marks
+    stray: Stray
+    copies: Copies
+
+
+def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offset: int) -> SliceMarks:
     """All that is found of whole messages; ``offset`` is how many came before."""
     size = rows.messages
     known, sent = lives.message != NONE, lives.sent != NONE
@@ -141,10 +158,10 @@ def marks(
     of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries)
     certain = known & sent & (lives.ok != NONE) & of.owed
     left = owed(rows, asked.ends, places, lives.sent, certain, asked.promises)
-    missing = left.missing
-    if asked.elsewhere is not None and missing.any():
-        astray = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) != NONE
-        missing = missing & ~astray
+    at_home = np.ones(rows.messages, dtype=bool)
+    if asked.elsewhere is not None:
+        at_home = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) == NONE
+    missing = left.missing & at_home
     gone, early = _untimely(rows, places, lives, asked)
     early = early | _waiting(rows, places, lives, asked)
     dead_letters, expired, main = _stores(rows, stored)
@@ -152,6 +169,12 @@ def marks(
     stuck = missing & ((main & ~early) | expired) & ~gone
     died_early = missing & (dead_letters != NONE) & ~stuck & ~left.dead & ~gone
     never = lives.delivered == NONE
+    siblings = siblings_of(places, lives, shown)
+    uncopied = np.zeros(rows.messages, dtype=bool)
+    if asked.promises.atomic:
+        uncopied = not_copied(
+            rows, places, lives, siblings, of.owed, asked.subscriptions, asked.audience.deaths
+        )
     tables = [
         (lost & never & ~left.dead, lives.sent),
         (lost & ~never & ~left.dead, lives.sent),
@@ -167,6 +190,7 @@ def marks(
         (None, of.earlier),
         (None, of.unwanted),
         (None, of.anothers),
+        (uncopied & at_home & ~gone, lives.sent),
     ]
     pieces = []
     for what, (where, index) in enumerate(tables):
@@ -174,7 +198,27 @@ def marks(
             life = np.flatnonzero(index != NONE if where is None else where)
             whats = np.full(len(life), what, dtype=np.int64)
             pieces.append(Marks(lives.place[life], lives.message[life], life + offset, whats, index[life]))
-    return joined(pieces), stray
+    copies = copies_of(rows, places, lives, asked.audience, at_home & ~of.owed, siblings.shown, offset)
+    return SliceMarks(joined(pieces), stray, copies)
+
+
+def skipped(found: SkippedMessages) -> Marks:
+    """Return what is found of messages that were sent for certain and skipped."""
+    at = np.flatnonzero(found.certain)
+    whats = np.full(len(at), _WHAT.index(("lost", SKIPPED)), dtype=np.int64)
+    place = found.place[at].astype(np.int32)
+    return Marks(place, found.message[at], found.life[at], whats, found.sent[at])
+
+
+def skipped_instances(found: SkippedMessages, named: Sequence[Place]) -> dict[Instance, int]:
+    """Return the lost messages in order, each with a later one that was read."""
+    shown = {}
+    at = np.flatnonzero(found.certain)
+    for n in at[np.argsort(found.sent[at], kind="stable")].tolist():
+        run, queue, group = named[found.place[n]]
+        message, index = int(found.message[n]), int(found.sent[n])
+        shown[Instance("lost", queue, group, message, index, SKIPPED, run)] = int(found.later[n])
+    return shown
 
 
 def _resurrected(rows: Rows, of: Recipients, asked: RuleContext) -> Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,7 +37,8 @@ class Discoveries:
     """What the rules found in one history.
 
     ``answers`` are what brokers answered in ``windows``; ``kept`` the first and last send of each
-    group with a loss that got somewhere (-1: none).
+    group with a loss that got somewhere (-1: none). ``overtakers``: of skipped messages the later
+    one that shows it.
     """
 
     found: Mapping[str, Found]
@@ -52,6 +53,7 @@ class Discoveries:
     torn: Sequence[transactions.Torn] = ()
     totals: Sequence[totals.WrongTotal] = ()
     inversions: Sequence[priorities.Inversion] = ()
+    overtakers: Mapping[Instance, int] = field(default_factory=dict)
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
@@ -89,6 +91,7 @@ def compose(
         one.instance(): {one.happened[0].message, one.missing[0].message} for one in discoveries.torn[:1]
     }
     beside |= {one.instance(): set(one.messages) for one in discoveries.totals}
+    beside |= {instance: {later} for instance, later in discoveries.overtakers.items()}
     shown: dict[Instance, Witness] = {}
     if source is not None and kinds:
         shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends, shows, beside)

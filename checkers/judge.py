@@ -36,6 +36,7 @@ from checkers import (
     reach,
     roles,
     sessions,
+    skipped,
     starved,
     statistics,
     stores,
@@ -166,6 +167,7 @@ class Examination:
     divergences: Mapping[int, list[views.Divergence]] = field(default_factory=dict)
     found: dict[int, dict[str, Found]] = field(default_factory=dict)
     kept: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    overtakers: dict[Instance, int] = field(default_factory=dict)
     pauses: list[availability.Outage] = field(default_factory=list)
     hungers: list[starved.Hunger] = field(default_factory=list)
     torn: list[transactions.Torn] = field(default_factory=list)
@@ -221,7 +223,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
     discoveries = Discoveries(
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
         pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
-        divergences=case.divergences.get(0, []), torn=case.torn,
+        divergences=case.divergences.get(0, []), torn=case.torn, overtakers=case.overtakers,
         totals=[one.wrong for one in case.totals if one.wrong is not None], inversions=case.inversions,
     )  # fmt: skip
     findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
@@ -276,6 +278,7 @@ def examine(check_run: CheckRun) -> Examination | None:
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
     waited = partial(availability.waiting, phases, last_ns, options.recovery_bound_s)
+    all_deaths = deaths.read(case.known)
     question = Question(
         ends=control_ends,
         examples=options.examples,
@@ -284,7 +287,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         limit_s=options.deadline_s,
         since_ns=check_run.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
-        deaths=deaths.read(case.known),
+        deaths=all_deaths,
         clocks=clocks.read(case.known, renamed(source.control)),
         last_ns=last_ns,
         drained_ns={run: known.drained_ns for run, known in case.known.items()},
@@ -296,6 +299,8 @@ def examine(check_run: CheckRun) -> Examination | None:
         promises=options.broker,
         subscriptions=subscribed,
         temporaries=temporary,
+        consumers=queues.consumers(renamed(source.control), control_ends, all_deaths),
+        ordered=options.ordered,
         lossless=options.guarantee in LOSSLESS,
         unheard=frozenset((run, queue) for run, known in case.known.items() for queue in known.receives),
         look_step=0 if check_run.inspection is None else check_run.inspection.step,
@@ -318,6 +323,10 @@ def examine(check_run: CheckRun) -> Examination | None:
         case.add_instances([one.instance(run) for run, some in by_run.items() for one in some], examples)
     for delivered in given["delivery"]:
         case.kept |= delivered.kept
+        case.overtakers |= delivered.overtakers
+    skipped_effects = [(delivered.effects, delivered.places) for delivered in given["delivery"]]
+    if options.broker.fifo:
+        skipped_effects.append(_skipped(check_run, question, given["delivery"], case))
     case.add(
         merged(
             [
@@ -354,7 +363,10 @@ def examine(check_run: CheckRun) -> Examination | None:
         whole = check_run.attempt("queues", lambda: _queues(source, question, case.known))
         case.add_instances(whole or [], examples)
     case.torn = (
-        check_run.attempt("transactions", lambda: _torn(source, question, given["transactions"])) or []
+        check_run.attempt(
+            "transactions", lambda: _torn(source, question, given["transactions"], skipped_effects)
+        )
+        or []
     )
     case.add_instances([one.instance() for one in case.torn], examples)
     case.totals = check_run.attempt("totals", lambda: _totals(source, question, given["totals"])) or []
@@ -609,15 +621,38 @@ def _inversions(
     return priorities.inversions(mine, queues, question.ends, answered)
 
 
+def _skipped(
+    check_run: CheckRun, question: Question, given: Sequence[part.Delivered], case: Examination
+) -> tuple[transactions.Effects, Sequence[Place]]:
+    """Add what was skipped of messages without a group, and return their sends in transactions."""
+
+    def ask() -> tuple[skipped.SkippedMessages, Sequence[Place]]:
+        copies, named = skipped.renumbered((one.ungrouped, one.places) for one in given)
+        return skipped.find(copies, named, question.audience), named
+
+    asked = check_run.attempt("skipped", ask)
+    if asked is None:
+        return transactions.NO_EFFECTS, ()
+    overtaken, named = asked
+    instances = delivery.skipped_instances(overtaken, named)
+    case.add_instances([*instances], question.examples)
+    case.overtakers |= instances
+    return transactions.skipped_effects(overtaken, named), named
+
+
 def _torn(
-    source: HistorySource, question: Question, given: Sequence[transactions.Effects]
+    source: HistorySource,
+    question: Question,
+    given: Sequence[transactions.Effects],
+    skipped_effects: Sequence[tuple[transactions.Effects, Sequence[Place]]],
 ) -> list[transactions.Torn]:
-    suspects = joined(given) if given else None
-    if suspects is None or not len(suspects.run):
+    skipped, places = transactions.together(skipped_effects or [(transactions.NO_EFFECTS, ())])
+    suspects = joined([*given, transactions.suspects(skipped, question.ends)])
+    if not len(suspects.run):
         return []
     wanted = transactions.by_transaction(suspects)
     asked = source.ask(partial(part.effects, question=question, wanted=wanted)).values()
-    found, named = transactions.together(asked)
+    found, named = transactions.together([*asked, (transactions.of(skipped, wanted), places)])
     torn = transactions.torn(found, named, {})
     absent = transactions.absent(torn)
     return transactions.torn(found, named, _seen(source, absent)) if absent else torn

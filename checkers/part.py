@@ -32,6 +32,7 @@ from checkers import (
     reach,
     roles,
     sessions,
+    skipped,
     starved,
     statistics,
     totals,
@@ -41,7 +42,7 @@ from checkers.cause import in_a_line
 from checkers.clocks import Clocks
 from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
-from checkers.instance import Found
+from checkers.instance import Found, Instance
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
 from checkers.ordinary import Ordinary, apart
 from checkers.rows import (
@@ -80,6 +81,9 @@ class Question:
     promises: Promises = field(default_factory=Promises)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     temporaries: Temporaries = field(default_factory=Temporaries)
+    consumers: queues.Consumers = field(default_factory=queues.Consumers)
+    ordered: bool = True
+    """Whether the test promises order."""
     lossless: bool = True
     """Whether the guarantee owes every message a delivery."""
     unheard: frozenset[tuple[int, str | None]] = frozenset()
@@ -121,6 +125,22 @@ class Question:
             drained_ns=self.drained_ns,
             waiting=self.waiting,
             elsewhere=self.elsewhere,
+            audience=self.audience,
+        )
+
+    @property
+    def audience(self) -> skipped.Audience:
+        """What concerns the order of messages that went with their subscription."""
+        return skipped.Audience(
+            ends=self.ends,
+            promises=self.promises,
+            subscriptions=self.subscriptions,
+            temporaries=self.temporaries,
+            consumers=self.consumers,
+            deaths=self.deaths,
+            clocks=self.clocks,
+            unheard=self.unheard,
+            ordered=self.ordered,
         )
 
     def rows(self, table: pa.Table, places: PlaceTable) -> Rows:
@@ -132,8 +152,8 @@ class Question:
 class Messages:
     """The messages and deliveries of whole groups: the ordinary ones, and all others in detail.
 
-    ``in_line``: of each place whether it is a group that is promised to be in order. ``marks`` and
-    ``stray`` of each slice, where the family "delivery" is asked.
+    ``in_line``: of each place whether it is a group that is promised to be in order. ``marks`` of
+    each slice, where the family "delivery" is asked.
     """
 
     lives: Lives
@@ -141,7 +161,7 @@ class Messages:
     ordinary: Ordinary
     places: PlaceTable
     in_line: Flags
-    marks: Sequence[tuple[delivery.Marks, delivery.Stray]] = ()
+    marks: Sequence[delivery.SliceMarks] = ()
 
     @cached_property
     def turns(self) -> order.Turns:
@@ -160,12 +180,20 @@ class Delivered:
 
     Of each group that lost a message the first and last send that got somewhere; how many are
     missing, by run and queue; and what must be asked for elsewhere.
+
+    ``overtakers``: of messages that were skipped the later one that shows it. ``effects``: copies
+    that were sent in transactions and skipped. ``ungrouped``: copies without a group in FIFO
+    queues, which lie in all parts. ``places`` are those of both.
     """
 
     found: Mapping[int, Mapping[str, Found]]
     kept: Mapping[Place, tuple[int, int]]
     missing: Mapping[tuple[int, str], int]
     stray: delivery.Stray
+    overtakers: Mapping[Instance, int]
+    effects: transactions.Effects
+    ungrouped: skipped.Copies
+    places: Sequence[Place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +218,26 @@ LOOK: Final = "look"
 
 
 def _delivery(messages: Messages, question: Question) -> Delivered:
-    tally = InstanceTally(messages.places, question.examples)
-    marks = joined([marks for marks, _ in messages.marks])
+    places = messages.places
+    tally = InstanceTally(places, question.examples)
+    copies = skipped.joined_copies([one.copies for one in messages.marks])
+    overtaken = skipped.find(copies.chosen(places.grouped()), places.named, question.audience)
+    marks = joined([*(one.marks for one in messages.marks), delivery.skipped(overtaken)])
     missing = _missing(messages, delivery.lost(marks))
     if question.taken:
-        taken = [(run, queue) in question.taken for run, queue, _ in messages.places.named]
+        taken = [(run, queue) in question.taken for run, queue, _ in places.named]
         marks = delivery.without_lost(marks, np.array(taken, dtype=bool))
     delivery.find(marks, messages.lives, tally)
+    ungrouped = copies.chosen(~places.grouped() & question.promises.fifo)
     return Delivered(
         tally.found,
         _kept(messages, delivery.lost(marks)),
         missing,
-        joined(stray for _, stray in messages.marks),
+        joined(one.stray for one in messages.marks),
+        delivery.skipped_instances(overtaken.earliest(question.examples), places.named),
+        transactions.skipped_effects(overtaken, places.named),
+        ungrouped,
+        places.named,
     )
 
 
@@ -325,6 +361,7 @@ def _effects(rows: Rows, places: PlaceTable, question: Question) -> transactions
         question.promises,
         question.complete,
         question.subscriptions,
+        question.deaths,
         question.unheard,
     )
 

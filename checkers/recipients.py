@@ -72,13 +72,8 @@ def recipients(
         return Recipients(owed, anothers=anothers, outlived=outlived)
     selection = Selection(rows)
     number = subscriptions.number(places.named)[lives.place]
-    mine = np.flatnonzero(number != NONE)
-    owed[topics[lives.place]] = False
-    owed[mine] = lives.sent[mine] > subscriptions.since[number[mine]]
-    for n, selector in enumerate(subscriptions.wanted):
-        if selector is not None:
-            here = mine[number[mine] == n]
-            owed[here] &= selection.wants(selector)[here]
+    of_topics = topics[lives.place]
+    owed[of_topics] = owed_to_subscriptions(number, lives.sent, subscriptions, selection)[of_topics]
     return Recipients(
         owed,
         _earlier(rows, lives, ends, subscriptions, number),
@@ -86,6 +81,23 @@ def recipients(
         anothers,
         outlived,
     )
+
+
+def owed_to_subscriptions(
+    number: Numbers, sent: Numbers, subscriptions: Subscriptions, selection: Selection
+) -> Flags:
+    """Return which messages their subscription is owed to the end of the test.
+
+    ``number`` is that of the subscription of each (``NONE``: of none), ``sent`` its first send.
+    """
+    owed = np.zeros(len(number), dtype=bool)
+    mine = np.flatnonzero(number != NONE)
+    owed[mine] = sent[mine] > subscriptions.since[number[mine]]
+    for n, selector in enumerate(subscriptions.wanted):
+        if selector is not None:
+            here = mine[number[mine] == n]
+            owed[here] &= selection.wants(selector)[here]
+    return owed
 
 
 def _earlier(

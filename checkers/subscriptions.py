@@ -31,7 +31,7 @@ import itertools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -170,7 +170,8 @@ class Subscriptions:
     ``absent``: indexes just before which it certainly did not exist, packed with its number, in
     order. ``wanted`` is its selector (None: all; of one that changed nothing is known, so nothing
     is owed). ``selectors`` by (run, session), of those that have one, and ``selective`` by (run,
-    queue), of which some consumer has one (None: of any).
+    queue), of which some consumer has one (None: of any). ``histories`` has what was asked for of
+    each.
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -181,6 +182,7 @@ class Subscriptions:
     wanted: Sequence[Selector | None] = ()
     selectors: Mapping[tuple[int, int], Selector] = field(default_factory=dict)
     selective: frozenset[tuple[int, str | None]] = frozenset()
+    histories: Sequence[SubscriptionHistory] = ()
 
     def choosing(self, places: Sequence[tuple[int, str | None, str | None]]) -> Flags:
         """Of each place whether a consumer there leaves behind what others get.
@@ -219,44 +221,92 @@ class Subscriptions:
         return np.where((at >= 0) & (found >> _BITS == number), found & NEVER, NONE)
 
 
-@dataclass(slots=True)
-class _Name:
-    """What happened to one name: (invoked, answered, type) of what was asked."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A subscribe or a drop: the rows that ask for it and answer it, and the answer.
 
-    subscribes: list[tuple[int, int, str]] = field(default_factory=list)
-    drops: list[tuple[int, int, str]] = field(default_factory=list)
-    selectors: list[Selector | None] = field(default_factory=list)
+    ``answered`` is ``NEVER`` and ``outcome`` "open" where nothing answers it.
+    """
+
+    asked: int
+    answered: int = NEVER
+    outcome: str = "open"
+    selector: Selector | None = None
+    broker: str | None = None
+
+
+@dataclass(slots=True)
+class SubscriptionHistory:
+    """What was asked for of one subscription, in the order in which it was asked."""
+
+    subscribes: list[Request] = field(default_factory=list)
+    drops: list[Request] = field(default_factory=list)
 
     @property
-    def one_selector(self) -> bool:
-        return all(one == self.selectors[0] for one in self.selectors)
+    def has_one_selector(self) -> bool:
+        """Whether every subscribe asks for the same messages."""
+        return all(one.selector == self.subscribes[0].selector for one in self.subscribes)
 
-    def steady(self) -> bool:
-        return self.one_selector and all(outcome == "fail" for _, _, outcome in self.drops)
+    @property
+    def selector(self) -> Selector | None:
+        """What the first subscribe asks for."""
+        return self.subscribes[0].selector if self.subscribes else None
 
-    def since(self) -> int:
-        if not self.one_selector:
+    @property
+    def brokers(self) -> frozenset[str | None]:
+        """The brokers that made the subscription or let somebody consume it."""
+        return frozenset(one.broker for one in self.subscribes if one.outcome == "ok")
+
+    def is_steady(self) -> bool:
+        """Return whether it was never dropped, nor made again with another selector."""
+        return self.has_one_selector and all(drop.outcome == "fail" for drop in self.drops)
+
+    def owed_since(self) -> int:
+        """Return the row after which what is sent is owed to the end of the test."""
+        if not self.has_one_selector:
             return NEVER
-        effective = [drop for drop in self.drops if drop[2] != "fail"]
-        if any(outcome != "ok" for _, _, outcome in effective):
+        effective = [drop for drop in self.drops if drop.outcome != "fail"]
+        if any(drop.outcome != "ok" for drop in effective):
             return NEVER
-        last = max((answered for _, answered, _ in effective), default=-1)
-        some = (done for asked, done, outcome in self.subscribes if outcome == "ok" and asked > last)
+        last = max((drop.answered for drop in effective), default=-1)
+        some = (one.answered for one in self.subscribes if one.outcome == "ok" and one.asked > last)
         return min(some, default=NEVER)
 
+    def meant_since(self, read: Numbers, selector: Selector | None) -> Numbers:
+        """Return the row after which what was sent was for the life that lasted until each read.
+
+        A life with that selector begins with a subscribe that is answered ``ok``; a drop, or a
+        subscribe with another selector, may end it as soon as it is asked for.
+        """
+        others = [one for one in self.subscribes if one.selector != selector]
+        endings = sorted((one.asked, one.answered, one.outcome) for one in (*self.drops, *others))
+        endings = [one for one in endings if one[2] != "fail"]
+        over = [-1, *(answered if outcome == "ok" else NEVER for _, answered, outcome in endings)]
+        last_over = np.maximum.accumulate(np.array(over, dtype=np.int64))
+        made = sorted(
+            (one.asked, one.answered)
+            for one in self.subscribes
+            if one.outcome == "ok" and one.selector == selector
+        )
+        answers = np.array([*(answered for _, answered in made), NEVER], dtype=np.int64)
+        first_answer = np.minimum.accumulate(answers[::-1])[::-1]
+        ended = last_over[np.searchsorted([asked for asked, *_ in endings], read, "left")]
+        return first_answer[np.searchsorted([asked for asked, _ in made], ended, "right")]
+
     def begun(self) -> int:
-        return min((asked for asked, _, _ in self.subscribes), default=NONE)
+        """Return the row of the first subscribe; ``NONE`` if there is none."""
+        return min((one.asked for one in self.subscribes), default=NONE)
 
     def absent(self) -> Iterator[int]:
-        """Moments, each just before one index."""
+        """Yield moments at which it certainly did not exist, each just before one index."""
         if self.subscribes:
             yield self.begun()
-        begins = [asked for asked, _, _ in self.subscribes]  # in order, as they were asked for
-        ends = (answered if outcome in ("ok", "fail") else NEVER for _, answered, outcome in self.subscribes)
+        begins = [one.asked for one in self.subscribes]  # in order, as they were asked for
+        ends = (one.answered if one.outcome in ("ok", "fail") else NEVER for one in self.subscribes)
         latest = [-1, *itertools.accumulate(ends, max)]
-        for asked, answered, outcome in self.drops:
-            if outcome == "ok" and latest[bisect_left(begins, answered)] < asked:
-                yield answered + 1
+        for drop in self.drops:
+            if drop.outcome == "ok" and latest[bisect_left(begins, drop.answered)] < drop.asked:
+                yield drop.answered + 1
 
 
 def read(control: pa.Table) -> Subscriptions:
@@ -266,7 +316,7 @@ def read(control: pa.Table) -> Subscriptions:
     told = of_topics | (f.are("subscribe") & (texts_of(control, "value").codes >= 0))
     if not told.any():
         return Subscriptions()
-    names: dict[tuple[int, str], _Name] = {}
+    histories: dict[tuple[int, str], SubscriptionHistory] = {}
     selectors: dict[tuple[int, int], Selector] = {}
     selective: set[tuple[int, str | None]] = set()
     asked: dict[tuple[int, int, str, str], int] = {}
@@ -281,25 +331,26 @@ def read(control: pa.Table) -> Subscriptions:
         if row.get("subscription") is None or not (row.get("queue") or "").startswith(TOPIC):
             continue
         place = place_of(row["queue"], row["subscription"])
-        name = names.setdefault((run, place), _Name())
-        some = name.subscribes if row["f"] == "subscribe" else name.drops
+        history = histories.setdefault((run, place), SubscriptionHistory())
+        some = history.subscribes if row["f"] == "subscribe" else history.drops
         key = (run, row["process"], row["f"], place)
         if row["type"] == "invoke":
             asked[key] = len(some)
-            some.append((row["index"], NEVER, "open"))
-            if row["f"] == "subscribe":
-                name.selectors.append(selector_of(row.get("value")))
+            selector = selector_of(row.get("value")) if row["f"] == "subscribe" else None
+            some.append(Request(row["index"], selector=selector))
         elif key in asked:
             at = asked.pop(key)
-            some[at] = (some[at][0], row["index"], row["type"])
-    absent = [(n << _BITS) | at for n, name in enumerate(names.values()) for at in name.absent()]
+            some[at] = replace(some[at], answered=row["index"], outcome=row["type"], broker=row.get("broker"))
+    every = list(histories.values())
+    absent = [(n << _BITS) | at for n, one in enumerate(every) for at in one.absent()]
     return Subscriptions(
-        {key: n for n, key in enumerate(names)},
-        np.array([name.since() for name in names.values()], dtype=np.int64),
-        np.array([name.steady() for name in names.values()], dtype=bool),
-        np.array([name.begun() for name in names.values()], dtype=np.int64),
+        {key: n for n, key in enumerate(histories)},
+        np.array([one.owed_since() for one in every], dtype=np.int64),
+        np.array([one.is_steady() for one in every], dtype=bool),
+        np.array([one.begun() for one in every], dtype=np.int64),
         np.sort(np.array(absent, dtype=np.int64)),
-        [name.selectors[0] if name.selectors else None for name in names.values()],
+        [one.selector for one in every],
         selectors,
         frozenset(selective),
+        every,
     )

@@ -50,8 +50,8 @@ _ENDING: Final = ("drop", "unsubscribe")
 
 
 @dataclass(slots=True)
-class _Queue:
-    """One temporary queue: rows of what was asked for of it."""
+class TemporaryQueueHistory:
+    """What was asked for of one temporary queue, as rows."""
 
     owner: int | None = None
     begun: tuple[int, str | None] | None = None
@@ -60,6 +60,7 @@ class _Queue:
     """Asked, answered, of what, and how."""
 
     def take(self, row: Mapping[str, Any]) -> None:
+        """Add a row of the queue; rows come in order."""
         f, type_, index = row["f"], row["type"], row["index"]
         if f == "subscribe":
             if self.owner is None:
@@ -78,13 +79,25 @@ class _Queue:
             if asked is not None:
                 self.ends.append((asked, index, f, type_))
 
+    @property
+    def effective_ends(self) -> list[tuple[int, int, str, str]]:
+        """Whatever may have ended it: asked, answered, of what, and how."""
+        ends = [*self.ends, *((asked, _NEVER, f, "open") for (f, _), asked in self.open.items())]
+        return [end for end in ends if end[3] != "fail"]
+
     def since(self, drain: int) -> int:
         """After which index what is sent is owed."""
-        ends = [*self.ends, *((asked, _NEVER, f, "open") for (f, _), asked in self.open.items())]
-        effective = [end for end in ends if end[3] != "fail"]
+        effective = self.effective_ends
         if self.begun is None or any(asked < drain or type_ != "ok" for asked, _, _, type_ in effective):
             return _NEVER
         return self.begun[0]
+
+    def meant_since(self, read: Numbers) -> Numbers:
+        """Return the row after which what was sent was for the life that lasted until each read."""
+        if self.begun is None:
+            return np.full(len(read), _NEVER, dtype=np.int64)
+        end = min((asked for asked, *_ in self.effective_ends), default=_NEVER)
+        return np.where(read < end, self.begun[0], _NEVER)
 
     def end(self) -> tuple[int, int]:
         """Where its first ``drop`` that was answered ``ok`` was asked for, and where answered."""
@@ -118,6 +131,7 @@ class Temporaries:
     gone: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     hit: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     dead: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    histories: Sequence[TemporaryQueueHistory] = ()
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
         """The temporary queue of each place; ``NONE``: it is none, or nothing is told of it."""
@@ -172,10 +186,10 @@ def read(control: pa.Table) -> Temporaries:
     if not told.any():
         return Temporaries()
     drains = _drains(control)
-    queues: dict[tuple[int, str], _Queue] = {}
+    queues: dict[tuple[int, str], TemporaryQueueHistory] = {}
     rows = control.filter(pa.array(told)).to_pylist()
     for row in sorted(rows, key=lambda one: one["index"]):
-        queues.setdefault((row.get("run") or 0, row["queue"]), _Queue()).take(row)
+        queues.setdefault((row.get("run") or 0, row["queue"]), TemporaryQueueHistory()).take(row)
     ends = [one.end() for one in queues.values()]
     kills = _kills(control)
     deaths = [one.killed(kills.get(run, ())) for (run, _), one in queues.items()]
@@ -188,6 +202,7 @@ def read(control: pa.Table) -> Temporaries:
         _numbers(over for _, over in ends),
         _numbers(hit for hit, _ in deaths),
         _numbers(dead for _, dead in deaths),
+        list(queues.values()),
     )
 
 

@@ -14,7 +14,10 @@ asked for; it happened if its message is nowhere any more, and nothing else can 
 What is nowhere can be told only when everything was drained and every store read, and not of a
 subscription that was dropped, or made anew for another selector, and its backlog with it.
 
-A send to a topic tells nothing here: who was owed it is told by who was subscribed.
+A send to a topic is one effect for each of its subscriptions. A copy is nowhere only if its
+subscription was owed it to the end of the test, and if the brokers of that are of the node that
+answered the send. Or a subscription did not get its copy although it read what was sent later
+(``checkers.skipped``). A send to a temporary queue tells nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.asked import asked_by
+from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
+from checkers.recipients import Selection, owed_to_subscriptions
 from checkers.rows import (
     ACK_FAIL,
     ACK_INVOKE,
@@ -54,11 +59,13 @@ from checkers.rows import (
     ordered,
 )
 from checkers.running import highest_before, lowest_after, segments
-from checkers.subscriptions import Subscriptions
+from checkers.siblings import homes, without_siblings
+from checkers.skipped import SkippedMessages
+from checkers.subscriptions import Subscriptions, split
 from checkers.verdict import Promises
 
 NAME: Final = "torn-transaction"
-HOW: Final = ("delivered", "stored", "consumed", "nowhere", "again", "kept")
+HOW: Final = ("delivered", "stored", "consumed", "nowhere", "again", "kept", "skipped")
 """How each effect is known: of the first three that it happened, of the others that it did not."""
 _HAPPENED: Final = 3
 _ABSENT: Final = ("consumed", "nowhere")
@@ -120,6 +127,7 @@ def effects(
     promises: Promises,
     complete: Iterable[int],
     subscriptions: Subscriptions,
+    deaths: Deaths,
     unheard: Container[tuple[int, str | None]] = frozenset(),
 ) -> Effects:
     """All effects of whole messages of which something is certain.
@@ -135,7 +143,33 @@ def effects(
     heard = np.array([(run, queue) not in unheard for run, queue, _ in places.named], dtype=bool)
     whole &= heard[place]
     kept = subscriptions.kept(places.named)[place]
-    return joined([_sends(rows, places, whole), _acks(rows, ends, promises, whole & kept)])
+    owed = _owed(rows, places, subscriptions, deaths)
+    return joined([_sends(rows, places, whole & owed), _acks(rows, ends, promises, whole & kept)])
+
+
+def skipped_effects(found: SkippedMessages, named: Sequence[Place]) -> Effects:
+    """Return the sends in transactions of which a copy was skipped."""
+    at = np.flatnonzero(found.transaction != NONE)
+    run = np.array([named[place][0] for place in found.place[at].tolist()], dtype=np.int64)
+    return Effects(
+        run, found.transaction[at], found.place[at].astype(np.int32), found.message[at], found.sent[at],
+        np.ones(len(at), dtype=bool), np.full(len(at), HOW.index("skipped"), dtype=np.int64),
+    )  # fmt: skip
+
+
+def _owed(rows: Rows, places: PlaceTable, subscriptions: Subscriptions, deaths: Deaths) -> Flags:
+    """Return which messages are owed to their place, and by the node that took them."""
+    owed = np.ones(rows.messages, dtype=bool)
+    at = np.flatnonzero(places.topics()[rows.place[rows.first_row]])
+    if len(at):
+        sends, oks = rows.of(SEND_INVOKE), rows.of(SEND_OK)
+        number = subscriptions.number(places.named)[rows.place[rows.first_row]]
+        sent = first(rows.id[sends], rows.index[sends], rows.messages)
+        node = first(rows.id[oks], deaths.nodes(rows, oks), rows.messages)
+        owed[at] = owed_to_subscriptions(number, sent, subscriptions, Selection(rows))[at]
+        known = at[number[at] != NONE]
+        owed[known] &= homes(subscriptions, deaths)[number[known]] == node[known]
+    return owed
 
 
 def suspects(found: Effects, ends: Ends) -> Effects:
@@ -175,7 +209,10 @@ def _sends(rows: Rows, places: PlaceTable, whole: Flags) -> Effects:
     alone = marked(ids[transaction != number[ids]], size)  # a send of it was in no or another transaction
     sent = first(ids, rows.index[asked], size)
     mine = (number != NONE) & ~alone & ~marked(rows.id[fails], size)
-    mine &= (rows.message[rows.first_row] != NONE) & ~places.passing()[rows.place[rows.first_row]]
+    judged = ~places.passing() | np.array(
+        [split(queue) is not None for _, queue, _ in places.named], dtype=bool
+    )
+    mine &= (rows.message[rows.first_row] != NONE) & judged[rows.place[rows.first_row]]
     delivered = highest(rows.id[delivers], rows.index[delivers], size)
     kept = highest(rows.id[stored], rows.index[stored], size)
     nowhere = whole & marked(rows.id[oks], size) & (delivered == NONE) & (kept == NONE)
@@ -333,13 +370,13 @@ def torn(
     """Transactions with effects of both kinds, in order of what shows them.
 
     ``elsewhere``: of each (run, message) the places where it was seen. One that was seen in
-    another place than its own is not nowhere.
+    another place than its own, and than other subscriptions of its topic, is not nowhere.
     """
     by_transaction: dict[tuple[int, int], list[Effect]] = {}
     for n in np.argsort(found.index, kind="stable").tolist():
         run, message, place = int(found.run[n]), int(found.message[n]), named[found.place[n]]
         how = HOW[found.how[n]]
-        if how in _ABSENT and elsewhere.get((run, message), set()) - {place}:
+        if how in _ABSENT and without_siblings(place, elsewhere.get((run, message), ())):
             continue
         effect = Effect("send" if found.sending[n] else "ack", place, message, int(found.index[n]), how)
         by_transaction.setdefault((run, int(found.transaction[n])), []).append(effect)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from checkers.anomaly import named
 from checkers.asked import ORDINARY, priority_of
-from checkers.delivery import AFTER, ANOTHERS, DEAD, UNWANTED
+from checkers.delivery import AFTER, ANOTHERS, DEAD, NOT_COPIED, SKIPPED, UNWANTED
 from checkers.instance import Instance
 from checkers.schema import NEMESIS, TOPIC, json_object
 from checkers.subscriptions import split
@@ -202,11 +202,32 @@ class _Fields:
         got = self._row("deliver", "ok")
         if self._i.key == DEAD:
             return f"was refused {self.refusals()}, which made it a dead letter that is nowhere"
+        if self._i.key == SKIPPED:
+            return f"was never delivered before its subscription ended, {self.later()}"
+        if self._i.key == NOT_COPIED:
+            return "was never delivered, although another subscription of that topic got its copy"
         if self._i.key != AFTER:
             return "was never delivered"
         return (
             f"was never settled nor delivered again after session {got.get('session')} had got it at "
             f"{seconds(got.get('time'))}"
+        )
+
+    def taken(self) -> str:
+        """Who acknowledged the send, and when; "" if nobody did."""
+        if self._i.key == NOT_COPIED:
+            return " with unknown outcome"
+        return f" and acknowledged by {self.sent_by()} at {self.sent_at()}"
+
+    def later(self) -> str:
+        """Which later message was read although this one was in front of it."""
+        reads = [r for r in self._rows if r["f"] == "deliver" and r.get("message") != self._i.message]
+        if not reads:
+            return "although a later message was"
+        read = reads[0]
+        return (
+            f"although session {read.get('session')} got {self._called(read.get('message'))}, which was sent "
+            f"after it, at {seconds(read.get('time'))}"
         )
 
     def refusals(self) -> str:
@@ -446,6 +467,7 @@ _SHOWN_BY: Final = {
     "nowhere": "did not, as it was never delivered and is in no store",
     "again": "did not, as it was delivered again",
     "kept": "did not, as a store still has it",
+    "skipped": "did not, as the subscription was given a later message without it",
 }
 """By how an effect of a transaction is known (``checkers.transactions``)."""
 

@@ -2,70 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 
-import checker_rows
 import pytest
-from checker_rows import MS, agreed, dense, finished, o, table
+from checker_rows import MS, agreed, dense, o, table
 from damaged import DAMAGE, damage
+from topic_histories import ALICE, BOB, NEWS_OF_ALICE, PATIENT, TOPIC, Story, told
 
 from checkers import breakage, judge, words
 from checkers.instance import Instance
 from checkers.source import HereSource, TablePart
-from checkers.subscriptions import place_of, split
-from checkers.verdict import CheckOptions
-
-TOPIC = {"queue": "/topic/news"}
-ALICE = {**TOPIC, "subscription": "alice"}
-BOB = {**TOPIC, "subscription": "bob"}
-NEWS_OF_ALICE = place_of("/topic/news", "alice")
-PATIENT = CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
-
-
-def told(**what):
-    return json.dumps(what)
-
-
-class Story(checker_rows.Story):
-    """Of one subscription."""
-
-    def subscribe(self, session, outcome="ok", of=ALICE, value=None):
-        mine = {**of, "session": session, "value": value}
-        self.add(100 + session, "invoke", "subscribe", **mine)
-        return self.add(100 + session, outcome, "subscribe", broker="a1", **mine) if outcome else self
-
-    def leave(self, session, of=ALICE):
-        self.add(100 + session, "invoke", "unsubscribe", session=session, **of)
-        return self.add(100 + session, "ok", "unsubscribe", session=session, broker="a1", **of)
-
-    def drop(self, outcome="ok", of=ALICE):
-        self.add(200, "invoke", "drop", **of)
-        return self.add(200, outcome, "drop", **of) if outcome else self
-
-    def send(self, message, outcome="ok", of=TOPIC, properties=None):
-        value = told(properties=properties) if properties else None
-        mine = {**of, "digest": message, "producer": 1, "sequence": message}
-        self.add(1, "invoke", "send", message, value=value, **mine)
-        return self.add(1, outcome, "send", message, broker="a1", **mine) if outcome else self
-
-    def deliver(self, message, session, of=ALICE):
-        mine = {**of, "session": session, "digest": message, "producer": 1, "sequence": message}
-        return self.add(100 + session, "ok", "deliver", message, broker="a1", redelivered=False, **mine)
-
-    def consume(self, message, session, of=ALICE):
-        self.deliver(message, session, of)
-        mine = {**of, "session": session, "producer": 1, "sequence": message}
-        self.add(100 + session, "invoke", "ack", message, **mine)
-        return self.add(100 + session, "ok", "ack", message, broker="a1", **mine)
-
-    def keep(self, message, of=ALICE):
-        mine = {**of, "digest": message, "producer": 1, "sequence": message}
-        return self.add(-3, "ok", "browse", message, broker="a1", value="main", **mine, group="g")
-
-    def end(self):
-        self.rows += finished(len(self.rows))
-        return self
+from checkers.subscriptions import split
 
 
 def found(tmp_path, story, options=PATIENT):

@@ -265,6 +265,8 @@ def _alike(of: Clauses, f: str, how: str, effects: Sequence[Row]) -> str:
     them = "it" if len(effects) == 1 else "them"
     if how == "nowhere":
         return f"{what} (nobody ever got {them}, and in the end no store had {them})"
+    if how == "skipped":
+        return f"{what} (a subscription was given a later message without {them})"
     if how == "consumed":
         return f"{what} (nobody got {them} again, and in the end no store had {them})"
     shown = _evidence(of, how, effects[0])

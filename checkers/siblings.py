@@ -1,0 +1,127 @@
+"""Copies of one message for several subscriptions of its topic.
+
+Where sends are atomic, what one subscription was given the others were given, too. So a send of
+unknown outcome, outside of transactions, of which one subscription shows its copy and another does
+not, lost that copy: ``lost``, kind not copied. The other must have existed from before the send to
+the end of the test, its selector must match, and its broker must be of the node that showed the
+copy: what is forwarded to other nodes comes when it comes. Copies of what was sent in transactions
+are judged by ``checkers.transactions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from checkers.deaths import Deaths
+from checkers.lifecycle import Lives
+from checkers.rows import (
+    ACK_INVOKE,
+    BROWSE,
+    DELIVER,
+    NACK_INVOKE,
+    NONE,
+    SEND_FAIL,
+    SEND_INVOKE,
+    SEND_OK,
+    Flags,
+    Numbers,
+    Place,
+    PlaceTable,
+    Rows,
+    counted,
+    lowest,
+)
+from checkers.subscriptions import Subscriptions, split
+
+_NOWHERE: Final = -1
+"""The node of a subscription whose brokers are of several nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """The copies of messages: those of one have one ``number`` (``NONE``: of no subscription).
+
+    ``shown`` is the first row that shows any of them.
+    """
+
+    number: Numbers
+    shown: Numbers
+
+
+def siblings_of(places: PlaceTable, lives: Lives, shown: Numbers) -> Siblings:
+    """Return the copies that belong together; ``shown`` is the first row that shows each."""
+    topics: dict[tuple[int, str, str | None], int] = {}
+    of_place = np.full(len(places.named), NONE, dtype=np.int64)
+    for n, (run, queue, group) in enumerate(places.named):
+        subscription = split(queue)
+        if subscription is not None:
+            of_place[n] = topics.setdefault((run, subscription[0], group), len(topics))
+    number = np.full(len(lives.place), NONE, dtype=np.int64)
+    at = np.flatnonzero((of_place[lives.place] != NONE) & (lives.message != NONE))
+    if not len(at):
+        return Siblings(number, number)
+    _, message = np.unique(lives.message[at], return_inverse=True)
+    _, number[at] = np.unique(message * len(topics) + of_place[lives.place[at]], return_inverse=True)
+    together = number[at]
+    visible = np.flatnonzero(shown[at] != NONE)
+    first_row = lowest(together[visible], shown[at[visible]], int(together.max()) + 1)
+    first_shown = np.full(len(number), NONE, dtype=np.int64)
+    first_shown[at] = first_row[together]
+    return Siblings(number, first_shown)
+
+
+def homes(subscriptions: Subscriptions, deaths: Deaths) -> Numbers:
+    """Return the node of the brokers of each subscription; of no broker where they differ."""
+    nodes = [
+        {deaths.node(run, broker) for broker in history.brokers}
+        for (run, _), history in zip(subscriptions.numbers, subscriptions.histories, strict=True)
+    ]
+    return np.array([min(node) if len(node) == 1 else _NOWHERE for node in nodes], dtype=np.int64)
+
+
+def not_copied(
+    rows: Rows,
+    places: PlaceTable,
+    lives: Lives,
+    siblings: Siblings,
+    owed: Flags,
+    subscriptions: Subscriptions,
+    deaths: Deaths,
+) -> Flags:
+    """Return the messages of unknown outcome of which only another subscription shows a copy."""
+    size = rows.messages
+    unknown: Flags = owed & (siblings.shown != NONE) & (lives.sent != NONE)
+    if not unknown.any():
+        return unknown
+    sends, answering = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)
+    for decided in (rows.of(SEND_OK), sends[rows.transaction[sends] != NONE], answering):
+        unknown[rows.id[decided]] = False
+    unknown[rows.id[rows.of(ACK_INVOKE, NACK_INVOKE)]] = False
+    unknown &= counted(rows.id[rows.of(SEND_FAIL)], size) < counted(rows.id[sends], size)
+    at = np.flatnonzero(unknown)
+    shown = answering[siblings.number[rows.id[answering]] != NONE]
+    shown = shown[rows.index[shown] > lives.sent[rows.id[shown]]]
+    if not len(at) or not len(shown):
+        return np.zeros(size, dtype=bool)
+    home = homes(subscriptions, deaths)[subscriptions.number(places.named)[lives.place[at]]]
+    number = np.concatenate([siblings.number[at], siblings.number[rows.id[shown]]])
+    _, node = np.unique(np.concatenate([home, deaths.nodes(rows, shown)]), return_inverse=True)
+    copy = number * (int(node.max()) + 1) + node
+    unknown[at] = np.isin(copy[: len(at)], copy[len(at) :])
+    return unknown
+
+
+def is_sibling(one: Place, other: Place) -> bool:
+    """Return whether two places are of subscriptions of one topic, and of one group."""
+    topics = split(one[1]), split(other[1])
+    same = topics[0] is not None and topics[1] is not None and topics[0][0] == topics[1][0]
+    return same and (one[0], one[2]) == (other[0], other[2])
+
+
+def without_siblings(place: Place, others: Iterable[Place]) -> set[Place]:
+    """Return the places that are neither a given one nor of its siblings."""
+    return {other for other in others if other != place and not is_sibling(place, other)}
