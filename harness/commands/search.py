@@ -106,6 +106,6 @@ def _new_plan(
     values = fields
     if base is None:
         policy = fields.get("policy") or systems.usual_policy(fields.get("system", OWN))
-        values = {**swarm.DEFAULTS, **fields, "policy": policy}
+        values = swarm.defaults({**fields, "policy": policy})
     spec = specs.with_settings(specs.build({**values, "environment": "simulation"}, base), settings)
     return plans.search_plan({**limits, "seed": seed}, spec, fixed=fixed, bounded=bounded)

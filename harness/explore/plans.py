@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
-from harness.explore.swarm import DEFAULTS, DEPLOYED, Swarm, draw, swarm
+from harness.explore.swarm import Swarm, defaults, draw, swarm
 from harness.history import spec as specs
 from harness.history import store as stores
 from harness.history.known import KnownFinding
@@ -236,8 +236,7 @@ def sweep_plan(given: Mapping[str, Any], runs: int) -> SweepPlan:
     for option, names in (("policy", policies), ("nemesis", nemeses)):
         if len(set(names)) != len(names):
             raise UsageError(f"--{option} {','.join(names)} names one twice")
-    defaults = DEFAULTS if values.get("environment", "simulation") == "simulation" else DEPLOYED
-    named = specs.build({**defaults, **values, "name": "-".join([*policies, *nemeses])})
+    named = specs.build({**defaults(values), "name": "-".join([*policies, *nemeses])})
     base = specs.with_settings(named, settings)
     return SweepPlan(
         runs=runs, base=base, cells=_cells(base, policies, nemeses), fixed=tuple(sorted(values)), **seed

@@ -54,6 +54,16 @@ DEPLOYED: Final[Mapping[str, Any]] = {
 }
 """The same for brokers that are deployed."""
 
+_BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "unavailable_bound_s": (20.0, 0.5),
+    "recovery_bound_s": (30.0, 1.25),
+}
+"""Bound -> its value in a long simulated run, and in a short one as a share of the run's length.
+
+A run that is shorter than its bounds can show neither ``unavailable`` nor ``starved``: no window
+is long enough, and one fault excuses all that comes after it.
+"""
+
 _SIMULATED_SETTLE_S: Final = 7.5
 """A system whose ``Patience.settle_s`` is twice this takes twice as long for everything."""
 
@@ -99,6 +109,16 @@ _WEIGHTS: Final = (1, 1, 2, 5)
 RATE: Final = "rate_bytes_s"
 _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
 """Fields that no base fixes: its properties, nemeses and targets bound what is drawn."""
+
+
+def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a spec of a search, those that were given included."""
+    if given.get("environment", "simulation") != "simulation":
+        return {**DEPLOYED, **given}
+    values = {**DEFAULTS, **given}
+    length_s = values["time_limit_s"]
+    bounds = {name: min(most_s, share * length_s) for name, (most_s, share) in _BOUNDS.items()}
+    return {**bounds, **values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

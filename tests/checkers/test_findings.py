@@ -442,6 +442,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*takeover(5, "b1", 4, 5, 4), *takeover(30, "c1", 29, 30, 4, "m")], set()),
     "a broker that tells twice of one takeover is no double": (
         [*takeover(5, "b1", 4, 5, 4), *takeover(30, "b1", 29, 30, 4)], set()),
+    "a broker that takes over again what it certainly still has is no double": (
+        [*live(5, "a2", 4, 5, 2), *takeover(6, "a2", 4, 5, 2), *takeover(11, "a2", 9, 10, 3)], set()),
     "two takeovers without numbers may have had a release between": (
         [*takeover(5, "b1", 4, 5, None), *takeover(30, "c1", 29, 30, None)], set()),
     "a takeover of what its first taker certainly still has is a double": (

@@ -56,6 +56,21 @@ def campaign(tmp_path):
     return json.loads((tmp_path / "latest" / search.CAMPAIGN).read_bytes())
 
 
+@pytest.mark.parametrize(
+    ("given", "bounds"),
+    [
+        ({}, (4.0, 10.0)),
+        ({"time_limit_s": 120.0}, (20.0, 30.0)),
+        ({"time_limit_s": 2.0, "unavailable_bound_s": 7.0}, (7.0, 2.5)),
+        ({"environment": "local"}, (60.0, 90.0)),
+    ],
+    ids=["a short run", "a long run", "a given bound", "deployed brokers"],
+)
+def test_the_bounds_of_a_search_follow_from_the_length_of_its_runs(given, bounds):
+    fields = swarm.defaults(given)
+    assert (fields["unavailable_bound_s"], fields["recovery_bound_s"]) == bounds
+
+
 ONE_PAIR = spec(pairs=1, nemeses=("partition",))
 """Cannot survive what it is given (RP4): some run of a few finds split brain."""
 

@@ -20,7 +20,7 @@ from mutants.mutant import Arena
 BUDGET: Final = 1000
 """Schedules after which a mutant counts as not found."""
 
-FIELDS: Final[dict[str, Any]] = {**swarm.DEFAULTS, "policy": "replication", "pairs": 3, "workload": "groups"}
+FIELDS: Final[dict[str, Any]] = {"policy": "replication", "pairs": 3, "workload": "groups"}
 """What an arena does not say.
 
 With three pairs, six producers: each pair has one in either client zone, so that a cut-off live
@@ -30,7 +30,8 @@ keeps some.
 
 def spec_of(arena: Arena, seed: int) -> TestSpec:
     """The arena's test without faults."""
-    return TestSpec(**{"name": "mutant", **FIELDS, **arena.fields, "nemeses": arena.kinds, "seed": seed})
+    fields = swarm.defaults({**FIELDS, **arena.fields})
+    return TestSpec(**{"name": "mutant", **fields, "nemeses": arena.kinds, "seed": seed})
 
 
 def attempt(arena: Arena, seed: int, number: int) -> tuple[TestSpec, Schedule]:
