@@ -99,6 +99,9 @@ class Anomaly:
 DEADLY: Final = ("kill", "destroy", "stop", "power-loss")
 """Faults that end processes."""
 
+READ_ALL: Final = ("phase", "browse", "role", "takeover")
+"""What says that everything was drained, and whose stores were read."""
+
 _OF_ORDER: Final = "{message} ({place}, producer {producer}, number {number})"
 
 ANOMALIES: Final = (
@@ -161,7 +164,7 @@ ANOMALIES: Final = (
         words="transaction {key}, {outcome}, happened in part: {happened}, but {missing}",
         atomic=True,
         follows_two_lives=True,
-        evidence=Evidence(control=("phase",), alone=True),
+        evidence=Evidence(control=READ_ALL, alone=True),
     ),
     Anomaly(
         name="wrong-total",
@@ -172,7 +175,7 @@ ANOMALIES: Final = (
         breaks=LOSSLESS,
         atomic=True,
         follows_two_lives=True,
-        evidence=Evidence(control=("phase",), alone=True),
+        evidence=Evidence(control=READ_ALL, alone=True),
     ),
     Anomaly(
         name="lost",
@@ -184,7 +187,7 @@ ANOMALIES: Final = (
         breaks=LOSSLESS,
         at_end=True,
         follows_two_lives=True,
-        evidence=Evidence(control=("phase",)),
+        evidence=Evidence(control=READ_ALL),
     ),
     Anomaly(
         name="stuck",
@@ -195,7 +198,7 @@ ANOMALIES: Final = (
         breaks=LOSSLESS,
         at_end=True,
         follows_two_lives=True,
-        evidence=Evidence(control=("phase",)),
+        evidence=Evidence(control=READ_ALL),
     ),
     Anomaly(
         name="died-early",

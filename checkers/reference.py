@@ -18,7 +18,7 @@ from typing import Any
 
 from checkers.anomaly import looked_for
 from checkers.instance import Instance
-from checkers.reference_attempts import attempts_of, is_aborted, stored_from
+from checkers.reference_attempts import attempts_of, is_aborted, node_id_of, of_one_node, stored_from
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, settled_twice, unflagged
 from checkers.reference_order import not_linearizable, out_of_order
@@ -100,19 +100,39 @@ class History:
                     self._answered[what, answer[what]].append((asked["index"], answer["index"]))
 
     def looked_everywhere(self) -> bool:
-        """Whether all stores were read at the end.
+        """Whether every store that may hold a message was read in the end.
 
-        The drain ended (the browse began), the history ended, and no broker's stores stayed closed.
+        The history reached its end; no broker's stores stayed closed; and there are rows that say
+        that they were read. Of a history of others it is enough that everything was received until
+        nothing came any more.
         """
-        phases = {r.get("value") for r in self.rows if r["f"] == "phase"}
-        closed = any(
-            r["f"] == "browse"
-            and r["process"] == HARNESS
-            and r["type"] in ("info", "fail")
-            and r.get("message") is None
-            for r in self.rows
+        phases = {r.get("value"): r for r in reversed(self.control) if r["f"] == "phase"}
+        if not {"browse", "end"} <= phases.keys():
+            return False
+        if any(_is_closed(r) for r in self.control):
+            return False
+        if "drained" in phases or ("drain" in phases and phases["drain"]["time"] == phases["end"]["time"]):
+            return True
+        began = phases["browse"]["index"]
+        read = {r["broker"] for r in self.control if _is_reading(r) and r["index"] > began}
+        return bool(read) and all(self._was_read(broker, read) for broker in self._keepers())
+
+    def _keepers(self) -> set[str]:
+        """The brokers that may hold a message: that were live, or took one, or gave one out."""
+        found = {r["broker"] for r in self.control if r["f"] == "role" and r.get("role") == "live"}
+        for r in self.rows:
+            took = r["f"] == "send" and r["type"] in ("ok", "info")
+            if (took or _is(r, "deliver", "ok")) and r.get("broker") is not None:
+                found.add(r["broker"])
+        return found
+
+    def _was_read(self, broker: str, read: set[str]) -> bool:
+        """Whether its stores were read: by it, one of its node, or one that took that over."""
+        node_id = node_id_of(self, broker)
+        taken = (r for r in self.control if r["f"] == "takeover" and r.get("node_id") == node_id)
+        return any(of_one_node(self, broker, other) for other in read) or (
+            node_id is not None and any(r.get("broker") in read for r in taken)
         )
-        return {"browse", "end"} <= phases and not closed
 
     def time(self, index: int) -> int:
         """When the row of that index was written (ns)."""
@@ -272,6 +292,18 @@ class History:
         """Index of the first send of its message."""
         mine = self.messages[r.get("queue"), r.get("group"), r.get("message")]
         return next((s["index"] for s in mine if _is(s, "send", "invoke")), None)
+
+
+def _is_reading(r: Row) -> bool:
+    """Whether it says that a broker's stores were read completely."""
+    said = r["process"] == HARNESS and _is(r, "browse", "ok") and r.get("queue") is None
+    return said and r.get("broker") is not None
+
+
+def _is_closed(r: Row) -> bool:
+    """Whether it says that a broker's stores could not be read."""
+    tried = r["process"] == HARNESS and r["f"] == "browse" and r["type"] in ("info", "fail")
+    return tried and r.get("message") is None
 
 
 _DATA = ("send", "ack", "nack", "deliver", "browse")

@@ -195,10 +195,11 @@ def sealed(history: History, m: PlainMessage) -> int | None:
 
 def of_one_node(history: History, one: str, other: str) -> bool:
     """Whether two brokers are one, or told one node ID last: nothing has to be forwarded."""
-    return one == other or _node_id(history, one) == _node_id(history, other) is not None
+    return one == other or node_id_of(history, one) == node_id_of(history, other) is not None
 
 
-def _node_id(history: History, broker: str) -> str | None:
+def node_id_of(history: History, broker: str) -> str | None:
+    """Return the node ID that a broker told last."""
     told = [
         r["node_id"]
         for r in history.control

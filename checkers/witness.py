@@ -304,7 +304,8 @@ def _belongs(i: Instance, r: Row) -> bool:
         return True
     if (i.queue or "").startswith(TEMPORARY) and r["f"] in _ENDS and r.get("queue") == i.queue:
         return True
-    return r["f"] in evidence.control or (evidence.clients and r["process"] >= 0)
+    own = r["f"] in evidence.control and (r["f"] != "browse" or r.get("queue") is None)
+    return own or (evidence.clients and r["process"] >= 0)
 
 
 def _evidence(i: Instance) -> Evidence:

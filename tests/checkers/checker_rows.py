@@ -55,11 +55,16 @@ def phase(index: int, value: str, **columns: Any) -> Row:
     return o(index, HARNESS, "info", "phase", value=value, **columns)
 
 
-def finished(index: int) -> list[Row]:
-    """The end phases of a test in which everything was drained and looked into."""
-    return [
-        phase(index + n, value) for n, value in enumerate(("heal", "recovered", "drain", "browse", "end"))
-    ]
+def finished(index: int, *, read: Sequence[str] = ("a1",)) -> list[Row]:
+    """The end of a test in which all was drained and the stores of some brokers were read."""
+    phases = [phase(index + n, value) for n, value in enumerate(("heal", "recovered", "drain", "browse"))]
+    readings = [o(index + 4 + n, HARNESS, "ok", "browse", broker=broker) for n, broker in enumerate(read)]
+    return [*phases, *readings, phase(index + 4 + len(read), "end")]
+
+
+BROWSING = finished(60, read=())[:4]
+"""The same to where the stores are read."""
+BROWSED = [phase(95, "end")]
 
 
 def dense(rows: Sequence[Row]) -> list[Row]:

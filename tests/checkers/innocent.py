@@ -693,7 +693,10 @@ class World:
             told = {**of_message(copy.message), "queue": place.name[0], "subscription": place.name[1]}
             self.add(-3, "ok", "browse", copy.message.id, digest=copy.message.id * 7, broker=BROKER,
                          value=store, **told)  # fmt: skip
-        self.end("browse", "end")
+        self.end("browse")
+        for broker in (BROKER, "a2"):
+            self.add(-3, "ok", "browse", broker=broker)
+        self.end("end")
 
     def end(self, *phases: str) -> None:
         for one in phases:

@@ -10,7 +10,7 @@ import json
 
 import msgspec
 import pytest
-from checker_rows import MS, Row, S, agreed, finished, o, table
+from checker_rows import BROWSED, BROWSING, MS, Row, S, agreed, finished, o, table
 from test_fates import joined, left, read
 from test_findings import OPTIONS, answer, deliver, gone, kept, send, tidy
 
@@ -177,12 +177,12 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*TWICE, *kept(80, 1, "dead-letter"), *read(81, "a1"), *kept(82, 1, "dead-letter"), *read(83, "a1"),
          *DONE], TWO, set()),
     "what is there twice, twice, is resurrected": (
-        [*TWICE, *kept(79, 1, "dead-letter"), *kept(80, 1, "dead-letter"), *read(81, "a1"),
-         *kept(82, 1, "dead-letter"), *kept(83, 1, "dead-letter"), *read(84, "a1"), *DONE], TWO,
+        [*TWICE, *BROWSING, *kept(79, 1, "dead-letter"), *kept(80, 1, "dead-letter"), *read(81, "a1"),
+         *kept(82, 1, "dead-letter"), *kept(83, 1, "dead-letter"), *read(84, "a1"), *BROWSED], TWO,
         {"resurrected"}),
     "what is there and in the main store, twice, is resurrected": (
-        [*TWICE, *kept(79, 1), *kept(80, 1, "dead-letter"), *read(81, "a1"), *kept(82, 1),
-         *kept(83, 1, "dead-letter"), *read(84, "a1"), *DONE], TWO, {"resurrected", "stuck"}),
+        [*TWICE, *BROWSING, *kept(79, 1), *kept(80, 1, "dead-letter"), *read(81, "a1"), *kept(82, 1),
+         *kept(83, 1, "dead-letter"), *read(84, "a1"), *BROWSED], TWO, {"resurrected", "stuck"}),
     "what is nowhere is lost": ([*TWICE, *DONE], TWO, {"lost"}),
     "what is there as of another queue is corrupted": (
         [*TWICE, *kept(80, 1, "dead-letter", queue="r"), *DONE], TWO, {"corrupted"}),

@@ -7,7 +7,7 @@ import json
 
 import msgspec
 import pytest
-from checker_rows import MS, Row, agreed, finished, o
+from checker_rows import BROWSED, BROWSING, MS, Row, agreed, finished, o
 from test_fates import ACKED, REFUSED, read
 from test_findings import OPTIONS, kept, send, tidy
 
@@ -37,10 +37,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what one said before the other was asked proves nothing": ([*ACKED, *LATER, *DONE], set()),
     "a queue of another pair is another queue": ([*ACKED, *PAIRS, *DONE], set()),
     "a message that no broker of several has is lost": (
-        [*send(0, 1), *read(80, "a1", "b1"), *DONE], {"lost"}),
+        [*send(0, 1), *BROWSING, *read(80, "a1", "b1"), *BROWSED], {"lost"}),
     "a message that two owners have is resurrected": (
-        [*send(0, 1), *kept(80, 1, broker="a1"), *kept(81, 1, broker="b1"), *read(82, "a1", "b1"),
-         *kept(84, 1, broker="a1"), *kept(85, 1, broker="b1"), *read(86, "a1", "b1"), *DONE],
+        [*send(0, 1), *BROWSING, *kept(80, 1, broker="a1"), *kept(81, 1, broker="b1"), *read(82, "a1", "b1"),
+         *kept(84, 1, broker="a1"), *kept(85, 1, broker="b1"), *read(86, "a1", "b1"), *BROWSED],
         {"resurrected", "stuck"}),
     "a message that one has though it was acknowledged with the other is resurrected": (
         [*ACKED, *kept(80, 1, broker="b1"), *DONE], {"resurrected"}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from checker_rows import Row, agreed, finished, o
+from checker_rows import BROWSED, BROWSING, Row, agreed, finished, o
 from test_findings import OPTIONS, answer, deliver, end, gone, kept, role, send, tidy
 
 from checkers import reference
@@ -111,23 +111,23 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a message whose ack was never committed for certain may be in a store": (
         [*IN_TRANSACTION, *end(8, "commit", 9, "info"), *kept(80, 1), *DONE], set()),
     "a message twice in one store, each time it was read, is resurrected": (
-        [*HELD, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *kept(73, 1), *kept(74, 1), *read(75, "a1"),
-         *DONE], {"resurrected"}),
+        [*HELD, *BROWSING, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *kept(73, 1), *kept(74, 1),
+         *read(75, "a1"), *BROWSED], {"resurrected"}),
     "a message twice in one reading decides nothing": (
-        [*HELD, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *DONE], set()),
+        [*HELD, *BROWSING, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *BROWSED], set()),
     "a message once in each of two readings is one message": (
-        [*HELD, *kept(70, 1), *read(72, "a1"), *kept(73, 1), *read(75, "a1"), *DONE], set()),
+        [*HELD, *BROWSING, *kept(70, 1), *read(72, "a1"), *kept(73, 1), *read(75, "a1"), *BROWSED], set()),
     "a message that two owners have, each time they were read, is resurrected": (
-        [*HELD, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"), *kept(74, 1),
+        [*HELD, *BROWSING, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"), *kept(74, 1),
          *kept(75, 1, broker="b1"), *read(76, "a1", "b1"),
-         *DONE], {"resurrected"}),
+         *BROWSED], {"resurrected"}),
     "a message that moved from one owner to another between two readings is one message": (
-        [*HELD, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"), *kept(75, 1, broker="b1"),
-         *read(76, "a1", "b1"), *DONE], set()),
+        [*HELD, *BROWSING, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"),
+         *kept(75, 1, broker="b1"), *read(76, "a1", "b1"), *BROWSED], set()),
     "the brokers of one node ID are one owner": (
-        [*role(3, "a1", "live", 0, 1), *role(4, "a2", "backup", 0, 1), *HELD, *kept(70, 1),
+        [*role(3, "a1", "live", 0, 1), *role(4, "a2", "backup", 0, 1), *HELD, *BROWSING, *kept(70, 1),
          *kept(71, 1, broker="a2"), *read(72, "a1", "a2"),
-         *kept(74, 1), *kept(75, 1, broker="a2"), *read(76, "a1", "a2"), *DONE], set()),
+         *kept(74, 1), *kept(75, 1, broker="a2"), *read(76, "a1", "a2"), *BROWSED], set()),
     # -------------------------------------------------------------------------------------- phantom
     "a delivery before its send was asked for is a phantom": ([*deliver(0, 1), *send(3, 1)], {"phantom"}),
     "a delivery before its send was answered is none": (

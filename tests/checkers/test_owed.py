@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from checker_rows import Row, finished, o
-from test_findings import answer, deliver, end, gone, role, send
+from checker_rows import Row, finished, o, phase
+from test_findings import answer, deliver, end, gone, role, send, takeover
 
 from checkers import reference
 from checkers.verdict import CheckOptions, Promises
@@ -272,3 +272,59 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
 def test_refusals_that_may_have_happened_excuse_and_certain_ones_accuse(name):
     rows, promises, expected = REFUSALS[name]
     assert found(rows, promises) == expected
+
+
+SENT = send(0, 1)
+NEVER = {("lost", "never delivered")}
+UNREAD = finished(90, read=())
+AT_ONCE = [dict(row, time=90) for row in UNREAD if row["value"] in ("drain", "browse", "end")]
+PAIR = [*role(10, "a1", "live", 9, 10), *role(11, "a2", "backup", 10, 11)]
+FAILED_OVER = [*PAIR, *role(20, "a1", "stopped", 19, 20), *role(30, "a2", "live", 29, 30)]
+OTHERS_ID = [*role(10, "a1", "live", 9, 10, "n1"), *role(11, "a2", "backup", 10, 11, "n2")]
+
+
+def seen(at: int, broker: str, store: str = "main") -> list[Row]:
+    return [o(at, -3, "ok", "browse", 1, broker=broker, value=store)]
+
+
+READINGS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
+    "where no row says that a store was read nothing is lost": ([*SENT, *UNREAD], set()),
+    "where the store of the only broker was read it is": ([*SENT, *DONE], NEVER),
+    "a reading before the drain was over says nothing": (
+        [*SENT, o(80, -3, "ok", "browse", broker="a1"), *UNREAD], set()),
+    "a message that was found is no reading": ([*SENT, *seen(80, "a1"), *UNREAD], set()),
+    "nothing is stuck either, where another store was not read": (
+        [*SENT, *role(10, "b1", "live", 9, 10, "other"), *seen(80, "a1"), *DONE], set()),
+    "where all were read it is stuck": (
+        [*SENT, *role(10, "b1", "live", 9, 10, "other"), *seen(80, "a1"), *finished(90, read=("a1", "b1"))],
+        {("stuck", "never delivered")}),
+    "the stores of its taker were not read": ([*SENT, *finished(90, read=("b1",))], set()),
+    "nor were those of a broker that may have got it from there": (
+        [*SENT, *role(10, "b1", "live", 9, 10, "other"), *DONE], set()),
+    "nor those of one that gave out something": (
+        [*SENT, *send(5, 2, group="h"), *deliver(7, 2, broker="b1", group="h"), *DONE], set()),
+    "nor those of one that took something of unknown outcome": (
+        [*SENT, *send(5, 2, "info", broker="b1"), *DONE], set()),
+    "of one node one is enough": ([*SENT, *FAILED_OVER, *finished(90, read=("a2",))], NEVER),
+    "of two nodes one is not": (
+        [*SENT, *OTHERS_ID, *role(30, "a2", "live", 29, 30, "n2"), *finished(90, read=("a2",))], set()),
+    "who took over what the other had has it": (
+        [*SENT, *OTHERS_ID, *role(30, "a2", "live", 29, 30, "n2"), *takeover(40, "a2", 30, 31, 2, "n1"),
+         *finished(90, read=("a2",))], NEVER),
+    "not who was taken over": (
+        [*SENT, *OTHERS_ID, *role(30, "a2", "live", 29, 30, "n2"), *takeover(40, "a1", 30, 31, 2, "n2"),
+         *finished(90, read=("a2",))], set()),
+    "a broker that never served has nothing to be read": (
+        [*SENT, *PAIR, *role(40, "b2", "backup", 39, 40, "other"), *DONE], NEVER),
+    "a store that could not be read may have it": (
+        [*SENT, o(80, -3, "info", "browse", broker="b1"), *DONE], set()),
+    "what was received until nothing came any more was read": (
+        [*SENT, *UNREAD[:3], phase(94, "drained"), phase(95, "browse"), phase(96, "end")], NEVER),
+    "so it was where a history of others says it by three phases at once": ([*SENT, *AT_ONCE], NEVER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_nothing_is_missing_before_every_store_was_read_that_may_have_it(name):
+    rows, expected = READINGS[name]
+    assert found(rows, ANY) == expected

@@ -61,7 +61,7 @@ def named(verdict: api.Verdict) -> dict[str, api.Finding]:
 def test_a_history_in_which_nothing_is_wrong_is_valid(tmp_path):
     verdict = judge(tmp_path, GOOD)
     assert (verdict.valid, verdict.reasons, verdict.findings) == (True, (), ())
-    assert verdict.statistics.rows == 95
+    assert verdict.statistics.rows == 96
     assert verdict.statistics.operations["send"] == {"invoke": 1, "ok": 1}
     assert verdict.statistics.latency["ack"].max_ms == 1.0
     assert api.Verdict.from_json(verdict.to_json()) == verdict
@@ -416,7 +416,7 @@ def test_a_history_of_before_the_newest_columns_is_judged_without_them(spark, tm
         if not laid_out:
             file.unlink()
     finding = named(api.check(tmp_path, api.CheckOptions(), spark))["lost"]
-    assert {row["f"] for row in finding.witness.rows} == {"send", "phase"}
+    assert {row["f"] for row in finding.witness.rows} == {"send", "phase", "browse"}
 
 
 @pytest.mark.spark
