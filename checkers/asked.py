@@ -10,6 +10,8 @@ Of a send, each only where it asks for it:
                 message; then the row that answers the send has it)
     delay       likewise: before ``low`` it must not be delivered, after ``high`` it may be
     reply_to    the queue that is to have the answer
+    close       true: once the message is given out its group is closed, and may go to another
+                consumer (JMSXGroupSeq -1)
     amount      a number: what its message stands for, of ``account``, a text (``checkers.totals``)
 
 Of a subscribe: ``selector``, {property: [texts]}. A value that is no such thing asks for nothing.
@@ -28,7 +30,8 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from checkers.rows import NONE, SEND_INVOKE, SEND_OK, Flags, Numbers, Rows, counted, highest
+from checkers.attempts import Attempts
+from checkers.rows import NONE, SEND_INVOKE, SEND_OK, Flags, Numbers, Rows, counted, highest, marked
 from checkers.schema import json_object
 
 Selector = Mapping[str, Any]
@@ -77,7 +80,7 @@ class Asked:
     """What each message asked for when it was sent; ``NONE`` where nothing.
 
     ``expires`` and ``expired``: the low and the high end of when it expires; ``early`` and ``due``
-    those of its delay. Of a message that was sent several times the high ends are not known.
+    those of its delay. ``delayed``: some attempt to send it asked for a delay.
     """
 
     priority: Numbers
@@ -85,30 +88,78 @@ class Asked:
     expired: Numbers
     early: Numbers
     due: Numbers
+    delayed: Flags
 
     @property
     def in_turn(self) -> Flags:
         """Which are to come in the order in which they were sent."""
-        result: Flags = (self.early == NONE) & ((self.priority == NONE) | (self.priority == ORDINARY))
+        result: Flags = ~self.delayed & ((self.priority == NONE) | (self.priority == ORDINARY))
         return result
 
 
-def asked_by(rows: Rows) -> Asked:
-    """Of whole messages."""
+def asked_by(rows: Rows, attempts: Attempts | None = None) -> Asked:
+    """Return what whole messages asked for.
+
+    Of a message that was sent more than once each attempt asked for itself, and any may be the one
+    that was stored: low ends are the lowest, high ends the highest, if every attempt has one.
+    ``attempts`` tell which of them certainly stored nothing and count for nothing; without these
+    the high ends are not known.
+    """
     size = rows.messages
     sends = rows.of(SEND_INVOKE, SEND_OK)
     sends = sends[rows.value.codes[sends] >= 0]
     nothing = np.broadcast_to(np.int64(NONE), size)
     if not len(sends):
-        return Asked(nothing, nothing, nothing, nothing, nothing)
+        return Asked(nothing, nothing, nothing, nothing, nothing, np.broadcast_to(np.False_, size))
     codes, which = np.unique(rows.value.codes[sends], return_inverse=True)
-    read = np.array([_times(rows.value.values[code]) for code in codes.tolist()], dtype=np.int64)[which]
-    ids = rows.id[sends]
-    priority, expired, due = (highest(ids, read[:, at], size) for at in (0, 2, 4))
-    expires, early = (_lowest(ids, read[:, at], size) for at in (1, 3))
+    read = np.array([_times(rows.value.values[code]) for code in codes.tolist()], dtype=np.int64)
+    ids, told = rows.id[sends], read[which]
+    priority, expired, due = (highest(ids, told[:, at], size) for at in (0, 2, 4))
+    expires, early = (_lowest(ids, told[:, at], size) for at in (1, 3))
     again = counted(rows.id[rows.of(SEND_INVOKE)], size) != 1
     expired[again] = due[again] = NONE
-    return Asked(priority, expires, expired, early, due)
+    asked = Asked(priority, expires, expired, early, due, early != NONE)
+    if attempts is not None:
+        _refine(asked, rows, attempts, codes, read)
+    return asked
+
+
+def _refine(
+    asked: Asked, rows: Rows, attempts: Attempts, codes: npt.NDArray[np.int32], read: Numbers
+) -> None:
+    """Set what messages that were sent more than once asked for, by their possible attempts."""
+    size = rows.messages
+    some = np.flatnonzero(attempts.possible)
+    ids = attempts.message[some]
+    nothing = np.full((1, read.shape[1]), NONE, dtype=np.int64)
+    read = np.concatenate([read, nothing])
+
+    def told(at: Numbers, known: Flags) -> Numbers:
+        code = np.where(known, rows.value.codes[at], -1)
+        place = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
+        return read[np.where(codes[place] == code, place, -1)]
+
+    answer = attempts.answer[some]
+    ok = (answer >= 0) & (rows.kind[answer] == SEND_OK)
+    own, answered = told(attempts.row[some], np.ones(len(some), dtype=bool)), told(answer, ok)
+    high = np.maximum(own, answered)
+    low = np.where(own == NONE, answered, np.where(answered == NONE, own, np.minimum(own, answered)))
+    several = attempts.several
+
+    def all_have(column: Numbers, among: Flags) -> Flags:
+        return ~marked(ids[among & (column == NONE)], size)
+
+    every = np.ones(len(some), dtype=bool)
+    delays = low[:, 3] != NONE
+    for name, values in (
+        ("priority", highest(ids, high[:, 0], size)),
+        ("expires", _lowest(ids, low[:, 1], size)),
+        ("expired", np.where(all_have(high[:, 2], every), highest(ids, high[:, 2], size), NONE)),
+        ("early", np.where(all_have(low[:, 3], every), _lowest(ids, low[:, 3], size), NONE)),
+        ("due", np.where(all_have(high[:, 4], delays), highest(ids, high[:, 4], size), NONE)),
+        ("delayed", marked(ids[delays], size)),
+    ):
+        getattr(asked, name)[several] = values[several]
 
 
 def _times(value: str | None) -> tuple[int, int, int, int, int]:
@@ -127,7 +178,7 @@ def _is_number(told: Any) -> TypeGuard[int]:
     return isinstance(told, int) and not isinstance(told, bool) and abs(told) < 2**62
 
 
-def _lowest(ids: npt.NDArray[np.int32], values: Numbers, size: int) -> Numbers:
+def _lowest(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
     most = np.iinfo(np.int64).max
     result = np.full(size, most, dtype=np.int64)
     np.minimum.at(result, ids, np.where(values == NONE, most, values))

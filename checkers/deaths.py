@@ -3,7 +3,8 @@
 Why: a send of unknown outcome may sit in the buffers of the process that took it, and be stored
 long after its client gave it up. A process that is gone has no buffers. So such a send was stored
 before that, or never, and what was sent later comes later: unless the message came by way of
-another broker, or was sent more than once.
+another broker. Of a message that was sent more than once each attempt of unknown outcome may sit
+in another process, and all of these must be gone.
 
 Seen by the monitor (role "stopped"), by a fault that ended the process ("gone"), or by the harness
 (``restart``).
@@ -18,8 +19,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from checkers.attempts import Attempts
 from checkers.facts import Facts
-from checkers.rows import DELIVER, NONE, SEND_INFO, SEND_INVOKE, Flags, Numbers, Rows, counted, first
+from checkers.rows import (
+    DELIVER,
+    FOREVER,
+    NONE,
+    SEND_INFO,
+    SEND_INVOKE,
+    Flags,
+    Numbers,
+    Rows,
+    first,
+    highest,
+    joined,
+)
 from checkers.schema import json_object
 
 Broker = tuple[int, str]
@@ -85,27 +99,57 @@ def gone(type_: str, value: str | None) -> Sequence[str]:
     return [name for name, phrase in observed.items() if phrase == "gone"]
 
 
-def sealed(rows: Rows, unknown: Flags, deaths: Deaths) -> Numbers:
+def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None = None) -> Numbers:
     """By message of unknown outcome since which row it was stored; ``NONE``: nothing says so."""
     result = np.full(rows.messages, NONE, dtype=np.int64)
     if not unknown.any() or not deaths.rows:
         return result
-    sends, ends, delivers = rows.of(SEND_INVOKE), rows.of(SEND_INFO), rows.of(DELIVER)
-    sent = first(rows.id[sends], rows.index[sends], rows.messages)
-    once = counted(rows.id[sends], rows.messages) == 1
-    alone = np.ones(rows.messages, dtype=bool)
-    alone[rows.id[sends[rows.transaction[sends] != NONE]]] = False
-    codes = rows.broker.codes.astype(np.int64)
-    taker = first(rows.id[ends], codes[ends], rows.messages)
+    delivers, codes = rows.of(DELIVER), rows.broker.codes.astype(np.int64)
     giver = first(rows.id[delivers], codes[delivers], rows.messages)
-    at = np.flatnonzero(unknown & once & alone & (taker >= 0) & (giver >= 0))
-    pairs = np.column_stack([rows.run[rows.first_row[at]], taker[at], giver[at]])
+    open_ = _open_sends(rows, codes, unknown, attempts)
+    gone = np.full(len(open_.message), FOREVER, dtype=np.int64)
+    at = np.flatnonzero(open_.alone & (open_.taker >= 0) & (giver[open_.message] >= 0))
+    mine = open_.message[at]
+    pairs = np.column_stack([rows.run[rows.first_row[mine]], open_.taker[at], giver[mine]])
     kinds, which = np.unique(pairs, axis=0, return_inverse=True)
     for number, (run, one, other) in enumerate(kinds.tolist()):
         broker = rows.broker.values[one]
         seen = np.array(deaths.rows.get((run, broker), ()), dtype=np.int64)
         if len(seen) and deaths.of_one_node(run, broker, rows.broker.values[other]):
-            mine = at[which.ravel() == number]
-            after = np.searchsorted(seen, sent[mine], "right")
-            result[mine] = np.where(after < len(seen), seen[np.minimum(after, len(seen) - 1)], NONE)
-    return result
+            some = at[which.ravel() == number]
+            after = np.searchsorted(seen, open_.asked[some], "right")
+            gone[some] = np.append(seen, FOREVER)[after]
+    latest = highest(open_.message, gone, rows.messages)
+    return np.where(latest == FOREVER, NONE, latest)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenSends:
+    """Sends of unknown outcome: when each was asked for, and the code of the broker that took it.
+
+    ``taker`` is negative where no row names the broker. ``alone``: in no transaction.
+    """
+
+    message: Numbers
+    asked: Numbers
+    taker: Numbers
+    alone: Flags
+
+
+def _open_sends(rows: Rows, codes: Numbers, unknown: Flags, attempts: Attempts | None) -> _OpenSends:
+    """Return the sends of unknown outcome of some messages."""
+    sends, ends = rows.of(SEND_INVOKE), rows.of(SEND_INFO)
+    once = unknown if attempts is None else unknown & ~attempts.several
+    sends = sends[once[rows.id[sends]]]
+    taker = first(rows.id[ends], codes[ends], rows.messages)
+    message = rows.id[sends].astype(np.int64)
+    found = _OpenSends(message, rows.index[sends], taker[message], rows.transaction[sends] == NONE)
+    if attempts is None:
+        return found
+    at = np.flatnonzero(attempts.unknown & unknown[attempts.message])
+    answer = attempts.answer[at]
+    again = _OpenSends(
+        attempts.message[at], attempts.asked[at], np.where(answer < 0, NONE, codes[answer]),
+        attempts.transaction[at] == NONE,
+    )  # fmt: skip
+    return joined([found, again])

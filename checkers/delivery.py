@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from checkers.attempts import attempts_of
 from checkers.clocks import Clocks
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
@@ -185,8 +186,8 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
         (None, _resurrected(rows, of, asked) if len(stored) else None),
         (None, phantom),
         (None, _corrupted(rows, lives, misplaced)),
-        (known & sent & lives.aborted & (shown != NONE), shown),
-        (None, _uncommitted(rows, lives, asked.ends)),
+        (known & sent & (shown != NONE) & _aborted(lives, shown), shown),
+        (None, _uncommitted(rows, lives, asked)),
         (None, of.earlier),
         (None, of.unwanted),
         (None, of.anothers),
@@ -353,12 +354,24 @@ def _other(meant: Numbers, column: Column, ids: npt.NDArray[np.int32], at: Numbe
     return result & (told != NONE) & (meant != NONE) if result.any() else result
 
 
-def _uncommitted(rows: Rows, lives: Lives, ends: Ends) -> Numbers | None:
+def _aborted(lives: Lives, shown: Numbers) -> Flags:
+    """Return of which messages all attempts had certainly failed that were invoked by ``shown``."""
+    if not lives.several.any():
+        return lives.aborted
+    result: Flags = lives.aborted | ((lives.sent < shown) & (shown < lives.since))
+    return result
+
+
+def _uncommitted(rows: Rows, lives: Lives, context: RuleContext) -> Numbers | None:
     """Of each message the first delivery before its transaction's commit was asked for."""
     if rows.transaction.absent:
         return None
+    ends = context.ends
     transaction = as_sent(rows, rows.transaction, rows.of(SEND_INVOKE))
     asked = ends.transactions.find("asked", rows.run[rows.first_row], transaction)
+    attempts = attempts_of(rows, ends, atomic=context.promises.atomic)
+    if attempts is not None:
+        asked = attempts.instead(asked, attempts.visible, attempts.visible != NONE)
     early = (transaction != NONE) & ((asked == NONE) | (lives.delivered < asked))
     return np.where(early & (lives.message != NONE), lives.delivered, NONE)
 

@@ -56,6 +56,11 @@ class Keyed:
         at, known = _found(self.keys, run * len(self.numbers) + position)
         return np.where(numbered & known, self.values[name][at], NONE)
 
+    def counted(self, run: Numbers, number: Numbers) -> Numbers:
+        """Return how often each (run, number) that is known occurs among some."""
+        keys = run * len(self.numbers) + np.searchsorted(self.numbers, number)
+        return np.bincount(np.searchsorted(self.keys, keys), minlength=len(self.keys))
+
 
 def _found(among: Numbers, wanted: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     """Where each number lies among those in order, and whether it does; if not, anywhere.
@@ -88,7 +93,8 @@ class Ends:
     have been given something: the answer to its unsubscribe, else any.
 
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's
-    ``fail``), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort),
+    ``fail``), ``void`` (the same where each commit that was asked for failed), ``end``, ``asked``
+    and ``back`` (first invocation of either, of commit, of abort),
     and ``undone``: that of the latest which may have given back what was acknowledged, an abort or
     a commit that was refused.
     """
@@ -168,7 +174,13 @@ def read(control: pa.Table) -> Ends:
     )  # fmt: skip
     asked_at, back = transactions.values["asked"], transactions.values["back"]
     undone = np.where(transactions.values["refused"] == NONE, back, np.maximum(asked_at, back))
-    known = {**transactions.values, "undone": undone}
+    failed = type_.are("fail")[rows]
+    commits, failures = (
+        transactions.counted(run[rows][which], transaction[rows][which])
+        for which in (committing & asked, committing & failed)
+    )
+    void = np.where(commits <= failures, transactions.values["refused"], NONE)
+    known = {**transactions.values, "undone": undone, "void": void}
     transactions = Keyed(transactions.numbers, transactions.keys, known)
     return Ends(sessions, transactions, _holders(control, run, session, sessions))
 

@@ -35,6 +35,7 @@ from checkers import (
     queues,
     reach,
     roles,
+    selective,
     sessions,
     skipped,
     starved,
@@ -277,8 +278,13 @@ def examine(check_run: CheckRun) -> Examination | None:
     case, unheard = _begin(check_run)
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
+    died = deaths.read(case.known)
+    choosers = check_run.attempt(
+        "selectors", lambda: selective.read(renamed(source.control), control_ends, died)
+    )
+    if choosers is None:
+        return None
     waited = partial(availability.waiting, phases, last_ns, options.recovery_bound_s)
-    all_deaths = deaths.read(case.known)
     question = Question(
         ends=control_ends,
         examples=options.examples,
@@ -287,7 +293,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         limit_s=options.deadline_s,
         since_ns=check_run.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
-        deaths=all_deaths,
+        deaths=died,
         clocks=clocks.read(case.known, renamed(source.control)),
         last_ns=last_ns,
         drained_ns={run: known.drained_ns for run, known in case.known.items()},
@@ -298,8 +304,9 @@ def examine(check_run: CheckRun) -> Examination | None:
         drained_from={run: known.drained_from for run, known in case.known.items()},
         promises=options.broker,
         subscriptions=subscribed,
+        choosers=choosers,
         temporaries=temporary,
-        consumers=queues.consumers(renamed(source.control), control_ends, all_deaths),
+        consumers=queues.consumers(renamed(source.control), control_ends, died),
         ordered=options.ordered,
         lossless=options.guarantee in LOSSLESS,
         unheard=frozenset((run, queue) for run, known in case.known.items() for queue in known.receives),
@@ -596,7 +603,7 @@ def _queues(source: HistorySource, question: Question, known: Mapping[int, Facts
         queues.consumers(source.control, question.ends, question.deaths),
         question.deaths,
         {(run, queue): count for run, one in known.items() for queue, count in one.receives.items()},
-        question.subscriptions,
+        question.choosers,
         question.lossless,
     )
     return queues.find([one for some in told for one in some], beside)

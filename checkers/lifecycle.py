@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.asked import Asked, asked_by
+from checkers.attempts import attempts_of, rolled_back
 from checkers.clocks import Clocks
 from checkers.deaths import Deaths, sealed
 from checkers.ends import Ends
@@ -62,15 +63,19 @@ class Lives:
 
     ``message``      its id; ``NONE``: deliveries of one place whose body could not be read
     ``sent``         the first ``send`` invocation
-    ``ok``           where the send was certain: its ``ok``, or its transaction's commit ``ok``;
+    ``several``      it was sent more than once (``checkers.attempts``)
+    ``since``        the first ``send`` invocation that did not certainly fail; of a message that
+                     was sent once, ``sent``
+    ``ok``           where a send was first certain: its ``ok``, or its transaction's commit ``ok``;
                      where transactions are batches, the later of both
-    ``begun``        since when it can be in its queue: ``sent``, or the invocation of the commit of
-                     the transaction in which it was sent once
-    ``aborted``      the send failed, or its transaction was rolled back with ``ok``
+    ``over``         since when no send of it can store it any more: ``ok``, if it was sent once
+    ``begun``        since when it can be in its queue: ``since``, but of what was sent once, in a
+                     transaction, the invocation of its commit
+    ``aborted``      each send failed, or its transaction was rolled back
     ``delivered``    the first delivery; ``deliveries``: how many
     ``producer``, ``sequence``   as sent
     ``stored``       some store still held it at the end
-    ``recovered``    delivered though its send ended unknown
+    ``recovered``    delivered though no send was certain, and not all certainly failed
     ``sealed``       of those, since when it must have been stored: the process that took it was
                      seen to be gone
     ``untaken``      its send was certain, nobody got it or settled it, and it cannot have expired
@@ -79,12 +84,16 @@ class Lives:
                      been left out, and be read late where it was given before
     ``expires``      from when on (ns) it may have expired; ``due``: until when it may be delayed
     ``delayed``      it asked for a delay
+    ``matched``      which selectors of its queue match it, as bits (``checkers.selective``)
     """
 
     place: npt.NDArray[np.int32]
     message: Numbers
     sent: Numbers
+    several: Flags
+    since: Numbers
     ok: Numbers
+    over: Numbers
     begun: Numbers
     aborted: Flags
     delivered: Numbers
@@ -100,6 +109,17 @@ class Lives:
     expires: Numbers
     due: Numbers
     delayed: Flags
+    matched: Numbers
+
+    @property
+    def there(self) -> Numbers:
+        """Since when each message is certainly in its queue; ``NONE``: nothing says so."""
+        return np.where(self.ok == NONE, self.sealed, self.ok)
+
+    @property
+    def waits(self) -> Numbers:
+        """Since when each message may have waited for consumers; ``NONE``: it was never sent."""
+        return np.where(self.begun == NONE, self.since, self.begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +186,12 @@ def lives_and_deliveries(
     known: SessionFacts | None = None,
     deaths: Deaths | None = None,
     clocks: Clocks | None = None,
+    matched: Numbers | None = None,
 ) -> tuple[Lives, Deliveries]:
     """Both tables of whole messages.
 
     ``offset`` is how many lives came before, where a part is read in slices; ``known`` what all
-    parts know together.
+    parts know together; ``matched`` which selectors match each message.
     """
     size = rows.messages
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
@@ -180,37 +201,49 @@ def lives_and_deliveries(
     oks, fails, stores = rows.of(SEND_OK), rows.of(SEND_FAIL), rows.of(BROWSE)
     send_ok = first(rows.id[oks], rows.index[oks], size)
     failed = marked(rows.id[fails], size)
-    begun = sent
+    atomic = promises is None or promises.atomic
+    attempts = attempts_of(rows, ends, atomic=atomic)
+    since = begun = sent
     if rows.transaction.absent:
         ok, aborted = send_ok, failed & (send_ok == NONE)
     else:
         transaction = as_sent(rows, rows.transaction, sends)
         alone = transaction == NONE
         commit = ends.transactions.find("commit", run, transaction)
-        abort = ends.transactions.find("abort", run, transaction)
         certain = commit
-        if promises is not None and not promises.atomic:  # each send of a batch has its own answer
+        if not atomic:  # each send of a batch has its own answer
             both = (commit != NONE) & (send_ok != NONE)
             certain = np.where(both, np.maximum(commit, send_ok), NONE)
         ok = np.where(alone, send_ok, np.where(failed, NONE, certain))
-        aborted = np.where(alone, failed & (send_ok == NONE), failed | (abort != NONE))
-        asked = ends.transactions.find("asked", run, transaction)
-        begun = np.where(alone | (counted(sent_ids, size) > 1), sent, asked)
+        back = (ok == NONE) & rolled_back(ends, run, transaction, atomic=atomic)
+        aborted = np.where(alone, failed & (send_ok == NONE), failed | back)
+        begun = np.where(alone, sent, ends.transactions.find("asked", run, transaction))
+    over = ok
+    if attempts is not None:
+        ok = attempts.instead(ok, attempts.certain, attempts.certain != NONE)
+        over = np.where(attempts.several, attempts.over, over)
+        since = attempts.instead(sent, attempts.asked, ~attempts.failed)
+        begun = np.where(attempts.several, since, begun)
+        aborted = np.where(attempts.several, attempts.aborted, aborted)
     delivered = first(delivered_ids, rows.index[delivers], size)
     deliveries = counted(delivered_ids, size)
     message = rows.message[rows.first_row]
-    recovered = (sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed
+    recovered = (sent != NONE) & (delivered != NONE) & (ok == NONE) & ~aborted
     untaken = (sent != NONE) & (ok != NONE) & (delivered == NONE) & (message != NONE)
     untaken[rows.id[rows.of(ACK_INVOKE, NACK_INVOKE)]] = False
-    wish = asked_by(rows)
+    wish = asked_by(rows, attempts)
     untaken &= wish.expires == NONE
+    nothing = np.broadcast_to(np.False_, size)
     lives = Lives(
-        place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, begun=begun, aborted=aborted,
-        delivered=delivered, deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
-        sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
-        recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()), untaken=untaken,
+        place=rows.place[rows.first_row], message=message, sent=sent,
+        several=nothing if attempts is None else attempts.several, since=since, ok=ok, over=over,
+        begun=begun, aborted=aborted, delivered=delivered, deliveries=deliveries,
+        producer=as_sent(rows, rows.producer, sends), sequence=as_sent(rows, rows.sequence, sends),
+        stored=marked(rows.id[stores], size), recovered=recovered,
+        sealed=sealed(rows, recovered, deaths or Deaths(), attempts), untaken=untaken,
         in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks or Clocks()),
-        expires=wish.expires, due=wish.due, delayed=wish.early != NONE,
+        expires=wish.expires, due=wish.due, delayed=wish.delayed,
+        matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
     )  # fmt: skip
     asking = _Context(ends, promises or Promises(), known, offset, wish, clocks or Clocks())
     return lives, _deliveries(rows, lives, asking, delivers)

@@ -46,7 +46,6 @@ from checkers.instance import Found, Instance
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
 from checkers.ordinary import Ordinary, apart
 from checkers.rows import (
-    FOR_MESSAGES,
     NONE,
     READ,
     Flags,
@@ -59,6 +58,7 @@ from checkers.rows import (
     marked,
     numbers_of,
 )
+from checkers.selective import Comparison, SelectiveQueues, Waits, classes, comparisons
 from checkers.source import HistoryError, HistoryPart
 from checkers.stores import Owners
 from checkers.subscriptions import Subscriptions, has_topics, renamed, spread
@@ -80,6 +80,7 @@ class Question:
     owners: Owners = field(default_factory=Owners)
     promises: Promises = field(default_factory=Promises)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    choosers: SelectiveQueues = field(default_factory=SelectiveQueues)
     temporaries: Temporaries = field(default_factory=Temporaries)
     consumers: queues.Consumers = field(default_factory=queues.Consumers)
     ordered: bool = True
@@ -161,6 +162,7 @@ class Messages:
     ordinary: Ordinary
     places: PlaceTable
     in_line: Flags
+    choosers: SelectiveQueues
     marks: Sequence[delivery.SliceMarks] = ()
 
     @cached_property
@@ -168,10 +170,20 @@ class Messages:
         """What was delivered of groups that are to be in order."""
         return order.turns(self.lives, self.ordinary, self.in_line)
 
+    def compared(self, some: order.Turns) -> Sequence[Comparison]:
+        """Which of some messages must keep an order among each other."""
+        waits = Waits(some.place, some.matched, some.waits, some.delivered)
+        return comparisons(waits, self.places.named, self.choosers)
+
+    @cached_property
+    def compared_turns(self) -> Sequence[Comparison]:
+        """Which of what was delivered must keep an order."""
+        return self.compared(self.turns)
+
     @cached_property
     def overtaken(self) -> Numbers:
         """Which of them came too late for when they were sent."""
-        return self.turns.overtaken()
+        return self.turns.overtaken(self.compared_turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +282,7 @@ def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
 
 def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
     tally = InstanceTally(messages.places, question.examples)
-    order.find(messages.turns, messages.overtaken, tally)
+    order.find(messages.turns, messages.compared_turns, messages.overtaken, tally)
     return tally.found
 
 
@@ -280,17 +292,10 @@ def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, F
     heard = np.array([(run, queue) not in question.unheard for run, queue, _ in places.named], dtype=bool)
     lossless = question.lossless & heard & ~places.passing()
     overtaken = marked(messages.turns.place[messages.overtaken], len(places.named))
-    fifo.find(messages.lives, messages.ordinary, messages.in_line, lossless, overtaken, tally)
+    fifo.find(
+        messages.lives, messages.ordinary, messages.in_line, lossless, overtaken, messages.compared, tally
+    )
     return tally.found
-
-
-def _in_line(places: PlaceTable, question: Question) -> Flags:
-    """Groups that are promised to be in order: for each selector, where there are any, not between.
-
-    What the group's owner has not asked for waits, and what comes behind it goes on.
-    """
-    result: Flags = places.grouped() & ~question.subscriptions.choosing(places.named)
-    return result
 
 
 def _sessions(messages: Messages, question: Question) -> Held:
@@ -299,17 +304,22 @@ def _sessions(messages: Messages, question: Question) -> Held:
     held = sessions.holds(deliveries, messages.ordinary, places.grouped())
     found = sessions.conflicts(deliveries, held, places, question.ends, None, stale_acks_refused=refused)
     wanted = deliveries.wanted(places.runs())
-    tally = _of_sessions(deliveries, held, places, question)
+    tally = _of_sessions(messages.lives, deliveries, messages.ordinary, held, places, question)
     return Held(tally.found, bool(found.any()) or len(wanted.run) > 0, wanted)
 
 
 def _of_sessions(
-    deliveries: Deliveries, held: sessions.Holds, places: PlaceTable, question: Question
+    lives: Lives,
+    deliveries: Deliveries,
+    ordinary: Ordinary,
+    held: sessions.Holds,
+    places: PlaceTable,
+    question: Question,
 ) -> InstanceTally:
     """What is found without proofs from all parts."""
     tally = InstanceTally(places, question.examples)
     sessions.find(deliveries, tally)
-    sessions.find_backwards(held, tally)
+    sessions.find_backwards(held, lives, ordinary, places, question.choosers, tally)
     return tally
 
 
@@ -414,7 +424,7 @@ def answer(
     deliveries: list[Deliveries] = []
     usual: list[Ordinary] = []
     marks: dict[str, list[Any]] = {}
-    for table in _tables(part, READ if rows or question.look_step else FOR_MESSAGES, given):
+    for table in _tables(part, READ, given):
         columns = from_table(table, places)
         topics = has_topics(table) and "subscription" not in question.look_lacking
         if question.look_step:
@@ -448,6 +458,7 @@ def answer(
                 question.promises,
                 deaths=question.deaths,
                 clocks=question.clocks,
+                matched=classes(columns, places, question.choosers),
             )
             lives.append(some)
             deliveries.append(others)
@@ -456,7 +467,8 @@ def answer(
                 _attempt("delivery", question.limit_s, marks, failed, marking)
     if groups and lives:
         messages = Messages(
-            joined(lives), joined(deliveries), joined(usual), places, _in_line(places, question),
+            joined(lives), joined(deliveries), joined(usual), places,
+            places.grouped() & question.choosers.judged(places.named), question.choosers,
             marks.get("delivery", ()),
         )  # fmt: skip
         for name, family in groups.items():
@@ -520,9 +532,7 @@ def proofs(part: HistoryPart, spans: links.Spans) -> list[tuple[sessions.Proofs,
 
 def sends(part: HistoryPart, stray: delivery.Stray) -> delivery.Stray:
     """The sends of some ids, of all slices."""
-    return joined(
-        delivery.first_sends(from_table(table, PlaceTable()), stray) for table in part.slices(FOR_MESSAGES)
-    )
+    return joined(delivery.first_sends(from_table(table, PlaceTable()), stray) for table in part.slices(READ))
 
 
 def conflicts(
@@ -533,18 +543,27 @@ def conflicts(
     Now that it is known how long each certainly lived and what had been answered when.
     """
     places = PlaceTable()
+    lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     before = 0
-    for table in part.slices(FOR_MESSAGES):
+    for table in part.slices(READ):
         columns = question.rows(table, places)
         some, others = lives_and_deliveries(
-            columns, question.ends, before, question.promises, known, clocks=question.clocks
+            columns,
+            question.ends,
+            before,
+            question.promises,
+            known,
+            question.deaths,
+            question.clocks,
+            classes(columns, places, question.choosers),
         )
         before += len(some.place)
+        lives.append(some)
         deliveries.append(others)
-    whole = joined(deliveries)
-    held = sessions.holds(whole, Ordinary.none(), places.grouped())
-    tally = _of_sessions(whole, held, places, question)
+    whole, ordinary = joined(deliveries), Ordinary.none()
+    held = sessions.holds(whole, ordinary, places.grouped())
+    tally = _of_sessions(joined(lives), whole, ordinary, held, places, question)
     refused = question.promises.refuses_stale_acks
     sessions.conflicts(whole, held, places, question.ends, tally, known.proven, stale_acks_refused=refused)
     return tally.found
@@ -604,7 +623,7 @@ def effects(
 ) -> tuple[transactions.Effects, Sequence[Place]]:
     """The effects of some transactions, of all slices, and the names of their places."""
     places = PlaceTable()
-    tables = (question.rows(table, places) for table in part.slices(FOR_MESSAGES))
+    tables = (question.rows(table, places) for table in part.slices(READ))
     found = joined(transactions.of(_effects(rows, places, question), wanted) for rows in tables)
     return found, places.named
 
@@ -616,7 +635,14 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
         places = PlaceTable()
         few = queues.without_groups(table).sort_by("index")
         rows = from_table(few, places)
-        lives, _ = lives_and_deliveries(rows, question.ends, 0, question.promises, deaths=question.deaths)
+        lives, _ = lives_and_deliveries(
+            rows,
+            question.ends,
+            0,
+            question.promises,
+            deaths=question.deaths,
+            matched=classes(rows, places, question.choosers),
+        )
         found.append(queues.told(rows, places, lives, numbers_of(few, "time_low")))
     return found
 
@@ -624,7 +650,7 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
 def ranked(part: HistoryPart, queues: Sequence[priorities.Queue]) -> list[priorities.Delivered]:
     """The first deliveries of queues with priorities, of each slice."""
     found = []
-    for table in part.slices(FOR_MESSAGES):
+    for table in part.slices(READ):
         places = PlaceTable()
         rows = from_table(priorities.rows_of_queues(table, queues), places)
         found.append(priorities.told(rows, places, queues))
@@ -640,5 +666,5 @@ def answers(part: HistoryPart, spans: links.Spans) -> list[links.Questions]:
 def seen(part: HistoryPart, wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
     """Where some messages, by run and id, were delivered or stored."""
     places = PlaceTable()
-    tables = (from_table(renamed(table), places) for table in part.slices(FOR_MESSAGES))
+    tables = (from_table(renamed(table), places) for table in part.slices(READ))
     return {one for rows in tables for one in transactions.seen(rows, places.named, wanted)}

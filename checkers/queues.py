@@ -20,7 +20,8 @@ A session is certainly over when its unsubscribe was answered or the process tha
 to be gone; that its client has lost it says nothing. A session that no row says to have been asked
 for may always have been there. A message that never came is late, too, under the conditions of
 ``checkers.fifo``. Queues that brokers of several nodes hold are left out (what one forwards comes
-when it comes), and where a consumer had a selector.
+when it comes). Where consumers had selectors, a message overtook nothing that some consumer which
+wanted it may have left behind while it waited (``checkers.selective``).
 
 The messages of a queue lie in all parts, so each part tells those that count (``told``), and they
 are looked at together (``find``): one row of numbers a message.
@@ -49,6 +50,7 @@ from checkers.rows import (
     FOREVER,
     NONE,
     SEND_OK,
+    Flags,
     Numbers,
     Place,
     PlaceTable,
@@ -59,7 +61,7 @@ from checkers.rows import (
     texts_of,
 )
 from checkers.schema import TEMPORARY, TOPIC
-from checkers.subscriptions import Subscriptions
+from checkers.selective import Choosers, SelectiveQueues
 
 Queue = tuple[int, str]
 """(run, queue)."""
@@ -73,6 +75,7 @@ class Messages:
 
     ``begun`` and ``stored``: between which rows it came into the queue; ``delivered`` is its first
     delivery, to ``session``, at ``time``, and ``asked`` (ns) since when that had been asked for.
+    ``matched``: by which selectors of the queue it is matched.
     """
 
     place: npt.NDArray[np.int32]
@@ -83,6 +86,7 @@ class Messages:
     session: Numbers
     asked: Numbers
     time: Numbers
+    matched: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,6 @@ def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
     at = first(rows.id[delivers], delivers, rows.messages)
     got = at != NONE
     row = np.where(got, at, 0)
-    stored = np.where(lives.ok == NONE, lives.sealed, lives.ok)
     known = (lives.message != NONE) & ~lives.aborted & (lives.begun != NONE) & lives.in_turn
     some = np.flatnonzero(known & np.where(got, lives.delivered > lives.begun, lives.untaken))
     empty = len(rows.index) == 0
@@ -138,8 +141,9 @@ def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
     return Told(
         Messages(
             place=lives.place[some], message=lives.message[some], begun=lives.begun[some],
-            stored=stored[some], delivered=np.where(got, lives.delivered, NONE)[some],
+            stored=lives.there[some], delivered=np.where(got, lives.delivered, NONE)[some],
             session=of_delivery(session), asked=of_delivery(asked), time=of_delivery(rows.time),
+            matched=lives.matched[some],
         ),
         named,
         {queue: frozenset(names) for queue, names in brokers.items()},
@@ -250,7 +254,7 @@ class Known:
     consumers: Consumers
     deaths: Deaths
     unheard: Mapping[Queue, int]
-    subscriptions: Subscriptions
+    choosers: SelectiveQueues
     lossless: bool
 
 
@@ -272,9 +276,9 @@ def find(given: Sequence[Told], known: Known) -> list[Instance]:
             continue
         run, name, _ = named[messages.place[some[0]]]
         queue = (run, str(name))
-        if known.subscriptions.choosing([(run, name, None)]).any() or not _of_one_node(
-            run, brokers[queue], known.deaths
-        ):
+        choosers = known.choosers.of(run, name)
+        unclear = choosers is not None and choosers.too_many
+        if unclear or not _of_one_node(run, brokers[queue], known.deaths):
             continue
         mine = _chosen(messages, some)
         got = mine.delivered != NONE
@@ -282,10 +286,12 @@ def find(given: Sequence[Told], known: Known) -> list[Instance]:
             mine = _chosen(mine, np.flatnonzero(got))
             got = mine.delivered != NONE
         unheard = known.unheard.get(queue, 0)
+        compared = _compared(mine, choosers)
         if (mine.asked[got] != NONE).all():
-            pair = _pulled(mine, unheard)
+            pair = _pulled(mine, compared, unheard)
         elif queue not in nameless and not unheard:
-            pair = _pushed(mine, known.consumers.of(queue, np.unique(mine.session[got]).tolist()))
+            consumers = known.consumers.of(queue, np.unique(mine.session[got]).tolist())
+            pair = _pushed(mine, compared, consumers)
         else:
             pair = None
         if pair is not None:
@@ -319,17 +325,40 @@ def _of_one_node(run: int, brokers: Iterable[str], deaths: Deaths) -> bool:
     return all(deaths.of_one_node(run, one, other) for other in others)
 
 
-def _pulled(mine: Messages, unheard: int) -> tuple[int, int] | None:
+def _compared(mine: Messages, choosers: Choosers | None) -> Sequence[tuple[Flags, Flags]]:
+    """Return of which messages each was passed only by which others: late ones, early ones."""
+    got = mine.delivered != NONE
+    if choosers is None:
+        return [(np.ones(len(got), dtype=bool), got)]
+    found = []
+    present = np.unique(mine.matched).tolist()
+    for of in present:
+        early = got.copy()
+        for wanted in present:
+            here = np.flatnonzero(mine.matched == wanted)
+            early[here] &= ~choosers.passers(of, wanted).meet(mine.begun[here], mine.delivered[here])
+        found.append((mine.matched == of, early))
+    return found
+
+
+Compared = Sequence[tuple[Flags, Flags]]
+
+
+def _pulled(mine: Messages, compared: Compared, unheard: int) -> tuple[int, int] | None:
     got = mine.delivered != NONE
     moments = np.unique(np.concatenate([mine.asked[got], mine.time[got]]))
 
     def at(column: Numbers) -> Numbers:
         return np.where(got, np.searchsorted(moments, column), FOREVER)
 
-    values = _values(mine, at(mine.asked), at(mine.time), np.zeros(len(got), dtype=np.int64))
-    if unheard and _late(values) <= unheard:
+    one_queue = np.zeros(len(got), dtype=np.int64)
+    every = [
+        _twice(mine, late, at(mine.asked), np.where(early, at(mine.time), FOREVER), one_queue, one_queue)
+        for late, early in compared
+    ]
+    if unheard and sum(_late(values) for values in every) <= unheard:
         return None
-    return _first(values, mine)
+    return _first(every, mine, at(mine.time))
 
 
 def _late(values: Values) -> int:
@@ -341,24 +370,34 @@ def _late(values: Values) -> int:
     return int(np.count_nonzero(soonest[at] < values.dequeue_invoke[certain]))
 
 
-def _pushed(mine: Messages, sessions: Sessions) -> tuple[int, int] | None:
+def _pushed(mine: Messages, compared: Compared, sessions: Sessions) -> tuple[int, int] | None:
     """By session.
 
-    Each message once as what may be late, among those of the session that alone could get it, and
-    once as what overtook in its own.
+    As what may be late each message is among those of the session that alone could get it, as what
+    overtook among those of its own.
     """
     alone, until = sessions.alone(mine.begun)
     delivered = np.where(mine.delivered == NONE, FOREVER, mine.delivered)
     _, codes = np.unique(np.concatenate([alone, mine.session]), return_inverse=True)
     size = len(mine.message)
-    late = _values(mine, np.minimum(delivered, until), np.full(size, FOREVER), codes[:size])
-    late = replace(late, enqueue_return=np.where(alone == NONE, FOREVER, late.enqueue_return))
-    in_time = mine.delivered > sessions.since(mine.session)
-    taken = np.where(in_time, delivered, FOREVER)
-    early = _values(mine, taken, taken, codes[size:])
-    early = replace(early, enqueue_return=np.full(size, FOREVER))
-    both = {name: np.concatenate([getattr(late, name), getattr(early, name)]) for name in Values.__slots__}
-    return _first(Values(**both), mine)
+    asked, in_time = np.minimum(delivered, until), mine.delivered > sessions.since(mine.session)
+    every = []
+    for late, early in compared:
+        taken = np.where(early & in_time, delivered, FOREVER)
+        every.append(_twice(mine, late & (alone != NONE), asked, taken, codes[:size], codes[size:]))
+    return _first(every, mine, delivered)
+
+
+def _twice(
+    mine: Messages, late: Flags, asked: Numbers, taken: Numbers, late_in: Numbers, early_in: Numbers
+) -> Values:
+    """Return each message once as what may be late, and once as what overtook, in some queues."""
+    never = np.full(len(asked), FOREVER, dtype=np.int64)
+    before = _values(mine, asked, never, late_in)
+    before = replace(before, enqueue_return=np.where(late, before.enqueue_return, FOREVER))
+    behind = replace(_values(mine, taken, taken, early_in), enqueue_return=never)
+    both = {name: np.concatenate([getattr(before, name), getattr(behind, name)]) for name in Values.__slots__}
+    return Values(**both)
 
 
 def _values(mine: Messages, asked: Numbers, taken: Numbers, queue: Numbers) -> Values:
@@ -369,11 +408,11 @@ def _values(mine: Messages, asked: Numbers, taken: Numbers, queue: Numbers) -> V
     )  # fmt: skip
 
 
-def _first(values: Values, mine: Messages) -> tuple[int, int] | None:
+def _first(every: Sequence[Values], mine: Messages, read: Numbers) -> tuple[int, int] | None:
     """Of the pairs the one whose overtaker was read first, and of those it overtook the first."""
-    early, late = overtakings(values)
+    found = [np.array(overtakings(values), dtype=np.int64) % len(mine.message) for values in every]
+    early, late = np.concatenate(found, axis=1)
     if not len(early):
         return None
-    size = len(mine.message)
-    one = np.argmin(mine.delivered[early % size])
-    return int(early[one] % size), int(late[one] % size)
+    one = np.lexsort((mine.message[late], mine.stored[late], mine.message[early], read[early]))[0]
+    return int(early[one]), int(late[one])

@@ -11,23 +11,21 @@ from typing import Final
 
 import numpy as np
 
-from checkers.asked import Selector, properties_of
 from checkers.ends import Ends
 from checkers.lifecycle import Lives
 from checkers.rows import (
     BROWSE,
     DELIVER,
     NONE,
-    SEND_INVOKE,
     Flags,
     Numbers,
     PlaceTable,
     Rows,
     earliest,
-    first,
     lowest,
 )
-from checkers.subscriptions import Subscriptions, matches
+from checkers.selection import Selection
+from checkers.subscriptions import Subscriptions
 from checkers.temporaries import Temporaries
 
 AFTERLIFE: Final = ("dead-letter", "expired")
@@ -67,7 +65,7 @@ def recipients(
     if brief.any():
         queue = temporaries.number(places.named)[lives.place]
         owed[brief] = temporaries.owed(rows, queue, lives.sent)[brief]
-        anothers, outlived = temporaries.strayed(rows, queue), temporaries.outlived(rows, queue, lives.ok)
+        anothers, outlived = temporaries.strayed(rows, queue), temporaries.outlived(rows, queue, lives.over)
     if not topics.any() and not subscriptions.selectors:
         return Recipients(owed, anothers=anothers, outlived=outlived)
     selection = Selection(rows)
@@ -114,8 +112,8 @@ def _earlier(
     known = since != NONE
     at, since = at[known], since[known]
     absent = subscriptions.last_absent(number[rows.id[at]], since)
-    ok = lives.ok[rows.id[at]]
-    wrong = at[(ok != NONE) & (absent != NONE) & (ok < absent)]
+    over = lives.over[rows.id[at]]
+    wrong = at[(over != NONE) & (absent != NONE) & (over < absent)]
     return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
 
 
@@ -136,26 +134,3 @@ def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: Selection) ->
             index = lowest(rows.id[wrong], rows.index[wrong], rows.messages)
             found = earliest(found, index)
     return found if (found != NONE).any() else None
-
-
-class Selection:
-    """What messages were sent with, and who wants them. ``sent``: it is known with what."""
-
-    def __init__(self, rows: Rows) -> None:
-        sends = rows.of(SEND_INVOKE)
-        self._code = first(rows.id[sends], rows.value.codes[sends].astype(np.int64), rows.messages)
-        self.sent = self._code != NONE
-        self._values = rows.value.values
-        self._known: dict[str, Flags] = {}
-
-    def wants(self, selector: Selector) -> Flags:
-        """Of each message whether it matches."""
-        key = repr(sorted(selector.items()))
-        if key not in self._known:
-            codes = np.unique(self._code[self.sent]).tolist()
-            wanted = np.zeros(len(self._values) + 1, dtype=bool)
-            for code in codes:
-                value = self._values[code] if code >= 0 else None
-                wanted[code] = matches(selector, properties_of(value))
-            self._known[key] = self.sent & wanted[np.where(self.sent, self._code, -1)]
-        return self._known[key]

@@ -63,14 +63,15 @@ _KINDS: Final = {
     ("browse", "ok"): BROWSE,
 }
 
-FOR_MESSAGES: Final = (
+READ: Final = (
     "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session",
     "connection", "subscription", "broker", "redelivered", "delivery_count", "digest", "headers", "value",
-    "time",
+    "time", "process",
 )  # fmt: skip
-"""The columns that the rules about messages read, beside ``run`` where there is one."""
-READ: Final = (*FOR_MESSAGES, "process")
-"""All that any rule reads. A column that a table lacks reads as null throughout."""
+"""The columns that the rules read, beside ``run`` where there is one.
+
+A column that a table lacks reads as null throughout.
+"""
 
 Place = tuple[int, str | None, str | None]
 """(run, queue, group)."""

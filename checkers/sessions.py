@@ -29,12 +29,14 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.ends import Ends, Keyed
-from checkers.lifecycle import Deliveries
+from checkers.lifecycle import Deliveries, Lives
+from checkers.order import Line, Spans
 from checkers.ordinary import Ordinary
 from checkers.rows import (
     ACK_INVOKE,
     ACK_OK,
     DELIVER,
+    FOREVER,
     NACK_INVOKE,
     NACK_OK,
     NONE,
@@ -47,7 +49,8 @@ from checkers.rows import (
     joined,
     ordered,
 )
-from checkers.running import exceeded, falls, highest_and_whose, segments, starts
+from checkers.running import exceeded, highest_and_whose, segments, starts
+from checkers.selective import ALL_WITH_ALL, SelectiveQueues, Waits, comparisons
 from checkers.tally import InstanceTally
 
 
@@ -94,22 +97,63 @@ def holds(deliveries: Deliveries, ordinary: Ordinary, grouped: Flags) -> Holds:
 
 def find(deliveries: Deliveries, tally: InstanceTally) -> None:
     """The rules about single deliveries; what may have been under way is excused."""
-    _firsts("duplicate", deliveries, deliveries.duplicate, tally)
-    _firsts("unflagged-redelivery", deliveries, deliveries.unflagged, tally)
-    _firsts("late-delivery", deliveries, deliveries.late, tally)
-    _firsts("count-fell", deliveries, deliveries.fell, tally)
-    _firsts("expired-delivery", deliveries, deliveries.expired, tally)
-    _firsts("early-delivery", deliveries, deliveries.early, tally)
+    _firsts("duplicate", deliveries, tally, deliveries.duplicate)
+    _firsts("unflagged-redelivery", deliveries, tally, deliveries.unflagged)
+    _firsts("late-delivery", deliveries, tally, deliveries.late)
+    _firsts("count-fell", deliveries, tally, deliveries.fell)
+    _firsts("expired-delivery", deliveries, tally, deliveries.expired)
+    _firsts("early-delivery", deliveries, tally, deliveries.early)
 
 
-def find_backwards(some: Holds, tally: InstanceTally) -> None:
-    """In a session after one of the same producer with a higher sequence."""
-    at = some.fresh & some.in_turn & (some.producer != NONE)
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What is known of the sends of held messages: columns of ``Lives``, one row a hold."""
+
+    several: Flags
+    since: Numbers
+    there: Numbers
+    matched: Numbers
+    waits: Numbers
+
+    @classmethod
+    def of(cls, some: Holds, lives: Lives, ordinary: Ordinary) -> _Sent:
+        """A message that came to another session first may be another copy, which came later."""
+        usual = some.life < 0
+        life, at = some.life[~usual], -1 - some.life[usual]
+        there = np.where(lives.delivered[life] == some.index[~usual], lives.there[life], lives.over[life])
+
+        def column(of_usual: Any, of_others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            result = np.empty(len(usual), dtype=of_others.dtype)
+            result[usual], result[~usual] = of_usual, of_others
+            return result
+
+        return cls(
+            column(False, lives.several[life]), column(ordinary.sent[at], lives.since[life]),
+            column(ordinary.ok[at], np.where(there == NONE, FOREVER, there)),
+            column(0, lives.matched[life]), column(ordinary.sent[at], lives.waits[life]),
+        )  # fmt: skip
+
+
+def find_backwards(
+    some: Holds,
+    lives: Lives,
+    ordinary: Ordinary,
+    places: PlaceTable,
+    choosers: SelectiveQueues,
+    tally: InstanceTally,
+) -> None:
+    """In a session after one of the same producer that belongs behind it."""
+    in_line = choosers.judged(places.named)[some.place]
+    at = some.fresh & some.in_turn & (some.producer != NONE) & in_line
     some = some if at.all() else some.at(np.flatnonzero(at))
-    order = ordered(some.place, some.producer, some.session, some.index)
-    late = np.zeros(len(order), dtype=bool)
-    late[order] = falls(some.sequence[order], some.place[order], some.producer[order], some.session[order])
-    _firsts("reordered-session", some, late & some.certain, tally)
+    compared, spans = ALL_WITH_ALL, None
+    if choosers.consumers or lives.several.any() or (lives.sealed != NONE).any():
+        sent = _Sent.of(some, lives, ordinary)
+        spans = Spans(sent.several, sent.since, sent.there)
+        waits = Waits(some.place, sent.matched, sent.waits, some.index)
+        compared = comparisons(waits, places.named, choosers)
+    line = Line((some.place, some.producer, some.session), some.index, some.sequence, some.certain, spans)
+    _firsts("reordered-session", some.at(line.misplaced(compared)), tally)
 
 
 def conflicts(
@@ -142,7 +186,7 @@ def conflicts(
     if tally is not None:
         marked = np.zeros(len(deliveries.index), dtype=bool)
         marked[twice] = True
-        _firsts("double-delivery", deliveries, marked, tally)
+        _firsts("double-delivery", deliveries, tally, marked)
         _, first_of = np.unique(of_groups.place[split], return_index=True)
         split = split[first_of]
         tally.add("group-split", of_groups.place[split], of_groups.index[split])
@@ -211,9 +255,9 @@ def _may_conflict(index: Numbers, session: Numbers, segment: Numbers, end: Numbe
     return bool(np.any(late[1:] & (session[1:] != session[:-1])))
 
 
-def _firsts(name: str, some: Holds | Deliveries, where: Flags, tally: InstanceTally) -> None:
+def _firsts(name: str, some: Holds | Deliveries, tally: InstanceTally, where: Flags | None = None) -> None:
     """One instance a message: its first."""
-    at = np.flatnonzero(where)
+    at = np.arange(len(some.index)) if where is None else np.flatnonzero(where)
     if not len(at):
         return
     at = at[np.argsort(some.index[at], kind="stable")]

@@ -44,7 +44,6 @@ from checkers.deaths import Deaths, name_number
 from checkers.ends import Ends
 from checkers.lifecycle import Lives, as_sent
 from checkers.queues import Consumers
-from checkers.recipients import Selection
 from checkers.rows import (
     ACK_FAIL,
     ACK_INVOKE,
@@ -72,6 +71,7 @@ from checkers.rows import (
 )
 from checkers.running import highest_and_whose, segments
 from checkers.schema import TOPIC
+from checkers.selection import Selection
 from checkers.subscriptions import Subscriptions, topic_of
 from checkers.temporaries import Temporaries
 from checkers.verdict import Promises

@@ -26,7 +26,6 @@ from checkers.asked import Selector, asked_by
 from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.instance import Instance
-from checkers.recipients import Selection
 from checkers.rows import (
     ACK_OK,
     BROWSE,
@@ -46,6 +45,7 @@ from checkers.rows import (
     last,
 )
 from checkers.running import segments, starts
+from checkers.selection import Selection
 from checkers.subscriptions import Subscriptions
 
 NAME = "starved"
@@ -344,7 +344,7 @@ def _waiting(rows: Rows, deaths: Deaths, bound_ns: int, selectors: Mapping[str, 
     alone = np.ones(size, dtype=bool)
     alone[rows.id[sends[rows.transaction[sends] != NONE]]] = False
     asked = asked_by(rows)
-    alone &= (asked.early == NONE) & (asked.expires == NONE)  # nobody waits for those
+    alone &= ~asked.delayed & (asked.expires == NONE)  # nobody waits for those
     ok, ok_ns = (first(rows.id[oks], column[oks], size) for column in (rows.index, rows.time))
     taker = first(rows.id[oks], codes[oks], size)
     given, given_ns = (first(rows.id[delivers], column[delivers], size) for column in (rows.index, rows.time))

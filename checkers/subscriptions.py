@@ -169,9 +169,8 @@ class Subscriptions:
     where it was asked for first (``NONE``: nowhere).
     ``absent``: indexes just before which it certainly did not exist, packed with its number, in
     order. ``wanted`` is its selector (None: all; of one that changed nothing is known, so nothing
-    is owed). ``selectors`` by (run, session), of those that have one, and ``selective`` by (run,
-    queue), of which some consumer has one (None: of any). ``histories`` has what was asked for of
-    each.
+    is owed). ``selectors`` by (run, session), of those that have one. ``histories`` has what was
+    asked for of each.
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -181,19 +180,7 @@ class Subscriptions:
     absent: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     wanted: Sequence[Selector | None] = ()
     selectors: Mapping[tuple[int, int], Selector] = field(default_factory=dict)
-    selective: frozenset[tuple[int, str | None]] = frozenset()
     histories: Sequence[SubscriptionHistory] = ()
-
-    def choosing(self, places: Sequence[tuple[int, str | None, str | None]]) -> Flags:
-        """Of each place whether a consumer there leaves behind what others get.
-
-        Not in a subscription, which has what matches alone.
-        """
-        found = [
-            not (queue or "").startswith(TOPIC) and bool(self.selective & {(run, queue), (run, None)})
-            for run, queue, _ in places
-        ]
-        return np.array(found, dtype=bool)
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
         """The subscription of each place; ``NONE`` for what is none."""
@@ -318,7 +305,6 @@ def read(control: pa.Table) -> Subscriptions:
         return Subscriptions()
     histories: dict[tuple[int, str], SubscriptionHistory] = {}
     selectors: dict[tuple[int, int], Selector] = {}
-    selective: set[tuple[int, str | None]] = set()
     asked: dict[tuple[int, int, str, str], int] = {}
     rows = control.filter(pa.array(told)).to_pylist()
     for row in sorted(rows, key=lambda one: one["index"]):
@@ -327,7 +313,6 @@ def read(control: pa.Table) -> Subscriptions:
             selector = selector_of(row.get("value"))
             if selector is not None and row.get("session") is not None:
                 selectors[run, row["session"]] = selector
-                selective.add((run, row.get("queue")))
         if row.get("subscription") is None or not (row.get("queue") or "").startswith(TOPIC):
             continue
         place = place_of(row["queue"], row["subscription"])
@@ -351,6 +336,5 @@ def read(control: pa.Table) -> Subscriptions:
         np.sort(np.array(absent, dtype=np.int64)),
         [one.selector for one in every],
         selectors,
-        frozenset(selective),
         every,
     )

@@ -33,7 +33,7 @@ from checkers.asked import asked_by
 from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
-from checkers.recipients import Selection, owed_to_subscriptions
+from checkers.recipients import owed_to_subscriptions
 from checkers.rows import (
     ACK_FAIL,
     ACK_INVOKE,
@@ -59,6 +59,7 @@ from checkers.rows import (
     ordered,
 )
 from checkers.running import highest_before, lowest_after, segments
+from checkers.selection import Selection
 from checkers.siblings import homes, without_siblings
 from checkers.skipped import SkippedMessages
 from checkers.subscriptions import Subscriptions, split

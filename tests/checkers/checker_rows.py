@@ -145,6 +145,8 @@ def agreed(directory: Path, rows: Sequence[Row], options: CheckOptions) -> set[I
 
     Columns must find the same, in files that are read whole and in slices.
     """
+    directory.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
     found = set(reference.find(rows, options))
     assert file_instances(directory / "whole", rows, options) == found
     assert file_instances(directory / "sliced", rows, options, slice_rows=3) == found

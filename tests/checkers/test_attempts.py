@@ -1,14 +1,14 @@
 """A message that is sent more than once: its fate follows from all attempts.
 
-Of each clause a history that is guilty, and one as near as can be that is innocent, judged by the
-reference.
+Of each clause a history that is guilty, and one as near as can be that is innocent, judged by both
+implementations.
 """
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from checker_rows import Row, o
+from checker_rows import Row, agreed, o
 from test_excuses import killed
 from test_fates import DONE, joined
 from test_findings import OPTIONS, deliver, end, gone, kept, role, tidy
@@ -189,23 +189,23 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_became_of_attempts(case):
+def test_what_became_of_attempts(tmp_path, case):
     rows, expected = CASES[case]
-    assert {i.name for i in reference.find(tidy(rows), OPTIONS)} == expected
+    assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected
 
 
-def test_a_commit_that_failed_says_nothing_of_a_batch():
+def test_a_commit_that_failed_says_nothing_of_a_batch(tmp_path):
     rows = tidy([*within(5, 0), *end(2, "commit", 5, "fail"), *READ])
     options = msgspec.structs.replace(OPTIONS, broker=BATCHES)
-    assert {i.name for i in reference.find(rows, options)} == set()
-    assert {i.name for i in reference.find(rows, OPTIONS)} == {"aborted-delivery"}
+    assert {i.name for i in agreed(tmp_path / "batches", rows, options)} == set()
+    assert {i.name for i in agreed(tmp_path / "atomic", rows, OPTIONS)} == {"aborted-delivery"}
 
 
-def test_a_send_of_a_batch_is_certain_when_both_it_and_the_commit_were_answered():
+def test_a_send_of_a_batch_is_certain_when_both_it_and_the_commit_were_answered(tmp_path):
     options = msgspec.structs.replace(OPTIONS, broker=BATCHES)
     for outcome, expected in (("ok", {"lost"}), ("info", set())):
         rows = tidy([*within(5, 0, outcome=outcome), *end(2, "commit", 5), *DONE])
-        assert {i.name for i in reference.find(rows, options)} == expected
+        assert {i.name for i in agreed(tmp_path / outcome, rows, options)} == expected
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from checkers import judge, reference
 from checkers.deaths import Deaths
 from checkers.queues import Consumers, Known, Messages, Told, find
 from checkers.rows import NONE
+from checkers.selective import SelectiveQueues
 from checkers.source import HereSource, TablePart
-from checkers.subscriptions import Subscriptions
 from checkers.verdict import Promises
 
 FIFO = msgspec.structs.replace(OPTIONS, broker=Promises(fifo=True))
@@ -212,11 +212,12 @@ def accused(histories, unheard):
     known = Messages(
         place=place.astype(np.int32), message=message, begun=begun, stored=stored,
         delivered=delivered, session=np.ones(len(rows), dtype=np.int64), asked=since, time=time,
+        matched=np.zeros(len(rows), dtype=np.int64),
     )  # fmt: skip
     places = [(0, str(n), None) for n in range(len(histories))]
     told = Told(known, places, {}, frozenset(), frozenset())
     queues = {(0, str(n)): unheard for n in range(len(histories))}
-    beside = Known(Consumers(), Deaths(), queues, Subscriptions(), lossless=True)
+    beside = Known(Consumers(), Deaths(), queues, SelectiveQueues(), lossless=True)
     return {int(i.queue) for i in find([told], beside)}
 
 

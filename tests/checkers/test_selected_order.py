@@ -1,7 +1,7 @@
 """Order beside consumers with a selector: which of two messages one may have taken alone.
 
-Of each clause a history that is guilty, and one as near as can be that is innocent, judged by the
-reference.
+Of each clause a history that is guilty, and one as near as can be that is innocent, judged by both
+implementations.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import json
 
 import msgspec
 import pytest
-from checker_rows import Row, o
+from checker_rows import Row, agreed, o
 from test_attempts import attempt
 from test_excuses import killed
 from test_fates import left
 from test_findings import OPTIONS, deliver, end, gone, send, tidy
 
-from checkers import reference
 from checkers.verdict import Promises
 
 FIFO = msgspec.structs.replace(OPTIONS, broker=Promises(fifo=True))
@@ -114,15 +113,15 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_order_beside_selectors(case):
+def test_order_beside_selectors(tmp_path, case):
     rows, expected = CASES[case]
-    assert {i.name for i in reference.find(tidy(rows), OPTIONS)} == expected
+    assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected
 
 
 @pytest.mark.parametrize(("selector", "expected"), [(RED, set()), (BOTH_COLOURS, {"not-linearizable"})])
-def test_order_of_a_whole_queue_beside_a_selector(selector, expected):
+def test_order_of_a_whole_queue_beside_a_selector(tmp_path, selector, expected):
     rows = [*consumer(0, 1, selector), *BLUE_RED, *deliver(40, 2), *deliver(50, 1)]
     rows = [{**r, "group": None} for r in rows]
     if selector == RED:
         rows = [r for r in rows if r["index"] != 50]
-    assert {i.name for i in reference.find(tidy(rows), FIFO)} == expected
+    assert {i.name for i in agreed(tmp_path, tidy(rows), FIFO)} == expected

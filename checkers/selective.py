@@ -1,0 +1,250 @@
+"""Consumers with a selector, and the order of which messages they undo.
+
+A consumer with a selector takes what it asked for and leaves behind what waits in front of it. So
+the order between m1 and m2 is off if, while both may have waited, a consumer may have existed whose
+selector matches m2 and not m1. A consumer that was there before or afterwards, or that matches
+both, changes nothing.
+
+Both may have waited from when the later of them may have been in the queue until m2, which came
+first, was read. If m2 came into the queue later, whether it may have passed m1 follows from m2 and
+from what selectors say of m1: its *class*, a number with a bit for each different selector of the
+queue. There are few classes, and the messages of each are compared with those that cannot have
+passed it (``comparisons``). If m1 came later, it cannot have been passed by what was read before
+the consumers in question came that were there with it.
+
+A consumer may have been there from the invocation of its subscribe on, unless that failed, until
+its unsubscribe was answered or the process that served it was seen to be gone. A lost connection
+does not end it for certain. A subscription of a topic has only what matches, but may have been made
+again with another selector.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checkers.asked import Selector, selector_of
+from checkers.deaths import Deaths
+from checkers.ends import Ends
+from checkers.rows import FOREVER, NONE, Flags, Numbers, Place, PlaceTable, Rows, numbers_of, texts_of
+from checkers.selection import Selection
+
+Queue = tuple[int, str | None]
+"""(run, queue); a consumer of which no row says the queue may be of any (None)."""
+MOST: Final = 62
+"""How many different selectors a queue may have to be judged: as many as a number has bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A selector, and from which row up to which its consumer may have existed."""
+
+    selector: Selector
+    begun: int
+    over: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choosers:
+    """The consumers with a selector of one queue; ``selectors`` are the different ones."""
+
+    selectors: Sequence[Selector]
+    number: Numbers
+    begun: Numbers
+    over: Numbers
+
+    @classmethod
+    def of(cls, consumers: Sequence[Consumer]) -> Choosers:
+        """Number the different selectors."""
+        different: list[Selector] = []
+        numbers = []
+        for one in consumers:
+            if one.selector not in different:
+                different.append(one.selector)
+            numbers.append(different.index(one.selector))
+        return cls(
+            different, np.array(numbers, dtype=np.int64),
+            np.array([one.begun for one in consumers], dtype=np.int64),
+            np.array([one.over for one in consumers], dtype=np.int64),
+        )  # fmt: skip
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the order of this queue is not judged."""
+        return len(self.selectors) > MOST
+
+    def passers(self, of: int, wanted: int) -> Spans:
+        """Return when consumers may have existed that match class ``wanted``, and not ``of``."""
+        bits = np.array([wanted & ~of & (1 << n) != 0 for n in range(len(self.selectors))], dtype=bool)
+        return Spans.of(*(column[bits[self.number]] for column in (self.begun, self.over)))
+
+    @property
+    def all(self) -> Spans:
+        """When any of these consumers may have existed."""
+        return Spans.of(self.begun, self.over)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans of rows, by their begin; ``over`` is the highest end of each and all before it."""
+
+    begun: Numbers
+    over: Numbers
+
+    @classmethod
+    def of(cls, begun: Numbers, over: Numbers) -> Spans:
+        """In order."""
+        order = np.argsort(begun, kind="stable")
+        return cls(begun[order], np.maximum.accumulate(over[order]))
+
+    def meet(self, since: Numbers, until: Numbers) -> Flags:
+        """Return whether a span begins before ``until`` and ends after ``since``."""
+        over = np.append(np.int64(NONE), self.over)
+        result: Flags = over[np.searchsorted(self.begun, until, "left")] > since
+        return result
+
+    def first_after(self, since: Numbers) -> Numbers:
+        """Return up to which ``until`` no span meets that ends after ``since``."""
+        return np.append(self.begun, FOREVER)[np.searchsorted(self.over, since, "right")]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectiveQueues:
+    """The consumers with a selector of all queues that have some."""
+
+    consumers: Mapping[Queue, Sequence[Consumer]] = field(default_factory=dict)
+
+    def of(self, run: int, queue: str | None) -> Choosers | None:
+        """Return those of a queue; None if it has none."""
+        if not self.consumers:
+            return None
+        mine = [one for name in {queue, None} for one in self.consumers.get((run, name), ())]
+        return Choosers.of(mine) if mine else None
+
+    def by_queue(self, places: Sequence[Place]) -> dict[Queue, tuple[Choosers, list[int]]]:
+        """Return the queues of some places that have any, each with its places."""
+        if not self.consumers:
+            return {}
+        numbers: dict[Queue, list[int]] = defaultdict(list)
+        for number, (run, queue, _) in enumerate(places):
+            numbers[run, queue].append(number)
+        found = ((key, self.of(*key), some) for key, some in numbers.items())
+        return {key: (choosers, some) for key, choosers, some in found if choosers is not None}
+
+    def judged(self, places: Sequence[Place]) -> Flags:
+        """Return of which places the order can be judged."""
+        result = np.ones(len(places), dtype=bool)
+        for choosers, some in self.by_queue(places).values():
+            result[some] = not choosers.too_many
+        return result
+
+
+_COLUMNS: Final = ("run", "index", "type", "queue", "session", "broker", "value")
+
+
+def read(control: pa.Table, ends: Ends, deaths: Deaths) -> SelectiveQueues:
+    """Return the consumers that have a selector, from all control rows, by place."""
+    f, session = texts_of(control, "f"), numbers_of(control, "session")
+    if not (f.are("subscribe") & (texts_of(control, "value").codes >= 0)).any():
+        return SelectiveQueues()
+    rows = control.filter(pa.array(f.are("subscribe") & (session != NONE)))
+    present = [name for name in _COLUMNS if name in rows.column_names]
+    asked: list[tuple[int, Selector, Mapping[str, Any]]] = []
+    served: dict[tuple[int, int], tuple[str | None, int]] = {}
+    refused: set[tuple[int, int]] = set()
+    for row in sorted(rows.select(present).to_pylist(), key=lambda one: one["index"]):
+        key = (row.get("run") or 0, row["session"])
+        selector = selector_of(row.get("value")) if row["type"] == "invoke" else None
+        if selector is not None:
+            asked.append((key[0], selector, row))
+        elif row["type"] == "ok":
+            served.setdefault(key, (row.get("broker"), row["index"]))
+        elif row["type"] == "fail":
+            refused.add(key)
+    found: dict[Queue, list[Consumer]] = defaultdict(list)
+    for run, selector, row in asked:
+        number = row["session"]
+        if (run, number) in refused:
+            continue
+        (answered,) = ends.sessions.find("answered", np.array([run]), np.array([number])).tolist()
+        broker, since = served.get((run, number), (None, FOREVER))
+        over = [answered] if answered != NONE else []
+        over += [at for at in deaths.rows.get((run, broker or ""), ()) if at > since]
+        found[run, row.get("queue")].append(Consumer(selector, row["index"], min(over, default=FOREVER)))
+    return SelectiveQueues(found)
+
+
+def classes(rows: Rows, places: PlaceTable, queues: SelectiveQueues) -> Numbers:
+    """Return the class of each message: which of the selectors of its queue match it, as bits."""
+    known = queues.by_queue(places.named)
+    if not known:
+        return np.broadcast_to(np.int64(0), rows.messages)
+    result = np.zeros(rows.messages, dtype=np.int64)
+    selection = Selection(rows)
+    place = rows.place[rows.first_row]
+    for choosers, some in known.values():
+        at = np.flatnonzero(np.isin(place, some))
+        for number, selector in enumerate(choosers.selectors[:MOST]):
+            result[at] |= selection.wants(selector)[at].astype(np.int64) << number
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """In which rows messages may have waited, one row a message: from ``begun`` until ``read``."""
+
+    place: npt.NDArray[np.int32]
+    matched: Numbers
+    begun: Numbers
+    read: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Some messages: no ``late`` one may come after an ``early`` one that was sent after it.
+
+    ``at`` are their rows; None: all messages are compared with all. ``until``: of each late one,
+    only early ones count that were read by then.
+    """
+
+    at: Numbers | None
+    late: Flags
+    early: Flags
+    until: Numbers | None = None
+
+
+_NONE: Final = np.zeros(0, dtype=bool)
+ALL_WITH_ALL: Final[Sequence[Comparison]] = (Comparison(None, _NONE, _NONE),)
+
+
+def comparisons(waits: Waits, places: Sequence[Place], queues: SelectiveQueues) -> Sequence[Comparison]:
+    """Return which messages must keep an order."""
+    known = queues.by_queue(places)
+    if not known:
+        return ALL_WITH_ALL
+    number = np.full(len(places), -1, dtype=np.int64)
+    for n, (_, some) in enumerate(known.values()):
+        number[some] = n
+    of = number[waits.place]
+    plain = np.flatnonzero(of < 0)
+    every = np.ones(len(plain), dtype=bool)
+    found = [Comparison(plain, every, every)]
+    for n, (choosers, _) in enumerate(known.values()):
+        at = np.flatnonzero(of == n)
+        matched, begun, read = waits.matched[at], waits.begun[at], waits.read[at]
+        present = np.unique(matched).tolist()
+        for one in present:
+            late, early = matched == one, np.ones(len(at), dtype=bool)
+            for other in present:
+                passers, mine = choosers.passers(one, other), matched == other
+                if len(passers.begun):
+                    early[mine] = ~passers.meet(begun[mine], read[mine])
+                    found.append(Comparison(at, late, mine, passers.first_after(begun)))
+            found.append(Comparison(at, late, early))
+    return found
