@@ -31,7 +31,7 @@ class Consumer(Client):
         self.name, self.wanted, self.is_owner = name, wanted, is_owner
         self.producer = world.number("producer")
         self.refuses = self.transacted = self.answers = self.stays = self.drains = False
-        self.is_plain = False
+        self.is_plain = self.moves = False
         self.session: Session | None = None
         self.leaving = Answer()
         self._inbox: deque[Message] = deque()
@@ -190,7 +190,6 @@ class Consumer(Client):
         return (yield from self.ask(f, columns, lambda: pair.acknowledge(session, message, transaction)))
 
     def _transact_all(self, connection: Connection, session: Session) -> Script:
-        world = self.world
         while self.transacted and not connection.is_left and not self.leaving.is_given:
             if not self._inbox:
                 yield 20 * MS
@@ -198,21 +197,33 @@ class Consumer(Client):
             transaction = yield from self.begin()
             if transaction is None:
                 return
-            for _ in range(self.chance.randint(1, 2)):
+            taken = self._inbox[0]
+            for _ in range(1 if self.moves else self.chance.randint(1, 2)):
                 if (
                     self._inbox
                     and (yield from self._answer("ack", self._inbox.popleft(), session, transaction))
                     == "info"
                 ):
                     return
-            for _ in range(self.chance.randint(0, 2)):
-                message = world.compose(self.producer, self.pair)
+            for message in self._compose(taken):
                 if message is not None and (yield from self.send(message, transaction)) == "info":
                     return
             if self.chance.random() < 0.9:
                 yield from self.end(transaction)
             else:
                 connection.leave()
+
+    def _compose(self, taken: Message) -> list[Message | None]:
+        """What goes out in the transaction that takes a message; money is only moved."""
+        world, pair = self.world, self.pair
+        if not self.moves:
+            return [world.compose(self.producer, pair) for _ in range(self.chance.randint(0, 2))]
+        amount, account = taken.wishes["amount"], taken.wishes["account"]
+        shares = [amount] if amount == 1 or self.chance.random() < 0.5 else [1, amount - 1]
+        return [
+            world.compose(self.producer, pair, "bank", {"amount": share, "account": account})
+            for share in shares
+        ]
 
     # ---------------------------------------------------------------------------------------- rows
 

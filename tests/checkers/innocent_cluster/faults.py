@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from innocent_cluster.brokers import Broker
-from innocent_cluster.habits import CLOCKS, KILLS, LINKS, STORES
+from innocent_cluster.habits import CLOCKS, KILLS, LINKS, ORDERLY, STORES
 from innocent_cluster.recording import NEMESIS
 from innocent_cluster.timeline import MS, S, Script
 
@@ -15,6 +14,12 @@ if TYPE_CHECKING:
     from innocent_cluster.world import World
 
 SKEWS = (-60 * S, -500 * MS, S, 60 * S, 3600 * S)
+SHAPES = (
+    "isolate-live", "isolate-live", "isolate-backup", "pair-link", "one-way", "halves", "majorities-ring",
+    "bridge", "random",
+)  # fmt: skip
+TARGETS = ("live", "live", "backup", "lives", "backups", "one", "minority", "all")
+WORDS = {"partition": "lost", "slow": "slow over 500 ms", "stall": "stalled"}
 
 
 class Fault:
@@ -23,106 +28,151 @@ class Fault:
     def __init__(self, world: World, kind: str, label: str) -> None:
         self.world, self.kind, self.label = world, kind, label
         self.chance = world.chance
-        self.broker: Broker | None = None
+        self.target = self.chance.choice(TARGETS)
+        self.shape = self.chance.choice(SHAPES) if kind in LINKS else None
+        self.options = self._draw_options()
+        self.brokers: list[Broker] = []
         self.links: list[str] = []
 
     def run(self, duration: int) -> Script:
         """Begin, last, and end; healed early when the load ends."""
         world = self.world
-        self.broker = self._target()
+        self.brokers = self._find()
         self._plan_links()
         self._row("invoke", self.kind)
-        if self.broker is None:
-            self._row("info", self.kind, bit=False, error="no broker of that role is there now")
+        if not self.brokers:
+            self._row("info", self.kind, bit=False, error=f"no broker is {self.target} now")
             return
+        world.struck.update(self.brokers)
         yield self.chance.choice([0, MS, 50 * MS])
-        begin, end, seen, healed = self._effect(self.broker)
-        begin()
+        for broker in self.brokers:
+            self._begin(broker)
         yield self.chance.choice([0, MS, 300 * MS])
-        self._row("info", self.kind, bit=True, observed=seen)
+        self._row("info", self.kind, bit=True, observed=self._observed(is_healed=False))
         until = world.timeline.now + duration
         while world.timeline.now < until and not world.is_healing:
             yield 50 * MS
         self._row("invoke", f"heal:{self.kind}")
         yield self.chance.choice([0, MS, 50 * MS])
-        end()
+        world.struck.difference_update(self.brokers)
+        for broker in self.brokers:
+            self._end(broker)
         yield self.chance.choice([0, MS, 300 * MS])
-        self._row("info", f"heal:{self.kind}", bit=True, observed=healed)
+        self._row("info", f"heal:{self.kind}", bit=True, observed=self._observed(is_healed=True))
 
-    def _target(self) -> Broker | None:
-        """Some broker of the role that is asked for; often there is none."""
-        role = self.chance.choice(["live", "live", "live", "backup"])
-        fit = [
-            one for pair in self.world.pairs for one in pair.brokers
-            if one.role == role and one not in self.world.struck
-        ]  # fmt: skip
-        return self.chance.choice(fit) if fit else None
+    def _draw_options(self) -> dict[str, Any]:
+        """Options as a search draws them; what they say is what the fault does."""
+        chance, kind = self.chance, self.kind
+        options: dict[str, Any] = {}
+        if kind in ("slow", "disk-slow"):
+            options = {"delay_ms": chance.choice([5.0, 50.0, 300.0, 500.0]), "jitter_ms": 50.0}
+        if kind == "slow":
+            options["rate_bytes_s"] = 50000.0
+        if kind == "clock-skew":
+            options["skew_ms"] = chance.choice(SKEWS) / MS
+        if kind in ("clock-step", "clock-strobe"):
+            options["step_ms"] = chance.choice(SKEWS) / MS
+        if kind == "clock-strobe":
+            options["period_ms"] = chance.choice([20.0, 200.0])
+        if kind == "stop" and chance.random() < 0.5:
+            options["failover"] = True
+        if kind == "database-disconnect":
+            options = {"chance": 1.0, "committed": chance.choice([0.0, 1.0])}
+        if chance.random() < 0.5:
+            options["pair"] = chance.choice(self.world.pairs).name
+        return options
+
+    def _find(self) -> list[Broker]:
+        """The brokers in the role that is asked for; often there is none."""
+        pairs = [pair for pair in self.world.pairs if self.options.get("pair", pair.name) == pair.name]
+        brokers = [one for pair in pairs for one in pair.brokers if one not in self.world.struck]
+        of_role = {
+            "live": [one for one in brokers if one.role == "live"][:1],
+            "backup": [one for one in brokers if one.role == "backup"][:1],
+            "lives": [one for one in brokers if one.role == "live"],
+            "backups": [one for one in brokers if one.role == "backup"],
+            "one": brokers[-1:],
+            "minority": brokers[: len(brokers) // 2],
+            "all": brokers,
+        }
+        found = of_role[self.target]
+        if self.kind in ORDERLY:
+            served = [pair for pair in pairs if any(one.role == "backup" for one in pair.brokers)]
+            found = [one for one in found if one.is_live and one.pair in served]
+        return found[:1] if self.kind in LINKS else found
 
     def _plan_links(self) -> None:
-        if self.kind not in LINKS or self.broker is None:
+        if self.kind not in LINKS or not self.brokers:
             return
-        mine, others = self.broker.name, [b.name for pair in self.world.pairs for b in pair.brokers]
-        ends = ["zone1", *(name for name in others if name != mine)]
-        self.links = sorted([f"{mine}->{end}" for end in ends] + [f"{end}->{mine}" for end in ends])
+        (broker,) = self.brokers
+        others = [one.name for pair in self.world.pairs for one in pair.brokers if one is not broker]
+        mates = [one.name for one in broker.pair.brokers if one is not broker]
+        ends = {
+            "pair-link": mates, "halves": others, "majorities-ring": others, "bridge": others,
+        }.get(self.shape or "", ["zone1", *others])  # fmt: skip
+        if self.shape == "one-way":
+            self.links = [f"zone1->{broker.name}"]
+            return
+        self.links = sorted(
+            [f"{broker.name}->{end}" for end in ends] + [f"{end}->{broker.name}" for end in ends]
+        )
 
-    def _effect(self, broker: Broker) -> tuple[Callable[[], None], Callable[[], None], Any, Any]:
-        """How it begins and ends, and what is observed then."""
-        world, kind, name = self.world, self.kind, broker.name
-        world.struck.add(broker)
-        free: Callable[[], None] = lambda: world.struck.discard(broker)  # noqa: E731
-
-        def ended(action: Callable[[], None]) -> Callable[[], None]:
-            def run() -> None:
-                free()
-                action()
-
-            return run
-
+    def _begin(self, broker: Broker) -> None:
+        world, kind = self.world, self.kind
         if kind in KILLS:
-            is_clean = kind == "stop"
-            return (
-                lambda: world.kill(broker, cleanly=is_clean), ended(lambda: world.restart(broker)),
-                {name: "gone"}, {name: "running"},
-            )  # fmt: skip
-        if kind == "pause":
-            return (
-                lambda: world.freeze(broker), ended(lambda: world.thaw(broker)),
-                {name: "paused"}, {name: "running"},
-            )  # fmt: skip
-        if kind in STORES:
-            return (
-                lambda: world.hold_store(broker, kind == "disk-stall"),
-                ended(lambda: world.free_store(broker)),
-                {f"{name}/disk": kind.removeprefix("disk-")}, {f"{name}/disk": "sound"},
-            )  # fmt: skip
-        if kind in LINKS:
-            word = {"partition": "lost", "slow": "slow over 500 ms", "stall": "stalled"}[kind]
-            return (
-                lambda: world.cut(broker, kind), ended(lambda: world.mend(broker)),
-                dict.fromkeys(self.links, word), dict.fromkeys(self.links, "open"),
-            )  # fmt: skip
-        assert kind in CLOCKS, kind
-        skew = self.chance.choice(SKEWS)
-
-        def begin() -> None:
-            broker.skew = skew
+            world.kill(broker, cleanly=kind == "stop")
+        elif kind == "pause":
+            world.freeze(broker)
+        elif kind in STORES:
+            world.hold_store(broker, is_whole=kind != "disk-slow")
+        elif kind in LINKS:
+            if any("zone1" in link for link in self.links):
+                world.cut(broker, kind)
+        elif kind in ORDERLY:
+            world.switch_over(broker)
+        else:
+            assert kind in CLOCKS, kind
+            broker.skew = round(self.options.get("skew_ms", self.options.get("step_ms", 0)) * MS)
             broker.pair.push()
 
-        def end() -> None:
+    def _end(self, broker: Broker) -> None:
+        world, kind = self.world, self.kind
+        if kind in KILLS:
+            world.restart(broker)
+        elif kind == "pause":
+            world.thaw(broker)
+        elif kind in STORES:
+            world.free_store(broker)
+        elif kind in LINKS:
+            world.mend(broker)
+        elif kind in CLOCKS:
             broker.skew = 0
             broker.pair.push()
 
-        return begin, ended(end), {name: f"clock {skew / S:+g} s"}, {name: "clock +0 s"}
+    def _observed(self, *, is_healed: bool) -> dict[str, str]:
+        kind, names = self.kind, [broker.name for broker in self.brokers]
+        if kind in LINKS:
+            return dict.fromkeys(self.links, "open" if is_healed else WORDS[kind])
+        if kind in STORES:
+            part = {"disk": "disk", "nfs": "store", "database": "database"}[kind.partition("-")[0]]
+            word = "sound" if is_healed else kind.partition("-")[2]
+            return {f"{name}/{part}": word for name in names}
+        if kind in CLOCKS:
+            skews = [0 if is_healed else broker.skew for broker in self.brokers]
+            return {name: f"clock {skew / S:+g} s" for name, skew in zip(names, skews, strict=True)}
+        word = "gone" if kind in KILLS else "paused" if kind == "pause" else "left"
+        return dict.fromkeys(names, "running" if is_healed else word)
 
     def _row(
         self, type_: str, f: str, *, bit: bool | None = None, observed: Any = None, error: str | None = None
     ) -> None:
-        name = None if self.broker is None else self.broker.name
-        is_link = self.kind in LINKS
+        names = [broker.name for broker in self.brokers]
         value: dict[str, Any] = {
-            "label": self.label, "links": self.links, "nodes": [] if is_link or name is None else [name],
-            "shape": "isolate-live" if is_link else None, "target": name or "live",
+            "label": self.label, "links": self.links, "nodes": [] if self.kind in LINKS else names,
+            "shape": self.shape, "target": ", ".join(names) or self.target,
         }  # fmt: skip
         if bit is not None:
             value |= {"bit": bit, "observed": observed or {}}
+        if type_ == "invoke" and self.options:
+            value["options"] = self.options
         self.world.recording.add(NEMESIS, type_, f, error=error, value=json.dumps(value))

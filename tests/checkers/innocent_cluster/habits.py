@@ -10,10 +10,14 @@ from checkers.verdict import Promises
 from innocent_cluster.timeline import MS, S
 
 KILLS = ("kill", "power-loss", "stop", "late-start")
-STORES = ("disk-slow", "disk-stall")
+STORES = (
+    "disk-slow", "disk-stall", "nfs-stall", "nfs-disconnect", "nfs-restart", "database-stall",
+    "database-restart", "database-disconnect",
+)  # fmt: skip
+ORDERLY = ("takeover", "quiesce", "switch-over")
 LINKS = ("partition", "slow", "stall")
 CLOCKS = ("clock-skew", "clock-step", "clock-strobe")
-FAULTS = (*KILLS, "pause", *STORES, *LINKS, *CLOCKS)
+FAULTS = (*KILLS, "pause", *STORES, *LINKS, *CLOCKS, *ORDERLY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,7 @@ class Habits:
     marks_found: bool
     fails_back: bool
     closes_groups: bool
+    compares: bool
 
     @property
     def promises(self) -> Promises:
@@ -80,7 +85,8 @@ def drawn(chance: random.Random) -> Habits:
 
     workloads = {name for name in WORKLOADS if often(0.35)} or {chance.choice(WORKLOADS)}
     faulty = often(0.6)
-    some = chance.sample(FAULTS, chance.randint(1, 3)) if faulty else []
+    kinds = [*FAULTS, *KILLS, "pause"]
+    some = chance.sample(kinds, chance.randint(1, 3)) if faulty else []
     return Habits(
         pairs=chance.choice([1, 1, 2, 3]),
         brokers=chance.choice([1, 2, 2]),
@@ -117,7 +123,8 @@ def drawn(chance: random.Random) -> Habits:
         marks_found=often(0.5),
         fails_back=often(0.5),
         closes_groups=often(0.3),
+        compares=often(0.3),
     )
 
 
-WORKLOADS = ("queue", "topics", "transactions", "refusals", "request-reply", "receives")
+WORKLOADS = ("queue", "topics", "transactions", "refusals", "request-reply", "receives", "bank")

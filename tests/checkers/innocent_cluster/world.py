@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from typing import Any
@@ -91,7 +92,9 @@ class World:
 
     # ------------------------------------------------------------------------------------ messages
 
-    def compose(self, producer: int, pair: Pair, queue: str | None = None) -> Message | None:
+    def compose(
+        self, producer: int, pair: Pair, queue: str | None = None, money: Columns | None = None
+    ) -> Message | None:
         """A message to some destination of the pair; None if there is no such destination."""
         habits, chance = self.habits, self.chance
         queue = queue or self._destination(pair)
@@ -118,6 +121,8 @@ class World:
             if not mine:
                 return None
             wishes["reply_to"] = chance.choice(mine[-3:])
+        if queue == "bank":
+            wishes |= money or {"amount": chance.randint(1, 9), "account": f"a{chance.randrange(3)}"}
         number = self.number("message")
         columns = {"queue": queue, "group": group, "producer": producer, "sequence": sequence}
         headers = number * 11 if habits.headers else None
@@ -131,6 +136,7 @@ class World:
         some += ["r"] if "refusals" in workloads else []
         some += [f"{TOPIC}t{place}"] * 2 if "topics" in workloads else []
         some += [PULLED] if "receives" in workloads else []
+        some += ["bank"] if "bank" in workloads else []
         some += ["requests"] if "request-reply" in workloads else []
         return self.chance.choice(some) if some else None
 
@@ -208,14 +214,19 @@ class World:
         if self.habits.fails_back:
             self.timeline.after(500 * MS, lambda: self._fail_back(broker))
 
+    def switch_over(self, live: Broker) -> None:
+        """The live leaves in order, and a backup takes over at once."""
+        (backup, *_) = [one for one in live.pair.brokers if one.role == "backup"]
+        live.die(cleanly=True)
+        live.role = "backup"
+        self.monitor(live, "backup")
+        self.activate(backup)
+
     def _fail_back(self, broker: Broker) -> None:
         live = broker.pair.live
         if live is None or broker.role != "backup" or {live, broker} & self.struck or self.is_leaving:
             return
-        live.die(cleanly=True)
-        live.role = "backup"
-        self.monitor(live, "backup")
-        self.activate(broker)
+        self.switch_over(live)
 
     def activate(self, broker: Broker) -> None:
         broker.pair.activate(broker)
@@ -338,6 +349,8 @@ class World:
         yield from self._clients
         while not self.habits.late_drain and self._open_connections():
             yield 50 * MS
+        if self.habits.compares:
+            self._compare()
         self.phase("drain")
         yield from self._drain()
         self.phase("browse")
@@ -392,7 +405,11 @@ class World:
                 consumers.append(plain)
             for one in consumers:
                 one.refuses = "refusals" in workloads and one.name[0] == "r"
-                one.transacted = "transactions" in workloads and chance.random() < 0.4
+                one.transacted = one.transacted or ("transactions" in workloads and chance.random() < 0.4)
+            if "bank" in workloads:
+                mover = Consumer(self, pair, ("bank", None))
+                mover.transacted = mover.moves = True
+                consumers.append(mover)
             if "request-reply" in workloads:
                 responder = Consumer(self, pair, ("requests", None))
                 responder.answers = True
@@ -428,6 +445,23 @@ class World:
         self.is_finishing = True
         for one in self._staying:
             yield one
+
+    def _compare(self) -> None:
+        """Live and backup tell what each queue holds, as they have it."""
+        now = self.timeline.now
+        for pair in self.pairs:
+            held = {name[0]: len(place.copies) for name, place in pair.places.items() if name[1] is None}
+            for broker in pair.brokers if len(pair.brokers) > 1 else ():
+                for queue, count in held.items():
+                    told = {
+                        "kind": "destination",
+                        "key": f"{queue} at {pair.name}",
+                        "value": f"{count} messages",
+                    }
+                    self.recording.add(
+                        HARNESS, "ok", "view", broker=broker.name, time_low=now, time_high=now,
+                        value=json.dumps(told),
+                    )  # fmt: skip
 
     def _browse(self, pair: Pair) -> None:
         live = pair.live
