@@ -72,7 +72,8 @@ class Habits:
             redelivery_s=self.redelivery / S,
             marks_redeliveries=self.marks,
             ack_wait_s=self.ack_wait / S if self.ack_wait and not self.tells_time_outs else None,
-            counts="given back" if self.marks == "always" and self.counts_attempts_durably else "never",
+            counts="given back" if self.marks == "always" else "never",
+            durable_counts=self.counts_attempts_durably,
             fifo=self.pairs == 1,
         )
 
