@@ -126,9 +126,15 @@ def may_be_committed(history: History, transaction: int) -> bool:
     return any(not gone_before(history, commit.asked) for commit in commits)
 
 
-def is_released(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """An ack of it happened, or may have."""
-    return any(may_have_happened(history, one) for one in releasing(m, options))
+def happened(history: History, one: Question) -> bool:
+    """Whether an ack or nack certainly took effect; in a transaction by its commit."""
+    committed = one.transaction is None or history.ended(one.transaction, "commit", "ok") is not None
+    return one.outcome == "ok" and committed
+
+
+def may_be_released(history: History, m: PlainMessage, options: CheckOptions) -> list[Question]:
+    """Each ack of it that happened, or may have."""
+    return [one for one in releasing(m, options) if may_have_happened(history, one)]
 
 
 # ------------------------------------------------------------------------------ what gives it back
@@ -324,14 +330,16 @@ def left_over(
 ) -> Iterator[Instance]:
     """Lost, stuck or died early: owed, in nobody's hands, and given up neither.
 
-    What lies among the dead letters is in nobody's hands. Nothing may be missed unless all was
-    drained and every store read (``complete``).
+    What lies among the dead letters is in nobody's hands, and died early whatever became of its
+    last ack, if that was not answered. Nothing may be missed unless all was drained and every store
+    read (``complete``).
     """
-    if not m.sends or m.ok is None or not is_owed(history, m) or is_released(history, m, options):
+    if not m.sends or m.ok is None or not is_owed(history, m) or may_have_expired(history, m):
         return
-    if may_have_expired(history, m):
+    releases = may_be_released(history, m, options)
+    if any(happened(history, one) for one in releases):
         return
-    missing = complete and all(is_given_back(history, m, d, options) for d in m.deliveries)
+    missing = complete and not releases and all(is_given_back(history, m, d, options) for d in m.deliveries)
     dead = may_be_dead(history, m, options)
     kind = "after delivery" if m.deliveries else "never delivered"
     dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
@@ -340,7 +348,57 @@ def left_over(
     if any(r.get("value") == "expired" or not late for r in others):
         if missing:
             yield m.instance("stuck", m.sends[0]["index"], kind)
+        elif complete and not late and wrong_either_way(history, m, releases, options):
+            yield m.instance("stuck", m.sends[0]["index"], "either way")
     elif dead_letters and not dead:
         yield m.instance("died-early", min(dead_letters))
     elif missing and not m.stored and (not dead or options.broker.keeps_dead_letters):
         yield m.instance("lost", m.sends[0]["index"], "refused too often" if dead else kind)
+
+
+def wrong_either_way(
+    history: History, m: PlainMessage, releases: Sequence[Question], options: CheckOptions
+) -> bool:
+    """Whether the store that has it is wrong, whatever became of its acks of unknown outcome.
+
+    Nobody held it for a full quiet period before the reading: whoever had got it, or acknowledged
+    it, was over when the drain began. If an ack was processed it is resurrected, if none was it is
+    stuck.
+    """
+    drain = next((r["index"] for r in history.control if r.get("value") == "drain"), None)
+    browse = next((r["index"] for r in history.control if r.get("value") == "browse"), None)
+    if not releases or drain is None or browse is None or not options.broker.durable_acks:
+        return False
+    for one in releases:
+        if not over_before(history, one.asked.get("session"), drain, cut=one.transaction is not None):
+            return False
+    if not all(over_before(history, d.get("session"), drain) for d in m.deliveries):
+        return False
+    return any(
+        r.get("value") == "main" and r["index"] > browse and serves(history, r.get("broker"), r["index"])
+        for r in m.stored
+    )
+
+
+def over_before(history: History, session: int | None, index: int, *, cut: bool = False) -> bool:
+    """Whether a session was over before that row; with its connection, if ``cut``.
+
+    A transaction ends with its connection only.
+    """
+    if session is None:
+        return False
+    if cut:
+        return any(r["f"] == "disconnect" and r["index"] < index for r in history.of_session(session))
+    over = history.over(session)
+    return over is not None and over < index
+
+
+def serves(history: History, broker: str | None, index: int) -> bool:
+    """Whether a broker was live when its stores were read, for all that its roles tell."""
+    told = [
+        r["role"]
+        for r in history.control
+        if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker
+        if r["index"] < index
+    ]
+    return not told or told[-1] == "live"

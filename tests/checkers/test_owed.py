@@ -290,6 +290,8 @@ def seen(at: int, broker: str, store: str = "main") -> list[Row]:
 READINGS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
     "where no row says that a store was read nothing is lost": ([*SENT, *UNREAD], set()),
     "where the store of the only broker was read it is": ([*SENT, *DONE], NEVER),
+    "where brokers have no names a store must have been read, too": (
+        [dict(row, broker=None) for row in SENT] + UNREAD, set()),
     "a reading before the drain was over says nothing": (
         [*SENT, o(80, -3, "ok", "browse", broker="a1"), *UNREAD], set()),
     "a message that was found is no reading": ([*SENT, *seen(80, "a1"), *UNREAD], set()),
@@ -314,6 +316,9 @@ READINGS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
     "not who was taken over": (
         [*SENT, *OTHERS_ID, *role(30, "a2", "live", 29, 30, "n2"), *takeover(40, "a1", 30, 31, 2, "n2"),
          *finished(90, read=("a2",))], set()),
+    "not where a third took it over": (
+        [*SENT, *OTHERS_ID, *role(30, "a2", "live", 29, 30, "n2"), *takeover(40, "c1", 30, 31, 2, "n1"),
+         *finished(90, read=("a2",))], set()),
     "a broker that never served has nothing to be read": (
         [*SENT, *PAIR, *role(40, "b2", "backup", 39, 40, "other"), *DONE], NEVER),
     "a store that could not be read may have it": (
@@ -328,3 +333,72 @@ READINGS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
 def test_nothing_is_missing_before_every_store_was_read_that_may_have_it(name):
     rows, expected = READINGS[name]
     assert found(rows, ANY) == expected
+
+
+STUCK = {("stuck", "either way")}
+LET_GO = [*gone(22, 1)]
+STAYS = [*finished(90)[:4], *seen(94, "a1"), *[dict(row, index=row["index"] + 1) for row in finished(90)[4:]]]
+
+ON_ITS_WAY = [dict(row, value="store-and-forward") if row.get("value") == "main" else row for row in STAYS]
+
+EITHER_WAY: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
+    "what may have been acknowledged long ago is in no store rightly": (
+        [*HELD, *UNKNOWN, *LET_GO, *STAYS], ANY, STUCK),
+    "so it is where the session was left in order": (
+        [*HELD, *UNKNOWN, o(22, 11, "invoke", "unsubscribe", session=1),
+         o(23, 11, "ok", "unsubscribe", session=1), *STAYS], ANY, STUCK),
+    "a session that only asked to leave may hold it": (
+        [*HELD, *UNKNOWN, o(22, 11, "invoke", "unsubscribe", session=1), *STAYS], ANY, set()),
+    "the drain's own ack may have been processed or not": (
+        [*HELD, *UNKNOWN, *finished(90)[:3], *gone(93, 1), phase(94, "browse"), *seen(95, "a1"),
+         *[dict(row, index=row["index"] + 2) for row in finished(90)[4:]]], ANY, set()),
+    "who may hold it all the time decides nothing": ([*HELD, *UNKNOWN, *STAYS], ANY, set()),
+    "another that got it may hold it": (
+        [*HELD, *UNKNOWN, *LET_GO, *joined(24, 2), *deliver(26, 1, 2, redelivered=True), *STAYS], ANY, set()),
+    "unless it is over, too": (
+        [*HELD, *UNKNOWN, *LET_GO, *joined(24, 2), *deliver(26, 1, 2, redelivered=True), *gone(28, 2),
+         *STAYS], ANY, STUCK),
+    "where acks need not last it may have come back": (
+        [*HELD, *UNKNOWN, *LET_GO, *STAYS], Promises(durable_acks=False), set()),
+    "where a store was not read nothing is said": (
+        [*HELD, *UNKNOWN, *LET_GO, *role(30, "b1", "live", 29, 30, "other"), *STAYS], ANY, set()),
+    "an ack that was answered is undone": (
+        [*HELD, *answer(20, 1), *LET_GO, *STAYS], ANY, {("resurrected", None)}),
+    "an ack that failed was not processed": (
+        [*HELD, *answer(20, 1, outcome="fail"), *LET_GO, *STAYS], ANY, {("stuck", "after delivery")}),
+    "nor was one that was asked of a process that was gone": (
+        [*HELD, *stopped(8), *role(9, "a1", "live", 8, 9), *UNKNOWN, *LET_GO, *STAYS], ANY,
+        {("stuck", "after delivery")}),
+    "a commit of unknown outcome decides as little": (
+        [*TAKEN, *NO_COMMIT_HEARD, *LET_GO, *STAYS], ANY, STUCK),
+    "a transaction may be open where its session was left in order": (
+        [*TAKEN, *NO_COMMIT_HEARD, o(22, 11, "invoke", "unsubscribe", session=1),
+         o(23, 11, "ok", "unsubscribe", session=1), *STAYS], ANY, set()),
+    "an ack in a transaction that is open is held": ([*TAKEN, *STAYS], ANY, set()),
+    "an ack in a transaction that ended with its connection was not processed": (
+        [*TAKEN, *LET_GO, *STAYS], ANY, {("stuck", "after delivery")}),
+    "a broker that is no longer live may have old stores": (
+        [*HELD, *UNKNOWN, *LET_GO, *role(30, "a1", "live", 29, 30), *role(40, "a1", "backup", 39, 40),
+         *STAYS], ANY, set()),
+    "what is forwarded may be on its way": (
+        [*HELD, *UNKNOWN, *LET_GO, *ON_ITS_WAY], ANY, set()),
+    "what is to come later may wait": (
+        [*joined(0), *send(2, 1, value='{"delay": [1, 99000000]}'), *deliver(4, 1), *UNKNOWN, *LET_GO,
+         *STAYS], ANY, set()),
+    "of unknown sends nothing is said": (
+        [*joined(0), *send(2, 1, "info"), *deliver(4, 1), *UNKNOWN, *LET_GO, *STAYS], ANY, set()),
+    "a dead letter that nobody refused died early, whatever became of its ack": (
+        [*HELD, *UNKNOWN, *LET_GO, *DEAD], ANY, EARLY),
+    "whoever still held it": ([*HELD, *UNKNOWN, *DEAD], ANY, EARLY),
+    "not where it may have expired": (
+        [*joined(0), *send(2, 1, value='{"expires": [50000000, 60000000]}'), *deliver(4, 1), *UNKNOWN,
+         *LET_GO, *DEAD], ANY, set()),
+    "nor where it may have been refused often enough": (
+        [*HELD, *refused(6, "info"), *UNKNOWN, *LET_GO, *DEAD], Promises(delivery_attempts=1), set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EITHER_WAY)
+def test_what_an_ack_of_unknown_outcome_left_in_a_store_is_wrong_either_way(name):
+    rows, promises, expected = EITHER_WAY[name]
+    assert found(rows, promises) == expected
