@@ -288,6 +288,14 @@ class History:
         """Every message of which a row tells the number."""
         return [PlainMessage(self, key, rows) for key, rows in self.messages.items() if key[2] is not None]
 
+    @functools.cached_property
+    def same_id(self) -> Mapping[int, Sequence[PlainMessage]]:
+        """Every message by its number, in each queue, group and subscription that a row names."""
+        found: dict[int, list[PlainMessage]] = defaultdict(list)
+        for m in self.all_messages:
+            found[m.id].append(m)
+        return found
+
     def sent(self, r: Row) -> int | None:
         """Index of the first send of its message."""
         mine = self.messages[r.get("queue"), r.get("group"), r.get("message")]

@@ -18,7 +18,8 @@ from checkers.reference_asked import clocks_wrong, early, expired
 from checkers.reference_attempts import read_before_commit, shown_though_aborted
 from checkers.reference_owed import left_over
 from checkers.reference_sent import certainly_before
-from checkers.reference_subscriptions import not_subscribed
+from checkers.reference_skipped import is_not_copied, is_skipped
+from checkers.reference_subscriptions import is_owed, not_subscribed
 from checkers.reference_temporaries import outlived
 from checkers.schema import HARNESS, MONITOR
 from checkers.verdict import CheckOptions
@@ -53,16 +54,30 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
             if index is not None:
                 yield m.instance(name, index)
         yield from (m.instance("not-subscribed", index, key) for index, key in not_subscribed(history, m))
-        if m.id not in astray:
-            for one in left_over(history, m, options, complete=complete):
-                if one.name == "lost":
-                    lost[m.queue].append(one)
-                else:
-                    yield one
+        if m.id in astray:
+            continue
+        for one in left_over(history, m, options, complete=complete):
+            if one.name == "lost":
+                lost[m.queue].append(one)
+            else:
+                yield one
+        if complete:
+            yield from _left_out(history, m, options)
     unheard = Counter(r["queue"] for r in history.rows if r["f"] == "receive")
     for queue, some in lost.items():
         if len(some) > unheard[queue]:
             yield from some
+
+
+def _left_out(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[Instance]:
+    """Find what a subscription was skipped for while it existed, and what it got no copy of."""
+    if not m.sends:
+        return
+    if is_owed(history, m):
+        if options.broker.atomic and is_not_copied(history, m, options):
+            yield m.instance("lost", m.sends[0]["index"], "not copied")
+    elif m.ok is not None and is_skipped(history, m, options, m.ok):
+        yield m.instance("lost", m.sends[0]["index"], "skipped")
 
 
 def _is(r: Row, f: str, type_: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers.reference_attempts import over
+from checkers.reference_attempts import over, stored_from
 from checkers.reference_temporaries import is_anothers, lives_on
 from checkers.schema import TEMPORARY, TOPIC, json_object
 
@@ -50,7 +50,7 @@ def is_owed(history: History, m: PlainMessage) -> bool:
     if not (m.queue or "").startswith(TOPIC):
         return True
     mine = history.subscribing_to[m.queue]
-    drops = [(r, _answer(history, r)) for r in mine if (r["f"], r["type"]) == ("drop", "invoke")]
+    drops = [(r, answer_to(history, r)) for r in mine if (r["f"], r["type"]) == ("drop", "invoke")]
     ended = -1
     for _, answer in drops:
         if answer is None or answer["type"] == "info":
@@ -60,11 +60,11 @@ def is_owed(history: History, m: PlainMessage) -> bool:
     asked = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
     since = None
     for r in asked:
-        answer = _answer(history, r)
+        answer = answer_to(history, r)
         if r["index"] > ended and answer is not None and answer["type"] == "ok":
             since = answer["index"] if since is None else min(since, answer["index"])
-    selectors = [asked_selector(r) for r in asked]
-    if since is None or m.sends[0]["index"] < since or any(one != selectors[0] for one in selectors):
+    selectors, sent = [asked_selector(r) for r in asked], stored_from(m)
+    if since is None or sent is None or sent < since or any(one != selectors[0] for one in selectors):
         return False
     return matches(selectors[0], m)
 
@@ -77,7 +77,7 @@ def kept_until_settled(history: History, m: PlainMessage) -> bool:
         return True
     mine = history.subscribing_to[m.queue]
     asked = [r for r in mine if r["type"] == "invoke"]
-    drops = [_answer(history, r) for r in asked if r["f"] == "drop"]
+    drops = [answer_to(history, r) for r in asked if r["f"] == "drop"]
     selectors = [asked_selector(r) for r in asked if r["f"] == "subscribe"]
     return (
         bool(mine)
@@ -121,7 +121,7 @@ def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
     if subscribes and sent < subscribes[0]["index"] <= begun:
         return True
     for drop in mine:
-        answer = _answer(history, drop) if (drop["f"], drop["type"]) == ("drop", "invoke") else None
+        answer = answer_to(history, drop) if (drop["f"], drop["type"]) == ("drop", "invoke") else None
         if answer is None or answer["type"] != "ok" or not sent <= answer["index"] < begun:
             continue
         if all(_over_before(history, r, drop["index"]) for r in subscribes if r["index"] < answer["index"]):
@@ -135,12 +135,12 @@ def _begun(history: History, delivery: Row) -> int | None:
 
 
 def _over_before(history: History, subscribe: Row, index: int) -> bool:
-    answer = _answer(history, subscribe)
+    answer = answer_to(history, subscribe)
     return answer is not None and answer["type"] in ("ok", "fail") and answer["index"] < index
 
 
-def _answer(history: History, asked: Row) -> Row | None:
-    """What the same process was answered, before it asked again."""
+def answer_to(history: History, asked: Row) -> Row | None:
+    """Return what the same process was answered, before it asked again."""
     for r in history.subscribing_to[asked.get("queue")]:
         same = (r["process"], r["f"]) == (asked["process"], asked["f"])
         if same and r["index"] > asked["index"]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from checkers.reference_attempts import over
+from checkers.reference_attempts import over, stored_from
 from checkers.schema import HARNESS, NEMESIS, json_object
 
 if TYPE_CHECKING:
@@ -19,15 +19,16 @@ Row = Mapping[str, Any]
 
 def lives_on(history: History, m: PlainMessage) -> bool:
     """Whether its queue was there when it was sent, at the broker that took it, until the drain."""
-    mine = _rows(history, m.queue)
+    mine = rows_of(history, m.queue)
     begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
-    if begun is None or taken is None or m.sends[0]["index"] < begun["index"]:
+    sent = stored_from(m)
+    if begun is None or taken is None or sent is None or sent < begun["index"]:
         return False
     if begun.get("broker") != taken.get("broker"):
         return False
     drains = [r["index"] for r in history.control if _is_drain(r)]
-    for asked, answer in _ends(mine):
+    for asked, answer in endings(mine):
         certain = answer is not None and answer["type"] == "ok"
         if answer is not None and answer["type"] == "fail":
             continue
@@ -38,8 +39,8 @@ def lives_on(history: History, m: PlainMessage) -> bool:
 
 def outlived(history: History, m: PlainMessage) -> int | None:
     """The first row of a main store that has it though its queue ended after it was sent."""
-    mine = _rows(history, m.queue)
-    ends = [(asked, answer) for asked, answer in _ends(mine) if asked["f"] == "drop"]
+    mine = rows_of(history, m.queue)
+    ends = [(asked, answer) for asked, answer in endings(mine) if asked["f"] == "drop"]
     drops = [(a["index"], b["index"]) for a, b in ends if b is not None and b["type"] == "ok"]
     ended = [*drops[:1], *_killed(history, m, mine)]
     stored = [r["index"] for r in m.stored if r.get("value") == "main"]
@@ -76,12 +77,13 @@ def _label(r: Row) -> str:
 
 def is_anothers(history: History, m: PlainMessage, delivery: Row) -> bool:
     """Whether it came on another connection than the first that subscribed to its queue."""
-    asked = (r for r in _rows(history, m.queue) if r["f"] == "subscribe")
+    asked = (r for r in rows_of(history, m.queue) if r["f"] == "subscribe")
     owner = next((r["connection"] for r in asked if r.get("connection") is not None), None)
     return owner is not None and delivery.get("connection") not in (owner, None)
 
 
-def _rows(history: History, queue: str | None) -> list[Row]:
+def rows_of(history: History, queue: str | None) -> list[Row]:
+    """Return all rows that name a temporary queue."""
     return [r for r in history.temporary if r["queue"] == queue]
 
 
@@ -89,8 +91,8 @@ def _is_drain(r: Row) -> bool:
     return (r["process"], r["f"], r.get("value")) == (HARNESS, "phase", "drain")
 
 
-def _ends(mine: list[Row]) -> Iterator[tuple[Row, Row | None]]:
-    """What may have ended a queue, in order, and what was answered; a lost session by itself."""
+def endings(mine: list[Row]) -> Iterator[tuple[Row, Row | None]]:
+    """Return what may have ended a queue, and what was answered; a lost session by itself."""
     for n, r in enumerate(mine):
         if r["f"] == "disconnect":
             yield r, None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_asked import expires
-from checkers.reference_subscriptions import kept_until_settled
+from checkers.reference_skipped import copies_of, is_skipped, serves, topic_of
+from checkers.reference_subscriptions import is_owed, kept_until_settled
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
@@ -22,17 +22,16 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
     """Transactions of which an effect happened and another certainly did not."""
     complete = history.looked_everywhere()
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
-    seen: dict[int, set[tuple[str | None, str | None]]] = defaultdict(set)
-    for m in messages:
-        if m.shown:
-            seen[m.id].add((m.queue, m.group))
     happened: set[int] = set()
     missing: dict[int, Instance] = {}
     for m in messages:
-        absent = complete and not seen[m.id] - {(m.queue, m.group)} and expires(m) is None
-        absent = absent and m.queue not in unheard
+        absent = complete and expires(m) is None and not _is_seen_elsewhere(history, m)
+        absent = absent and not {m.queue, topic_of(m)} & unheard
         gone = absent and kept_until_settled(history, m)
-        for transaction, index, did in (*_send(m, absent), *_acks(history, m, options, gone)):
+        for transaction, index, did in (
+            *_send(history, m, options, absent),
+            *_acks(history, m, options, gone),
+        ):
             if did:
                 happened.add(transaction)
             elif transaction not in missing or index < missing[transaction].index:
@@ -40,19 +39,48 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
     yield from (instance for transaction, instance in missing.items() if transaction in happened)
 
 
-def _send(m: PlainMessage, absent: bool) -> Iterator[tuple[int, int, bool]]:
-    """Its transaction, the row that asked for it, and whether it happened; nothing if unknown."""
+def _is_seen_elsewhere(history: History, m: PlainMessage) -> bool:
+    """Whether a message was shown in a queue or group to which this send of it did not go.
+
+    Other subscriptions of its topic have copies of their own.
+    """
+    here = (topic_of(m), m.group)
+    return any(other.shown and (topic_of(other), other.group) != here for other in history.same_id[m.id])
+
+
+def _send(
+    history: History, m: PlainMessage, options: CheckOptions, absent: bool
+) -> Iterator[tuple[int, int, bool]]:
+    """Return its transaction, the row that asked for it, and whether it happened.
+
+    Nothing if that is unknown. A send to a topic has an effect in each of its subscriptions. It
+    certainly did not happen where it was answered ``ok``, and the message is nowhere; in a
+    subscription, if that was owed it, or was skipped.
+    """
     if len({s.get("transaction") for s in m.sends}) != 1 or m.transaction is None:
         return
-    if (m.queue or "").startswith((TOPIC, TEMPORARY)):
+    if (m.queue or "").startswith(TEMPORARY):
         return
     if any(r["f"] == "send" and r["type"] == "fail" for r in m.rows):
         return
     index = m.sends[0]["index"]
     if any(r["index"] > index for r in m.shown):
         yield m.transaction, index, True
-    elif absent and not m.shown and any(r["f"] == "send" and r["type"] == "ok" for r in m.rows):
+        return
+    answered = any((r["f"], r["type"]) == ("send", "ok") for r in m.rows)
+    owed = not (m.queue or "").startswith(TOPIC) or _lacks_its_copy(history, m, options)
+    if absent and not m.shown and answered and owed:
         yield m.transaction, index, False
+
+
+def _lacks_its_copy(history: History, m: PlainMessage, options: CheckOptions) -> bool:
+    """Whether a subscription that was owed a copy, or was skipped for it, certainly has none."""
+    if is_owed(history, m):
+        taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
+        return taken is not None and serves(history, m.queue, taken.get("broker"))
+    copied = [r["index"] for copy in copies_of(history, m) for r in copy.shown]
+    stored = m.ok if m.ok is not None else min(copied, default=None)
+    return is_skipped(history, m, options, stored)
 
 
 def _acks(

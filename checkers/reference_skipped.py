@@ -1,0 +1,243 @@
+"""The second implementation of what a subscription was owed while it existed.
+
+A plain subscription, a durable one that was dropped or made again with another selector, and a
+temporary queue are owed nothing in the end. What they were skipped for while they existed is lost
+all the same: a later message reached the session to which it was due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from checkers.reference_asked import clocks_wrong, expires, is_delayed, may_have_expired, priority
+from checkers.reference_attempts import of_one_node, stored_from
+from checkers.reference_consumers import Consumer, consumers_of
+from checkers.reference_owed import may_be_dead
+from checkers.reference_subscriptions import answer_to, asked_selector, matches
+from checkers.reference_temporaries import endings, rows_of
+from checkers.schema import TEMPORARY, TOPIC
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, PlainMessage
+
+Row = Mapping[str, Any]
+
+
+def is_skipped(history: History, m: PlainMessage, options: CheckOptions, stored: int | None) -> bool:
+    """Whether a message was skipped in a subscription while that existed, and never came.
+
+    ``stored`` is the row since which it was certainly stored. Nobody needs to know it of what one
+    transaction sent together with the later message that came.
+    """
+    place = m.queue or ""
+    if not place.startswith((TEMPORARY, TOPIC)) or not m.sends or _has_other_rows(m):
+        return False
+    if _may_have_been_received(history, place) or _has_unreadable_bodies(history, place):
+        return False
+    return any(
+        _was_due(history, m, later, d, options)
+        for later in history.all_messages
+        if _comes_later(history, m, later, stored, options)
+        for d in later.deliveries
+    )
+
+
+def _has_other_rows(m: PlainMessage) -> bool:
+    """Whether anything is known of a message in its place but that it was sent."""
+    return any(r["f"] != "send" for r in m.rows)
+
+
+def _may_have_been_received(history: History, place: str) -> bool:
+    """Whether a receive that was not answered may have taken a message of a place."""
+    names = (place, place.partition(" > ")[0])
+    return any(r["f"] == "receive" and r.get("queue") in names for r in history.rows)
+
+
+def _has_unreadable_bodies(history: History, place: str) -> bool:
+    """Whether a body that could not be read was delivered, which may have been any message."""
+    mine = (r for r in history.data if r.get("queue") == place)
+    return any(r["f"] == "deliver" and r.get("message") is None for r in mine)
+
+
+def _comes_later(
+    history: History, m: PlainMessage, later: PlainMessage, stored: int | None, options: CheckOptions
+) -> bool:
+    """Whether order is promised between two messages of a place, and the second is the later one.
+
+    It is of the same producer and group; or of the same queue, where the queue as a whole promises
+    order.
+    """
+    if (later.queue, later.group) != (m.queue, m.group) or later.id == m.id or not later.sends:
+        return False
+    if not options.ordered or not (options.broker.fifo if m.group is None else options.broker.groups):
+        return False
+    since = later.begun(history)
+    certain = stored is not None and since is not None and stored < since
+    if m.group is None:
+        return certain
+    if m.producer is None or later.producer != m.producer or m.sequence is None or later.sequence is None:
+        return False
+    if later.sequence <= m.sequence or later.sends[0]["index"] <= m.sends[0]["index"]:
+        return False
+    if len(m.sends) > 1 or len(later.sends) > 1:
+        return certain
+    if m.transaction is not None:
+        return certain or m.transaction == later.transaction
+    return stored is not None
+
+
+def _was_due(history: History, m: PlainMessage, later: PlainMessage, d: Row, options: CheckOptions) -> bool:
+    """Whether a message was due to the session that got the later one by ``d``."""
+    reader = _reader(history, m, d)
+    return (
+        reader is not None
+        and _existed(history, m, d, reader)
+        and matches(reader.selector, m)
+        and priority(m) == priority(later)
+        and not any(is_delayed(one) or _may_have_expired(history, one, d) for one in (m, later))
+        and not _others_may_hold(history, m, d, reader, options)
+        and _is_near(history, m, d, reader)
+    )
+
+
+def _reader(history: History, m: PlainMessage, d: Row) -> Consumer | None:
+    """Return the consumer that read a delivery, unless it had asked to leave or was lost."""
+    mine = [c for c in consumers_of(history, m.queue) if c.session == d.get("session")]
+    mine = [c for c in mine if c.begin < d["index"]]
+    if not mine:
+        return None
+    end = history.session_end(mine[-1].session)
+    return mine[-1] if end is None or end > d["index"] else None
+
+
+def _existed(history: History, m: PlainMessage, d: Row, reader: Consumer) -> bool:
+    """Whether the subscription existed from before the send of a message until ``d`` was read.
+
+    With the selector of the session that read it: nothing that may have ended it, or made it again
+    with another selector, was asked for between.
+    """
+    sent = stored_from(m)
+    if sent is None:
+        return False
+    if (m.queue or "").startswith(TEMPORARY):
+        mine = rows_of(history, m.queue)
+        begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
+        ends = [asked for asked, answer in endings(mine) if answer is None or answer["type"] != "fail"]
+        return begun is not None and begun["index"] < sent and all(r["index"] > d["index"] for r in ends)
+    return any(
+        answer is not None
+        and answer["type"] == "ok"
+        and answer["index"] < sent
+        and asked_selector(asked) == reader.selector
+        and all(_is_over(end, asked) or end[0]["index"] > d["index"] for end in _ends(history, m, reader))
+        for asked, answer in _asked(history, m.queue, "subscribe")
+    )
+
+
+def _asked(history: History, place: str | None, f: str) -> Iterator[tuple[Row, Row | None]]:
+    """Return each subscribe or drop of a place that was asked for, with its answer."""
+    for r in history.subscribing_to[place]:
+        if (r["f"], r["type"]) == (f, "invoke"):
+            yield r, answer_to(history, r)
+
+
+def _ends(history: History, m: PlainMessage, reader: Consumer) -> Iterator[tuple[Row, Row | None]]:
+    """Return what may have ended a subscription, or made it again with another selector."""
+    remade = (
+        one for one in _asked(history, m.queue, "subscribe") if asked_selector(one[0]) != reader.selector
+    )
+    for asked, answer in (*_asked(history, m.queue, "drop"), *remade):
+        if answer is None or answer["type"] != "fail":
+            yield asked, answer
+
+
+def _is_over(end: tuple[Row, Row | None], subscribe: Row) -> bool:
+    """Whether an end was answered before a subscribe was asked for."""
+    answer = end[1]
+    return answer is not None and answer["type"] == "ok" and bool(answer["index"] < subscribe["index"])
+
+
+def _may_have_expired(history: History, m: PlainMessage, d: Row) -> bool:
+    low = expires(m)
+    return low is not None and (bool(d["time"] >= low) or clocks_wrong(history, m, d["index"]))
+
+
+def _others_may_hold(
+    history: History, m: PlainMessage, d: Row, reader: Consumer, options: CheckOptions
+) -> bool:
+    """Whether another session of the subscription could hold a message when ``d`` was read.
+
+    What a session held that was certainly over before the reader was asked for had been given back,
+    unless it may have died of that.
+    """
+    sessions = [c for c in consumers_of(history, m.queue) if c.session != reader.session]
+    known = {c.session for c in sessions} | {reader.session}
+    for r in history.data:
+        here = (r.get("queue"), r.get("group")) == (m.queue, m.group)
+        if here and r["f"] == "deliver" and r.get("session") not in known:
+            return True  # no row asked for that session
+    dies = options.broker.attempts == "given back" and options.broker.delivery_attempts >= 0
+    sent = stored_from(m)
+    over = max(-1 if sent is None else sent, -1 if dies else reader.begin)
+    return any(c.begin < d["index"] and c.end >= over for c in sessions)
+
+
+def _is_near(history: History, m: PlainMessage, d: Row, reader: Consumer) -> bool:
+    """Whether nothing had to be forwarded: the broker that took a message delivered the later one.
+
+    Or a broker of the same node did, to a session that was asked for after the message was sent.
+    """
+    taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
+    if taken is None:
+        return False
+    if taken.get("broker") == d.get("broker"):
+        return True
+    if taken.get("broker") is None or d.get("broker") is None or (m.queue or "").startswith(TEMPORARY):
+        return False
+    return reader.begin > m.sends[0]["index"] and of_one_node(history, taken["broker"], d["broker"])
+
+
+def is_not_copied(history: History, m: PlainMessage, options: CheckOptions) -> bool:
+    """Whether one subscription got a plain send of unknown outcome, and this one did not.
+
+    This one was owed it, and the broker that has the copy of the other is of its node.
+    """
+    if not m.sends or m.ok is not None or m.aborted or _has_other_rows(m):
+        return False
+    if any(attempt.transaction is not None for attempt in m.attempts) or may_have_expired(history, m):
+        return False
+    if not options.broker.keeps_dead_letters and may_be_dead(history, m, options):
+        return False
+    if _may_have_been_received(history, m.queue or ""):
+        return False
+    shown = (r for copy in copies_of(history, m) for r in copy.shown if r["index"] > m.sends[0]["index"])
+    return any(serves(history, m.queue, r.get("broker")) for r in shown)
+
+
+def topic_of(m: PlainMessage) -> str | None:
+    """Return the topic of which the place of a message is a subscription; else its queue."""
+    queue = m.queue or ""
+    return queue.split(" > ")[0] if queue.startswith(TOPIC) else m.queue
+
+
+def copies_of(history: History, m: PlainMessage) -> list[PlainMessage]:
+    """Return the same message in the other subscriptions of its topic."""
+    if not (m.queue or "").startswith(TOPIC):
+        return []
+    same = [one for one in history.same_id[m.id] if one.group == m.group and one.queue != m.queue]
+    return [one for one in same if topic_of(one) == topic_of(m)]
+
+
+def serves(history: History, place: str | None, broker: str | None) -> bool:
+    """Whether all brokers that answered a subscribe of a place are of one node with a broker."""
+    subscribed = [
+        answer.get("broker")
+        for _, answer in _asked(history, place, "subscribe")
+        if answer is not None and answer["type"] == "ok"
+    ]
+    return all(
+        broker == other or (broker is not None and other is not None and of_one_node(history, broker, other))
+        for other in subscribed
+    )
