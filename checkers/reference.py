@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkers.anomaly import looked_for
+from checkers.excuses import Effect, Pairs, effects, records
 from checkers.instance import Instance
 from checkers.reference_attempts import attempts_of, is_aborted, node_id_of, of_one_node, stored_from
 from checkers.reference_liveness import liveness
@@ -30,7 +31,7 @@ from checkers.reference_sent import may_have_been_under_way
 from checkers.reference_subscriptions import by_place, spread
 from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
-from checkers.schema import HARNESS, MONITOR, TEMPORARY
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY
 from checkers.verdict import CheckOptions
 
 Row = Mapping[str, Any]
@@ -282,6 +283,17 @@ class History:
                 if sent is not None and sent < r["index"]:
                     best = max(best, sent)
         return best
+
+    @functools.cached_property
+    def clock_effects(self) -> list[Effect]:
+        """What faults did, or may have done, that can make the clocks of brokers wrong."""
+        told = records(r for r in self.control if r["process"] == NEMESIS)
+        return [effect for effect in effects(told) if effect.fault_kind.clocks]
+
+    @functools.cached_property
+    def pairs(self) -> Pairs:
+        """Which brokers stood in for which."""
+        return Pairs.of(r for r in self.control if r["f"] in ("role", "takeover"))
 
     @functools.cached_property
     def all_messages(self) -> list[PlainMessage]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from checkers.schema import NEMESIS
+from checkers.excuses import Effect
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def may_have_expired(history: History, m: PlainMessage) -> bool:
     if low is None:
         return False
     last = history.rows[-1]
-    return low <= last["time"] or clocks_wrong(history, m, last["index"])
+    return low <= last["time"] or clocks_wrong(history, m, last["index"], at_end=True)
 
 
 def timely(history: History, m: PlainMessage) -> bool:
@@ -59,7 +59,7 @@ def may_be_delayed(history: History, m: PlainMessage) -> bool:
         return False
     high = _high(m, "delay")
     drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
-    return high is None or high >= drained or clocks_wrong(history, m, history.rows[-1]["index"])
+    return high is None or high >= drained or clocks_wrong(history, m, history.rows[-1]["index"], at_end=True)
 
 
 def may_wait(history: History, m: PlainMessage, options: CheckOptions) -> bool:
@@ -83,22 +83,35 @@ def early(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> b
     return low is not None and bool(d["time"] < low)
 
 
-def clocks_wrong(history: History, m: PlainMessage, until: int) -> bool:
-    """Whether a fault of clocks was in force between the message's send and that row."""
+def clocks_wrong(history: History, m: PlainMessage, until: int, *, at_end: bool = False) -> bool:
+    """Whether its broker may have had a wrong clock between its send and that row.
+
+    A fault that can make clocks wrong, and was observed to or not observed at all, in force from
+    when it was asked for until its healing was observed, on the way of the message.
+    """
     since = m.sends[0]["index"] if m.sends else -1
-    open_: dict[str, int] = {}
-    spans = []
-    for r in history.rows:
-        kind = r["f"].removeprefix("heal:")
-        if r["process"] != NEMESIS or not kind.startswith("clock-"):
-            continue
-        label = json.loads(r.get("value") or "{}").get("label", "")
-        if r["f"] == kind:
-            open_.setdefault(label, r["index"])
-        elif r["type"] != "invoke" and label in open_:
-            spans.append((open_.pop(label), r["index"]))
-    spans += [(begin, history.rows[-1]["index"]) for begin in open_.values()]
-    return any(begin <= until and end >= since for begin, end in spans)
+    return any(
+        effect.begin_row <= until
+        and (effect.end_row is None or effect.end_row >= since)
+        and is_on_the_way(history, m, effect, at_end=at_end)
+        for effect in history.clock_effects
+    )
+
+
+def is_on_the_way(history: History, m: PlainMessage, effect: Effect, *, at_end: bool) -> bool:
+    """Whether the clock of a broker was wrong that had the message, or may have had it.
+
+    That took it, gave it out or keeps it, or was asked to settle it; or another of its pair. At the
+    end it may also have been forwarded to where somebody subscribed to its queue.
+    """
+    taken = {r["broker"] for r in m.rows if r["f"] == "send" and r.get("broker") is not None}
+    if not taken:
+        return True
+    brokers = {r["broker"] for r in m.rows if r.get("broker") is not None}
+    if at_end:
+        wanted = history.subscribing_to[m.queue]
+        brokers |= {r["broker"] for r in wanted if r["type"] == "ok" and r.get("broker") is not None}
+    return history.pairs.may_touch(effect, brokers)
 
 
 def _high(m: PlainMessage, name: str) -> int | None:

@@ -16,7 +16,7 @@ from checkers.reference_asked import may_be_delayed, may_have_expired, may_wait
 from checkers.reference_attempts import of_one_node, saw_gone
 from checkers.reference_sent import certainly_before, may_have_been_under_way
 from checkers.reference_subscriptions import is_owed
-from checkers.schema import MONITOR
+from checkers.schema import MONITOR, TEMPORARY
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def left_over(
 
     What lies among the dead letters is in nobody's hands, and died early whatever became of its
     last ack, if that was not answered. Nothing may be missed unless all was drained and every store
-    read (``complete``).
+    read (``complete``), nor in a temporary queue what was still to come when that ended.
     """
     if not m.sends or m.ok is None or not is_owed(history, m) or may_have_expired(history, m):
         return
@@ -352,8 +352,18 @@ def left_over(
             yield m.instance("stuck", m.sends[0]["index"], "either way")
     elif dead_letters and not dead:
         yield m.instance("died-early", min(dead_letters))
-    elif missing and not m.stored and (not dead or options.broker.keeps_dead_letters):
+    elif (
+        missing
+        and not m.stored
+        and not (late and is_temporary(m))
+        and (not dead or options.broker.keeps_dead_letters)
+    ):
         yield m.instance("lost", m.sends[0]["index"], "refused too often" if dead else kind)
+
+
+def is_temporary(m: PlainMessage) -> bool:
+    """Whether its queue ends with a connection."""
+    return (m.queue or "").startswith(TEMPORARY)
 
 
 def wrong_either_way(
