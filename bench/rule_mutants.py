@@ -1,9 +1,9 @@
 """Which lines of the checkers no history would miss.
 
 Removes every statement of every rule once, and every operand of every ``and``, ``or``, ``&`` and
-``|``, and judges a corpus of histories with what is left: a line whose removal changes no finding is
-*survived* and is printed. Each survivor needs a new history, or an argument that the line changes
-nothing; both stand in docs/results/rule-mutants.md.
+``|``, and judges a corpus of histories with what is left. A mutant under which no finding changes
+survives, and is printed: it needs a history that kills it, or an argument that the line changes
+nothing (docs/results/rule-mutants.md).
 
     python -m bench.rule_mutants                             # all modules
     python -m bench.rule_mutants owed delivery reference_messages --jobs 2
@@ -11,15 +11,15 @@ nothing; both stand in docs/results/rule-mutants.md.
 The corpus is ``tests/checkers/verdict_cases`` and seeds of ``bench.agreement``, whose findings are
 what both implementations say of them today. A mutant of the columns is judged by columns, one of
 the reference by the reference. Only the histories that run a line are judged without it. A mutant
-that crashes, or takes longer than ``LIMIT_S``, is not survived.
+that crashes, or takes longer than ``LIMIT_S``, does not survive.
 
 How: the parent compiles a changed function and a forked child puts its code into the running one,
 so that a mutant costs no import.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import argparse
 import ast
 import copy
@@ -220,7 +220,7 @@ def reached(
     lines: dict[tuple[str, int], set[int]] = defaultdict(set)
     number = 0
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
+    def trace(frame: Any, _event: str, _: Any) -> Any:
         name = names.get(frame.f_code.co_filename)
         if name is None:
             return None
@@ -297,7 +297,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     found = {path.stem for path in (ROOT / "checkers").glob("reference*.py")}
-    chosen = arguments.modules or [*(name for name in RULES if (ROOT / f"checkers/{name}.py").exists()), *sorted(found)]
+    chosen = arguments.modules or [
+        *(name for name in RULES if (ROOT / f"checkers/{name}.py").exists()),
+        *sorted(found),
+    ]
     chunks = corpus(arguments.histories)
     count = survived = 0
     for say, names in (
