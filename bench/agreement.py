@@ -45,13 +45,17 @@ from test_differential import BROKERS
 from checkers import judge, reference
 from checkers.anomaly import AT_END
 from checkers.arrow_schema import SCHEMA
+from checkers.excuses import Excuses, Window
+from checkers.facts import gather
 from checkers.instance import Instance
-from checkers.schema import ALWAYS, TOPIC
+from checkers.reference_liveness import PlainHunger, Unavailability, hungers, unavailabilities
+from checkers.schema import ALWAYS, COLUMNS, TOPIC
 from checkers.source import WITH_MESSAGES, HistorySource, Result, Work, chosen
 from checkers.verdict import CheckOptions, Promises
 
 Row = dict[str, Any]
 One = TypeVar("One")
+PlainWindow = Unavailability | PlainHunger
 
 LOT: Final = 250
 TOLD: Final = 3
@@ -63,6 +67,7 @@ IMPATIENT: Final = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
 PATIENT: Final = CheckOptions(unavailable_bound_s=10_000, recovery_bound_s=10_000, broker=INNOCENT)
 PROMISES: Final = (*BROKERS, Promises(fifo=True), Promises(fifo=True, durable_acks=False))
 _EDITS: Final = {**DAMAGE, **DAMAGE_BESIDE}
+_EMPTY: Final = dict.fromkeys(COLUMNS)
 _SCHEMA: Final = pa.schema([pa.field("run", pa.int32()), *SCHEMA])
 
 
@@ -167,16 +172,27 @@ def part_of(row: Mapping[str, Any]) -> int:
 
 
 def on_columns(
-    histories: Sequence[Sequence[Row]], options: CheckOptions, slices: int, *, named: bool = True
+    histories: Sequence[Sequence[Row]],
+    options: CheckOptions,
+    slices: int,
+    *,
+    named: bool = True,
+    excuses: bool = False,
 ) -> list[set[Instance]]:
-    """What is found in each of many."""
+    """What is found in each of many; with ``excuses`` also which windows faults explain."""
     patient = msgspec.structs.replace(options, examples=10**9)
     check_run = judge.CheckRun(Runs(histories, slices, named=named), patient)
     case = judge.examine(check_run)
     if case is None or check_run.unknown:
         raise RuntimeError(f"a rule failed: {check_run.unknown}")
+    windows: list[set[Instance]] = [set() for _ in histories]
+    for name, some in (("unavailable", case.pauses), ("starved", case.hungers)) if excuses else ():
+        for window in some:
+            known = case.known[window.run].excuses(options)
+            windows[window.run].add(explanation(name, window.index, window, known))
     return [
-        {
+        windows[run]
+        | {
             dataclasses.replace(one, run=0)
             for name, found in case.found.get(run, {}).items()
             for one in found.first
@@ -186,9 +202,25 @@ def on_columns(
     ]
 
 
-def by_reference(rows: Sequence[Row], options: CheckOptions) -> set[Instance]:
+def by_reference(rows: Sequence[Row], options: CheckOptions, *, excuses: bool = False) -> set[Instance]:
     """Columns count every second delivery and leave it to who judges whether that is a finding."""
-    return {one for one in reference.find(rows, options) if one.name != "redelivery"}
+    found = {one for one in reference.find(rows, options) if one.name != "redelivery"}
+    if excuses and {one.name for one in found} & {"unavailable", "starved"}:
+        history = reference.History(rows, atomic=options.broker.atomic)
+        windows: list[tuple[str, PlainWindow]] = [
+            *(("unavailable", one) for one in unavailabilities(history.rows, options)),
+            *(("starved", one) for one in hungers(history, options)),
+        ]
+        known = gather([{**_EMPTY, **row} for row in rows]).excuses(options)
+        found |= {explanation(name, one.index, one, known) for name, one in windows}
+    return found
+
+
+def explanation(name: str, index: int, window: Window, excuses: Excuses) -> Instance:
+    """Whether faults explain a window, and the brokers that its operations went to."""
+    why = "explained" if excuses.excuses(window) else "not explained"
+    brokers = " ".join(sorted(window.brokers))
+    return Instance(f"{name}, {why}", None, None, None, index, f"{brokers}, {window.begin} to {window.end}")
 
 
 def accusations(one: Made) -> set[Instance]:
@@ -260,17 +292,17 @@ class Campaign:
         options, slices = options_of(number), (1, 4)[number % 2]
         made = [history(seed) for seed in range(first, first + count)]
         lot = [one.rows for one in made]
-        expected = [by_reference(rows, options) for rows in lot]
+        expected = [by_reference(rows, options, excuses=True) for rows in lot]
         alone = number % 50 == 49
 
         def judged(some: Sequence[Sequence[Row]]) -> list[set[Instance]]:
             if alone:
-                return [on_columns([rows], options, slices, named=False)[0] for rows in some]
-            return on_columns(some, options, slices)
+                return [on_columns([rows], options, slices, named=False, excuses=True)[0] for rows in some]
+            return on_columns(some, options, slices, excuses=True)
 
         def differ(some: Sequence[Sequence[Row]]) -> bool:
             try:
-                return judged(some) != [by_reference(rows, options) for rows in some]
+                return judged(some) != [by_reference(rows, options, excuses=True) for rows in some]
             except RuntimeError:
                 return True
 
@@ -321,7 +353,7 @@ class Campaign:
             print(error)
             found = [set() for _ in few]
         for some, rows in zip(found, few, strict=True):
-            expected = by_reference(rows, options)
+            expected = by_reference(rows, options, excuses=True)
             print("columns alone:", *sorted(map(str, some - expected)), sep="\n    ")
             print("reference alone:", *sorted(map(str, expected - some)), sep="\n    ")
             print("rows:", *rows, sep="\n    ", flush=True)

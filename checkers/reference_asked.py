@@ -109,8 +109,10 @@ def is_on_the_way(history: History, m: PlainMessage, effect: Effect, *, at_end: 
         return True
     brokers = {r["broker"] for r in m.rows if r.get("broker") is not None}
     if at_end:
-        wanted = history.subscribing_to[m.queue]
-        brokers |= {r["broker"] for r in wanted if r["type"] == "ok" and r.get("broker") is not None}
+        wanted = [r for r in history.subscribing_to[m.queue] if r["f"] == "subscribe" and r["type"] == "ok"]
+        if any(r.get("broker") is None for r in wanted):
+            return True
+        brokers |= {r["broker"] for r in wanted}
     return history.pairs.may_touch(effect, brokers)
 
 

@@ -57,8 +57,8 @@ def judge_as_promised(rows: Sequence[Row], options: CheckOptions) -> PlainVerdic
     findings = tuple(find(rows, options))
     names = {found.name for found in findings}
     windows: dict[str, Sequence[Window]] = {}
-    if "unavailable" in names:
-        windows["unavailable"] = list(unavailabilities(rows, options))
-    if "starved" in names:
-        windows["starved"] = list(hungers(History(rows, atomic=options.broker.atomic), options))
+    if names & {"unavailable", "starved"}:
+        history = History(rows, atomic=options.broker.atomic)
+        windows["unavailable"] = list(unavailabilities(history.rows, options))
+        windows["starved"] = list(hungers(history, options))
     return PlainVerdict(findings, decide(names, gather(rows), options, windows=windows))

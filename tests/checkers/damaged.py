@@ -707,6 +707,54 @@ def _clock(rows: list[Row], chance: random.Random) -> None:
             at += 1
 
 
+_FAULTS = (
+    ("clock-rate", "true", "rate 1.5"),
+    ("kill", "running", "gone"),
+    ("disk-slow", "sound", "slow 9 ms"),
+    ("pause", "running", "paused"),
+    ("hook", "running", "in force"),
+    ("partition", "open", "lost"),
+)
+"""Kinds, each with what is seen without an effect and with one."""
+
+
+def _fault(rows: list[Row], chance: random.Random) -> None:
+    """A fault of any kind, of brokers of one pair or of several, with or without effect.
+
+    It is healed, or only asked to be, or seen not to be; and roles tell whose pair the brokers are.
+    """
+    brokers = chance.sample(["a1", "a1", "a2", "b1", "c1"], chance.choice([0, 1, 1, 2]))
+    kind, quiet, shows = chance.choice([*[("clock-skew", "true", "skewed 9 ms")] * 4, *_FAULTS])
+    links = [f"{broker}->{chance.choice(['a1', 'b1', 'zone1'])}" for broker in brokers]
+    places = links if kind == "partition" else [f"{broker}/clock" for broker in brokers]
+    label = f"fault {chance.randrange(10**9)}"
+    about = {"label": label, "nodes": [] if kind == "partition" else brokers}
+    about |= {"links": links if kind == "partition" else []}
+    if chance.random() < 0.2:
+        about = {"label": label}
+
+    def told() -> dict[str, object]:
+        seen = {place: chance.choice([quiet, shows, shows]) for place in places}
+        bit = chance.choice([True, True, False])
+        return about | chance.choice([{}, {"bit": bit}, *[{"bit": bit, "observed": seen}] * 4])
+
+    at = chance.randrange(len(rows) + 1)
+    for f in (kind, f"heal:{kind}"):
+        error = chance.choice([None, None, None, "no answer"])
+        for type_, value in (("invoke", about), ("info", told())):
+            if type_ == "info" and chance.random() < 0.15:
+                break
+            rows.insert(at, o(0, -1, type_, f, value=json.dumps(value), error=error))
+            at = chance.randrange(at + 1, min(len(rows), at + 40) + 1)
+        if chance.random() < 0.3:
+            break
+    for broker in chance.sample(["a1", "a2", "b1", "c1"], chance.choice([0, 2, 4])):
+        pair = chance.choice([f"n{broker[0]}", f"n{broker[0]}", "n", None])
+        rows.insert(
+            0, o(0, -2, "info", "role", broker=broker, role="starting", node_id=pair, time_low=0, time_high=0)
+        )
+
+
 def _refuse(rows: list[Row], chance: random.Random) -> None:
     """A message that is refused once or several times, each time answered, and perhaps dies."""
     delivered = [n for n, r in enumerate(rows) if r["f"] == "deliver" and r.get("message") is not None]
@@ -738,7 +786,7 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
         _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role,
         _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
         _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _tear,
-        _commit_later, _vanish, _late_copy, _reconnect, _mute, _ask, _clock, _refuse,
+        _commit_later, _vanish, _late_copy, _reconnect, _mute, _ask, _clock, _fault, _refuse,
     )
 }  # fmt: skip
 

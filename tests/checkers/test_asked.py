@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from checker_rows import BROWSED, BROWSING, MS, Row, S, agreed, finished, o, table
 from test_fates import joined, left, read
-from test_findings import OPTIONS, answer, deliver, gone, kept, send, tidy
+from test_findings import OPTIONS, answer, deliver, gone, kept, role, send, tidy
 
 from checkers import reference, words
 from checkers.asked import Asked, asked_by
@@ -40,6 +40,26 @@ def clock(at: int, f: str) -> list[Row]:
     return [o(at, -1, "invoke", f, value=value), o(at + 1, -1, "info", f, value=value)]
 
 
+def wrong(
+    at: int, *nodes: str, kind: str = "clock-skew", error: str | None = None, **told: object
+) -> list[Row]:
+    """The rows of a fault of some nodes' clocks, or of their healing; ``told`` is what was seen."""
+    about = {"label": "x", "links": [], "nodes": list(nodes), "shape": None}
+    said = json.dumps({**about, "bit": True, **told})
+    return [
+        o(at, -1, "invoke", kind, value=json.dumps(about)),
+        o(at + 1, -1, "info", kind, value=said, error=error),
+    ]
+
+
+def subscribed(at: int, broker: str, queue: str) -> list[Row]:
+    """A consumer of a queue at a broker."""
+    return [
+        o(at, 19, "invoke", "subscribe", session=9, queue=queue),
+        o(at + 1, 19, "ok", "subscribe", session=9, queue=queue, broker=broker),
+    ]
+
+
 def nack(at: int, session: int = 1, outcome: str = "ok") -> list[Row]:
     return answer(at, 1, session, outcome, "nack")
 
@@ -47,6 +67,18 @@ def nack(at: int, session: int = 1, outcome: str = "ok") -> list[Row]:
 EXPIRING = asking(2, 1, expires=(19, 20))
 FRESH = [*joined(0, 1), *EXPIRING]
 DELAYED = [*joined(0, 1), *asking(2, 1, delay=(19, 20))]
+LATER = asking(12, 1, expires=(19, 20))
+"""It expires, and was sent when there was time for other rows before."""
+READ = [*joined(21, 1), *deliver(22, 1)]
+"""The first of them, which has expired."""
+PAIRS = [
+    row
+    for at, broker in enumerate(("a1", "a2", "b1", "b2"))
+    for row in role(at, broker, "backup", 0, 0, f"node-{broker[0]}")
+]
+BROKERS = [*PAIRS, *LATER]
+LASTING = [*PAIRS, *asking(12, 1, expires=(LATE, LATE)), *DONE]
+"""It cannot have expired by a right clock, and is nowhere."""
 OTHER = [*send(4, 2, group="h"), *deliver(6, 2, group="h")]
 """A message of another group, for the session to answer."""
 OTHERS = [*send(4, 2, group="h"), *deliver(6, 2, 2, group="h")]
@@ -110,6 +142,71 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*EXPIRING, *kept(80, 1, "dead-letter"), *DONE], Promises(), set()),
     "what was acknowledged must not be with what has expired": (
         [*FRESH, *deliver(5, 1), *answer(6, 1), *kept(80, 1, "expired"), *DONE], Promises(), {"resurrected"}),
+    # -------------------------------------------------------------------------------- wrong clocks
+    "the clock of its broker was wrong": ([*BROKERS, *wrong(7, "a1"), *READ], Promises(), set()),
+    "the clock of the other of its pair was wrong": ([*BROKERS, *wrong(7, "a2"), *READ], Promises(), set()),
+    "the clock of another pair was wrong": (
+        [*BROKERS, *wrong(7, "b1"), *READ], Promises(), {"expired-delivery"}),
+    "no clock was wrong, as the fault found no target": (
+        [*BROKERS, *wrong(7, bit=False, observed={}, error="no broker is backup now"), *READ],
+        Promises(), {"expired-delivery"}),
+    "no clock was wrong, as a probe saw none": (
+        [*BROKERS, *wrong(7, "a1", bit=False, observed={"a1/clock": "true"}), *READ],
+        Promises(), {"expired-delivery"}),
+    "nobody looked whether its clock was wrong": ([*BROKERS, wrong(7, "a1")[0], *READ], Promises(), set()),
+    "of two clocks that of its broker was wrong": (
+        [*BROKERS, *wrong(7, "a1", "b1", bit=False, observed={"a1/clock": "skewed 9 ms", "b1/clock": "true"}),
+         *READ], Promises(), set()),
+    "of two clocks that of another pair was wrong": (
+        [*BROKERS, *wrong(7, "a1", "b1", bit=False, observed={"a1/clock": "true", "b1/clock": "skewed 9 ms"}),
+         *READ], Promises(), {"expired-delivery"}),
+    "it was sent to the broker with the wrong clock, and delivered by another": (
+        [*PAIRS, *wrong(7, "b1"), LATER[0], {**LATER[1], "broker": "b1"}, *READ], Promises(), set()),
+    "it was delivered by the broker with the wrong clock": (
+        [*BROKERS, *wrong(7, "b1"), *joined(21, 1), *deliver(22, 1, broker="b1")], Promises(), set()),
+    "nobody says which broker took it": (
+        [*PAIRS, *wrong(7, "b1"), *({k: v for k, v in row.items() if k != "broker"} for row in LATER), *READ],
+        Promises(), set()),
+    "nobody says whose pair the broker with the wrong clock is": (
+        [*BROKERS, *wrong(7, "c1"), *READ], Promises(), set()),
+    "nobody says whose pair its broker is": (
+        [*PAIRS[2:], *LATER, *wrong(7, "b1"), *READ], Promises(), set()),
+    "its clock was seen to be right again before it was sent": (
+        [*BROKERS, *wrong(6, "a1"), *wrong(8, "a1", kind="heal:clock-skew"), *READ],
+        Promises(), {"expired-delivery"}),
+    "its clock was asked to be right again before it was sent, and seen to be afterwards": (
+        [*BROKERS, *wrong(6, "a1"), wrong(8, "a1", kind="heal:clock-skew")[0],
+         wrong(14, "a1", kind="heal:clock-skew")[1], *READ], Promises(), set()),
+    "its clock was asked to be right again, and nobody saw that": (
+        [*BROKERS, *wrong(6, "a1"), wrong(8, "a1", kind="heal:clock-skew")[0], *READ], Promises(), set()),
+    "its clock was seen not to be right again": (
+        [*BROKERS, *wrong(6, "a1"), *wrong(8, "a1", kind="heal:clock-skew", bit=False,
+         observed={"a1/clock": "skewed 9 ms"}), *READ], Promises(), set()),
+    "of two clocks only that of another pair was not seen to be right again": (
+        [*BROKERS, *wrong(6, "a1", "b1"), *wrong(8, "a1", "b1", kind="heal:clock-skew", bit=False,
+         observed={"a1/clock": "true", "b1/clock": "skewed 9 ms"}), *READ],
+        Promises(), {"expired-delivery"}),
+    "its clock was wrong when it was sent, and right when it was read": (
+        [*BROKERS, *wrong(10, "a1"), *wrong(15, "a1", kind="heal:clock-step"), *READ], Promises(), set()),
+    "its clock was wrong only after it was read": (
+        [*BROKERS, *READ, *wrong(30, "a1")], Promises(), {"expired-delivery"}),
+    "a slow disk makes no clock wrong": (
+        [*BROKERS, *wrong(7, "a1", kind="disk-slow"), *READ], Promises(), {"expired-delivery"}),
+    "a hook may": ([*BROKERS, *wrong(7, "a1", kind="hook"), *READ], Promises(), set()),
+    "a hook at another pair does not": (
+        [*BROKERS, *wrong(7, "b1", kind="hook"), *READ], Promises(), {"expired-delivery"}),
+    "it may have expired by the clock of its broker": ([*LASTING, *wrong(20, "a2")], Promises(), set()),
+    "the clock of another pair lets it not expire": ([*LASTING, *wrong(20, "b1")], Promises(), {"lost"}),
+    "it may have expired where its queue had a consumer": (
+        [*LASTING, *wrong(20, "b1"), *subscribed(23, "b1", "q")], Promises(), set()),
+    "it did not expire where another queue had a consumer": (
+        [*LASTING, *wrong(20, "b1"), *subscribed(23, "b1", "r")], Promises(), {"lost"}),
+    "it was not read too early by the clock of its broker": (
+        [*PAIRS, *joined(5, 1), *asking(12, 1, delay=(19, 20)), *wrong(7, "a1"), *deliver(18, 1)],
+        Promises(), set()),
+    "it was read too early by a clock of another pair": (
+        [*PAIRS, *joined(5, 1), *asking(12, 1, delay=(19, 20)), *wrong(7, "b1"), *deliver(18, 1)],
+        Promises(), {"early-delivery"}),
     # ------------------------------------------------------------------------------------- delays
     "what is read before it is due is early": ([*DELAYED, *deliver(18, 1)], Promises(), {"early-delivery"}),
     "what is read when it may be due is not": ([*DELAYED, *deliver(19, 1)], Promises(), set()),
