@@ -20,6 +20,7 @@ from checkers.anomaly import looked_for
 from checkers.excuses import Effect, Pairs, effects, records
 from checkers.instance import Instance
 from checkers.reference_attempts import attempts_of, is_aborted, node_id_of, of_one_node, stored_from
+from checkers.reference_groups import Closing, alternation, closings_of, is_closed_between
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, settled_twice, unflagged
 from checkers.reference_order import not_linearizable, out_of_order
@@ -142,6 +143,11 @@ class History:
     def of_session(self, session: int) -> Sequence[Row]:
         """All rows that name it."""
         return self._of.get(("session", session), [])
+
+    @property
+    def by_session(self) -> Mapping[int, Sequence[Row]]:
+        """All rows that name a session, by session."""
+        return {number: rows for (what, number), rows in self._of.items() if what == "session"}
 
     def transaction_rows(self, transaction: int) -> Sequence[Row]:
         """Return all rows that name a transaction."""
@@ -473,16 +479,24 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         for name, index in found.items():
             yield Instance(name, queue, group, message, index)
     for (queue, group), all_holds in holds.items():
-        if group is None:
-            continue
-        in_order = sorted(all_holds, key=lambda hold: hold.begin)
-        still: list[Hold] = []  # what may be held when the next one begins
-        for hold in in_order:
-            still = [earlier for earlier in still if earlier.end > hold.begin]
-            if any(hold.conflicts(earlier) for earlier in still):
-                yield Instance("group-split", queue, group, None, hold.begin)
-                break
-            still.append(hold)
+        if group is not None:
+            messages = [m for m in history.all_messages if (m.queue, m.group) == (queue, group)]
+            split = [_held_twice(all_holds, closings_of(messages)), alternation(history, queue, messages)]
+            first = min((index for index in split if index is not None), default=None)
+            if first is not None:
+                yield Instance("group-split", queue, group, None, first)
+
+
+def _held_twice(holds: Sequence[Hold], closings: Sequence[Closing]) -> int | None:
+    """Return the first delivery that conflicts with what another session holds of a group."""
+    still: list[Hold] = []  # what may be held when the next one begins
+    for hold in sorted(holds, key=lambda hold: hold.begin):
+        still = [earlier for earlier in still if earlier.end > hold.begin]
+        for earlier in still:
+            if hold.conflicts(earlier) and not is_closed_between(closings, earlier.begin, hold.begin):
+                return hold.begin
+        still.append(hold)
+    return None
 
 
 def _is_duplicate(

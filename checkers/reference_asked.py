@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from checkers.excuses import Effect
+from checkers.schema import json_object
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
     from checkers.reference import History, PlainMessage
+    from checkers.reference_attempts import Attempt
 
 Row = Mapping[str, Any]
 
@@ -27,7 +28,10 @@ def is_delayed(m: PlainMessage) -> bool:
 
 def priority(m: PlainMessage) -> int:
     """What it asked for; the ordinary one where nothing."""
-    return max((int(r["priority"]) for r in _told(m) if _number(r.get("priority"))), default=4)
+    return max(
+        (int(r["priority"]) for one in _counted(m) for r in _told(one) if _number(r.get("priority"))),
+        default=4,
+    )
 
 
 def in_turn(m: PlainMessage) -> bool:
@@ -79,8 +83,9 @@ def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) ->
 def early(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Whether a delivery was read before its message was to be delivered."""
     del history, options
-    low = min((low for low, _ in _spans(m, "delay")), default=None)
-    return low is not None and bool(d["time"] < low)
+    lows = [low for low, _ in _spans(m, "delay")]
+    all_wait = all(_spans_of(attempt, "delay") for attempt in _counted(m))
+    return bool(lows) and all_wait and bool(d["time"] < min(lows))
 
 
 def clocks_wrong(history: History, m: PlainMessage, until: int, *, at_end: bool = False) -> bool:
@@ -117,26 +122,35 @@ def is_on_the_way(history: History, m: PlainMessage, effect: Effect, *, at_end: 
 
 
 def _high(m: PlainMessage, name: str) -> int | None:
-    """The end of a span; of what was sent several times nobody knows it."""
-    highs = [high for _, high in _spans(m, name) if high is not None]
-    return max(highs, default=None) if len(m.sends) == 1 else None
+    """Return the end of a span: the latest of all attempts; None unless each of them has one."""
+    highs = [_latest(attempt, name) for attempt in _counted(m)]
+    known = [high for high in highs if high is not None]
+    return max(known) if known and len(known) == len(highs) else None
+
+
+def _latest(attempt: Attempt, name: str) -> int | None:
+    return max((high for _, high in _spans_of(attempt, name) if high is not None), default=None)
 
 
 def _spans(m: PlainMessage, name: str) -> list[tuple[int, int | None]]:
-    spans = (told for r in _told(m) if isinstance(told := r.get(name), list) and len(told) == 2)
+    return [span for attempt in _counted(m) for span in _spans_of(attempt, name)]
+
+
+def _spans_of(attempt: Attempt, name: str) -> list[tuple[int, int | None]]:
+    spans = (told for r in _told(attempt) if isinstance(told := r.get(name), list) and len(told) == 2)
     return [(low, high if _number(high) else None) for low, high in spans if _number(low)]
 
 
-def _told(m: PlainMessage) -> list[Row]:
-    found: list[Row] = []
-    for r in m.rows:
-        if r["f"] == "send" and r["type"] in ("invoke", "ok"):
-            try:
-                told = json.loads(r.get("value") or "{}")
-            except ValueError:
-                continue
-            found += [told] if isinstance(told, dict) else []
-    return found
+def _counted(m: PlainMessage) -> list[Attempt]:
+    """Return the attempts that may have happened; where none did, all of them."""
+    return [attempt for attempt in m.attempts if not attempt.failed] or m.attempts
+
+
+def _told(attempt: Attempt) -> list[Row]:
+    """Return what an attempt asked for; when it expires the answer may say more exactly."""
+    rows = [attempt.asked, *(r for r in attempt.answers if r["type"] == "ok")]
+    values = (json_object(r.get("value")) for r in rows if r is not None)
+    return [value for value in values if value is not None]
 
 
 def _number(told: Any) -> bool:

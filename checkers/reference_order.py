@@ -17,6 +17,8 @@ from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn, timely
 from checkers.reference_attempts import over, stored_before, stored_by, stored_from
 from checkers.reference_consumers import order_is_off
+from checkers.reference_groups import Closing, closings_of
+from checkers.reference_owed import may_be_dead
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
@@ -33,18 +35,20 @@ def out_of_order(history: History) -> Iterator[Instance]:
         history,
         lambda m: bool(m.sends and m.deliveries) and timely(history, m),
     )
-    for messages in delivered.values():
+    closings = _closings_by_group(history)
+    for group, messages in delivered.items():
         in_order = sorted(messages, key=_first_read)
         for n, late in enumerate(in_order):
             for name, is_wrong in (("reordered", _is_reordered), ("reordered-realtime", stored_before)):
                 if any(
                     is_wrong(history, late, early)
                     and not order_is_off(history, early, late, _first_read(early))
+                    and not _is_closed_before(history, closings[group], early, _first_read(early))
                     for early in in_order[:n]
                 ):
                     yield late.instance(name, _first_read(late))
-    for messages in _by_group(history, lambda _: True).values():
-        yield from _backwards(history, messages)
+    for group, messages in _by_group(history, lambda _: True).items():
+        yield from _backwards(history, messages, closings[group])
 
 
 def _by_group(history: History, wanted: Callable[[PlainMessage], bool]) -> dict[Group, list[PlainMessage]]:
@@ -54,6 +58,28 @@ def _by_group(history: History, wanted: Callable[[PlainMessage], bool]) -> dict[
         if m.group is not None and in_turn(m) and wanted(m):
             groups[m.queue, m.group].append(m)
     return groups
+
+
+def _closings_by_group(history: History) -> dict[Group, list[Closing]]:
+    groups: dict[Group, list[PlainMessage]] = defaultdict(list)
+    for m in history.all_messages:
+        if m.group is not None:
+            groups[m.queue, m.group].append(m)
+    return defaultdict(list, {group: closings_of(messages) for group, messages in groups.items()})
+
+
+def _is_closed_before(history: History, closings: Iterable[Closing], early: PlainMessage, read: int) -> bool:
+    """Whether a group may have been closed before ``early``, read in row ``read``, was given out.
+
+    Then its owner was another one, who may read later what it was given before: the closing message
+    was read later, or never.
+    """
+    by = stored_by(history, early)
+    latest = read if by is None else min(read, by)
+    return any(
+        closing.begin < latest and (not closing.message.deliveries or _first_read(closing.message) > read)
+        for closing in closings
+    )
 
 
 def _first_read(m: PlainMessage) -> int:
@@ -75,10 +101,13 @@ def _is_reordered(history: History, late: PlainMessage, early: PlainMessage) -> 
     return stored_before(history, late, early)
 
 
-def _backwards(history: History, messages: Sequence[PlainMessage]) -> Iterator[Instance]:
+def _backwards(
+    history: History, messages: Sequence[PlainMessage], closings: Sequence[Closing]
+) -> Iterator[Instance]:
     """Find deliveries in a session after one of the same producer with a higher sequence.
 
-    Each message once a session, its first delivery to it, and each named once.
+    Each message once a session, its first delivery to it, and each named once. In a group that is
+    closed only its very first delivery: what is given back may come behind what another got since.
     """
     firsts: dict[tuple[int, int], tuple[Row, PlainMessage]] = {}
     for m in messages:
@@ -88,10 +117,14 @@ def _backwards(history: History, messages: Sequence[PlainMessage]) -> Iterator[I
     found: dict[int, Instance] = {}
     in_order = sorted(firsts.values(), key=lambda one: int(one[0]["index"]))
     for n, (d, late) in enumerate(in_order):
+        if closings and d["index"] != _first_read(late):
+            continue
         if late.id in found or d.get("producer") is None or d.get("sequence") is None:
             continue
         if any(
-            _goes_back(history, e, early, d, late) and not order_is_off(history, early, late, e["index"])
+            _goes_back(history, e, early, d, late)
+            and not order_is_off(history, early, late, e["index"])
+            and not _is_closed_before(history, closings, early, e["index"])
             for e, early in in_order[:n]
         ):
             found[late.id] = late.instance("reordered-session", d["index"])
@@ -125,26 +158,36 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
         history,
         lambda m: bool(m.sends) and not m.aborted and timely(history, m),
     )
+    closings = _closings_by_group(history)
     for (queue, group), messages in sent.items():
         unreadable = any(
             (r["f"], r["type"]) == ("deliver", "ok") for r in history.messages.get((queue, group, None), ())
         )
         excused = (queue or "").startswith((TOPIC, TEMPORARY)) or queue in unheard or unreadable
         missing = options.guarantee in LOSSLESS and not excused
-        never = [m for m in messages if missing and _never_came(m)]
+        never = [m for m in messages if missing and never_came(history, m, options)]
         came = sorted((m for m in messages if _came_after_send(history, m)), key=_first_read)
         found = (
             early.instance("not-linearizable", _first_read(early), str(min(overtaken)[1]))
             for early in came
+            if not _is_closed_before(history, closings[queue, group], early, _first_read(early))
             if (overtaken := list(_overtaken(history, early, [*came, *never])))
         )
         yield from list(found)[:1]
 
 
-def _never_came(m: PlainMessage) -> bool:
-    """Whether a message was certainly sent, and nobody got it for all that is known."""
+def never_came(history: History, m: PlainMessage, options: CheckOptions) -> bool:
+    """Whether a message was certainly sent, and nobody got it for all that is known.
+
+    What has expired or died, or may have died of sessions that ended, was given out or is due no
+    more.
+    """
     answered = any(r["f"] in ("ack", "nack") and r["type"] == "invoke" for r in m.rows)
-    return m.ok is not None and not m.deliveries and not answered and expires(m) is None
+    if m.ok is None or m.deliveries or answered or expires(m) is not None:
+        return False
+    if any(r.get("value") in ("dead-letter", "expired") for r in m.stored):
+        return False
+    return not may_be_dead(history, m, options)
 
 
 def _came_after_send(history: History, m: PlainMessage) -> bool:

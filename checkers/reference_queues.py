@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from checkers.anomaly import LOSSLESS
 from checkers.instance import Instance
-from checkers.reference_asked import expires, in_turn
+from checkers.reference_asked import in_turn
 from checkers.reference_attempts import of_one_node, stored_by
 from checkers.reference_consumers import consumers_of, order_is_off
+from checkers.reference_order import never_came
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
@@ -49,7 +50,15 @@ def _of_queue(
     readable = all(r.get("message") is not None for r in got)
     came = [m for m in mine if _came(history, m)]
     lossless = options.guarantee in LOSSLESS and readable
-    never = [m for m in mine if lossless and _untaken(m) and m.begun(history) is not None]
+    never = [
+        m
+        for m in mine
+        if lossless
+        and m.sends
+        and not m.aborted
+        and never_came(history, m, options)
+        and m.begun(history) is not None
+    ]
     unheard = sum(r["f"] == "receive" and r.get("queue") == queue for r in history.rows)
     pulled = all(m.deliveries[0].get("time_low") is not None for m in came)
     nameless = any(r.get("session") is None for r in got)
@@ -77,12 +86,6 @@ def _came(history: History, m: PlainMessage) -> bool:
     """Whether it was delivered behind its send, which happened for all that is known."""
     begun = m.begun(history) if m.sends and not m.aborted and m.deliveries else None
     return begun is not None and m.deliveries[0]["index"] > begun
-
-
-def _untaken(m: PlainMessage) -> bool:
-    settled = any(r["f"] in ("ack", "nack") and r["type"] == "invoke" for r in m.rows)
-    stays = m.ok is not None and not settled and expires(m) is None
-    return bool(m.sends) and not m.aborted and not m.deliveries and stays
 
 
 def _overtook(early: PlainMessage, late: PlainMessage, *, pulled: bool) -> bool:

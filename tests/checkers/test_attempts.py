@@ -33,6 +33,8 @@ def within(transaction: int, at: int, message: int = 1, outcome: str | None = "o
     return attempt(at, message, outcome, by=by, transaction=transaction)
 
 
+LATE = '{"delay": [900000000, 950000000]}'
+SOON = '{"expires": [10000000, 20000000]}'
 READ = deliver(40, 1)
 FOUND = kept(40, 1, "dead-letter")
 TWO_FIRST = [*deliver(40, 2), *deliver(41, 1)]
@@ -180,6 +182,22 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          o(10, 11, "invoke", "subscribe", queue="/topic/t", subscription="s", session=1),
          o(11, 11, "ok", "subscribe", queue="/topic/t", subscription="s", session=1, broker="a1"),
          *deliver(40, 1, queue="/topic/t", subscription="s")], {"not-subscribed"}),
+    # ------------------------------------------------------------------------- expiry and delays
+    "what no attempt asked to be delivered before must not be": (
+        [*attempt(0, 1, "info", value=LATE), *attempt(2, 1, "ok", by=2, value=LATE), *READ],
+        {"early-delivery"}),
+    "what one attempt asked to be delivered at once may be": (
+        [*attempt(0, 1, "info"), *attempt(2, 1, "ok", by=2, value=LATE), *READ], set()),
+    "what only an attempt that failed asked to be delivered at once must not be": (
+        [*attempt(0, 1, "fail"), *attempt(2, 1, "ok", by=2, value=LATE), *READ], {"early-delivery"}),
+    "what has expired by all attempts must not be delivered": (
+        [*attempt(0, 1, "info", value=SOON), *attempt(2, 1, "ok", by=2, value=SOON), *joined(30, 1), *READ],
+        {"expired-delivery"}),
+    "what never expires by one attempt may be delivered": (
+        [*attempt(0, 1, "info"), *attempt(2, 1, "ok", by=2, value=SOON), *joined(30, 1), *READ], set()),
+    "what never expires only by an attempt that failed must not be delivered": (
+        [*attempt(0, 1, "fail"), *attempt(2, 1, "ok", by=2, value=SOON), *joined(30, 1), *READ],
+        {"expired-delivery"}),
     # -------------------------------------------------------------------------------------- owed
     "what was certain once is owed, whatever became of other attempts": (
         [*attempt(0, 1, "ok"), *attempt(2, 1, "fail", by=2), *DONE], {"lost"}),

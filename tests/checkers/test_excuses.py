@@ -167,8 +167,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
             *send(10 * n, 2 * n), *deliver(10 * n + 2, 2 * n), *send(10 * n + 3, 2 * n + 1),
             *deliver(10 * n + 5, 2 * n + 1, 2),
             *answer(10 * n + 6, 2 * n), *answer(10 * n + 8, 2 * n + 1, 2, "info"))], {"group-split"}),
-    "forty that alternate where each was let go before the next was given are not split": (
+    "forty that alternate are split, though each was let go before the next was given": (
         [r for n in range(20) for r in (
+            *send(10 * n, 2 * n), *deliver(10 * n + 2, 2 * n), *answer(10 * n + 3, 2 * n),
+            *send(10 * n + 5, 2 * n + 1),
+            *deliver(10 * n + 7, 2 * n + 1, 2), *answer(10 * n + 8, 2 * n + 1, 2, "info"))], {"group-split"}),
+    "six that alternate where each was let go before the next was given are not split": (
+        [r for n in range(3) for r in (
             *send(10 * n, 2 * n), *deliver(10 * n + 2, 2 * n), *answer(10 * n + 3, 2 * n),
             *send(10 * n + 5, 2 * n + 1),
             *deliver(10 * n + 7, 2 * n + 1, 2), *answer(10 * n + 8, 2 * n + 1, 2, "info"))], set()),
