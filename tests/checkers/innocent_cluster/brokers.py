@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from innocent_cluster.connections import Connection
 from innocent_cluster.messages import Copy, Message
 from innocent_cluster.places import Name, Place, Session
-from innocent_cluster.timeline import MS, Answer
+from innocent_cluster.timeline import MS, Answer, S
 
 if TYPE_CHECKING:
     from innocent_cluster.world import World
@@ -125,6 +125,7 @@ class Pair:
         self.places: dict[Name, Place] = {}
         self.known: set[int] = set()
         self.dead: list[tuple[Name, Copy, str]] = []
+        self.acknowledged: list[tuple[Session, Message]] = []
         self.activations = 0
         self._positions = 0
 
@@ -142,6 +143,12 @@ class Pair:
 
     def forget(self, broker: Broker) -> None:
         """What ends with a broker: sessions, holds, transactions, what belongs to connections."""
+        culprit = self.world.culprit
+        for place in list(self.places.values()):
+            for copy in list(place.copies):
+                is_lost = place.is_owed(copy) and copy.holder is None
+                if culprit.strikes("loses a message at a fail-over", place, copy, is_certain=is_lost):
+                    place.remove(copy)
         for place in list(self.places.values()):
             for session in list(place.sessions):
                 self.part(session, is_lost=True)
@@ -173,14 +180,30 @@ class Pair:
             if topic == queue and subscription is not None and place.wanted in (None, message.colour)
         ]
 
+    def first_route(self, message: Message) -> Place | None:
+        return next(iter(self.routes(message)), None)
+
     def enqueue(self, message: Message, broker: Broker, arrived: int, places: list[Place]) -> None:
         for place in places:
             if place.is_gone:
                 continue
             self._positions += 1
             copy = Copy(message, self._positions, due=0)
+            is_plain = place.owner is not None and message.group is not None
+            if self.world.culprit.strikes(
+                "skips every other message of a plain subscription", place, copy,
+                is_certain=is_plain and self._positions % 2 == 0,
+            ) or self.world.culprit.strikes(
+                "forgets a message of a subscription that is made anew", place, copy,
+                is_certain=place.owner is None and message.group is not None,
+            ):  # fmt: skip
+                continue
+            copy.is_hidden = self.world.culprit.strikes("keeps a message for ever", place, copy)
             if "delay" in message.wishes:
                 copy.due = arrived + message.wishes["delay"]
+                is_long = message.wishes["delay"] > S
+                if self.world.culprit.strikes("delivers before it is due", place, copy, is_certain=is_long):
+                    copy.due = 0
                 self.world.timeline.at(copy.due - broker.skew, self.push)
             if "expires" in message.wishes:
                 copy.expires = arrived + message.wishes["expires"]
@@ -201,27 +224,45 @@ class Pair:
             if message.id in self.known and world.habits.detects_duplicates:
                 return
             self.known.add(message.id)
-            self.enqueue(message, broker, arrived, self.routes(message) if routed is None else routed)
+            places = self.routes(message) if routed is None else routed
+            if transaction is not None and len(places) > 1:
+                *some, last = places
+                if world.culprit.strikes(
+                    "copies a commit to one subscription", last, is_certain=last.owner is None
+                ):
+                    places = some
+            self.enqueue(message, broker, arrived, places)
 
-        if transaction is None:
+        if transaction is not None:
+            connection.bound.setdefault(transaction, []).append((message, store))
+        elif not world.culprit.strikes("loses what it answered to have taken", self.first_route(message)):
             store()
-        else:
-            connection.bound.setdefault(transaction, []).append(store)
         return "ok"
 
     def commit(self, connection: Connection, transaction: int) -> str:
         if self.world.refuses():
             self._end_transaction(connection, transaction, counts=False)
             return "fail"
-        for store in connection.bound.pop(transaction, []):
+        bound = connection.bound.pop(transaction, [])
+        culprit = self.world.culprit
+        if len(bound) > 1 and culprit.strikes("commits a part of the sends", self.first_route(bound[-1][0])):
+            bound.pop()
+        for _, store in bound:
             store()
         for session in connection.sessions:
             for copy in session.held:
                 if copy.transaction == transaction and session.place is not None:
+                    if bound and culprit.strikes("commits without an ack", session.place, copy):
+                        copy.holder, copy.transaction = None, None
+                        continue
                     session.place.remove(copy)
         return "ok"
 
     def abort(self, connection: Connection, transaction: int) -> str:
+        bound = connection.bound.get(transaction, [])
+        if bound and self.world.culprit.strikes("delivers an aborted send"):
+            for _, store in bound:
+                store()
         self._end_transaction(connection, transaction, counts=True)
         return "ok"
 
@@ -257,6 +298,12 @@ class Pair:
         if place is None:
             return
         for copy in place.part(session):
+            is_certain = is_lost and place.is_owed(copy)
+            if self.world.culprit.strikes(
+                "loses what a lost consumer held", place, copy, is_certain=is_certain
+            ):
+                place.remove(copy)
+                continue
             self._put_back(place, copy, counts=self._counts_all)
 
     @property
@@ -287,10 +334,17 @@ class Pair:
         copy = self._held(session, message)
         if copy is None or session.place is None:
             return "fail"
-        if transaction is None:
-            session.place.remove(copy)
-        else:
+        if transaction is not None:
             copy.transaction = transaction
+            return "ok"
+        place, culprit = session.place, self.world.culprit
+        place.remove(copy)
+        if culprit.strikes(
+            "refuses an ack and forgets the message", place, copy, is_certain=message.is_certain
+        ):
+            return "fail"
+        if culprit.strikes("delivers again after an ack", place, copy):
+            self.world.timeline.after(S, lambda: place.put_back(copy))
         return "ok"
 
     def refuse(self, session: Session, message: Message) -> str:
@@ -330,9 +384,13 @@ class Pair:
         self._put_back(session.place, copy, counts=is_refused or self._counts_all)
 
     def _put_back(self, place: Place, copy: Copy, *, counts: bool) -> None:
-        world = self.world
+        world, most = self.world, self.world.habits.most_attempts
         copy.attempts += counts
-        if world.habits.nack == "requeue" and 0 < world.habits.most_attempts <= copy.attempts:
+        is_over = world.habits.nack == "requeue" and 0 < most <= copy.attempts
+        if is_over and world.culprit.strikes("never kills", place, copy):
+            return
+        is_early = counts and copy.attempts == 1
+        if is_over or world.culprit.strikes("kills early", place, copy, is_certain=is_early):
             self._bury(place, copy, "dead-letter")
         elif world.habits.redelivery:
             copy.again = world.timeline.now + world.habits.redelivery
@@ -340,12 +398,17 @@ class Pair:
 
     def _bury(self, place: Place, copy: Copy, store: str) -> None:
         place.remove(copy)
+        is_certain = store == "dead-letter" and copy.message.is_certain and place.owner is None
+        if self.world.culprit.strikes("loses a dead letter", place, copy, is_certain=is_certain):
+            return
         if not place.is_gone:
             self.dead.append((place.name, copy, store))
 
     def expire(self, broker: Broker, place: Place) -> None:
         for copy in [copy for copy in place.copies if copy.holder is None]:
             if copy.expires is not None and copy.expires <= broker.clock:
+                if self.world.culprit.strikes("delivers what has expired", place, copy):
+                    continue
                 if self.world.habits.keeps_expired:
                     self._bury(place, copy, "expired")
                 else:
@@ -368,21 +431,43 @@ class Pair:
                 if copy is None:
                     sessions.remove(session)
                     continue
+                copy = self._choose_wrongly(broker, place, session, copy)
                 self.deliver(broker, place, session, copy)
                 if len(session.held) >= session.credit:
                     sessions.remove(session)
+
+    def _choose_wrongly(self, broker: Broker, place: Place, session: Session, copy: Copy) -> Copy:
+        """The copy that is delivered instead."""
+        culprit = self.world.culprit
+        if copy.message.group is not None and copy.count == 0 and copy.message.is_certain:
+            other = place.next_of_group(copy, broker.clock)
+            if other is not None and culprit.strikes("swaps two messages of a group", place, copy):
+                return other
+        for other in place.copies:
+            is_excluded = not session.matches(other) and other.holder is None and other.message.group is None
+            if culprit.strikes("delivers what a selector excludes", place, other, is_certain=is_excluded):
+                return other
+        return copy
 
     def deliver(self, broker: Broker, place: Place, session: Session, copy: Copy) -> None:
         world = self.world
         copy.holder, copy.count, copy.given = session, copy.count + 1, world.timeline.now
         if copy.message.group is not None:
             place.owners[copy.message.group] = session
-            if copy.message.wishes.get("close") and copy.count == 1:
+            is_closed = copy.message.wishes.get("close") and copy.count == 1
+            if is_closed or world.culprit.strikes(
+                "gives a group to two sessions", place, copy, is_certain=len(place.sessions) > 1
+            ):
                 del place.owners[copy.message.group]
         if world.habits.ack_wait:
             count = copy.count
             world.timeline.after(world.habits.ack_wait, lambda: self._take_back(session, copy, count))
         world.arrive(broker, session, copy)
+        free = [one for one in place.sessions if one is not session and len(one.held) < one.credit]
+        if free and world.culprit.strikes("gives one message to two sessions", place, copy):
+            twin = Copy(copy.message, copy.at, count=copy.count, attempts=copy.attempts)
+            place.put_back(twin)
+            self.deliver(broker, place, free[0], twin)
 
     def _take_back(self, session: Session, copy: Copy, count: int) -> None:
         """The acknowledgement is late: the broker takes the message back."""

@@ -94,9 +94,11 @@ class Client:
             **message.columns, "message": message.id, "digest": message.digest, "headers": message.headers,
             "transaction": transaction, "wished": message,
         }  # fmt: skip
-        return (
-            yield from self.ask("send", columns, lambda: self.pair.send(connection, message, transaction))
+        outcome = yield from self.ask(
+            "send", columns, lambda: self.pair.send(connection, message, transaction)
         )
+        message.is_certain = message.is_certain or (outcome == "ok" and transaction is None)
+        return outcome
 
     def begin(self) -> Script:
         """Begin a transaction; returns its number, None if that failed."""

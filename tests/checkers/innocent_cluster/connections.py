@@ -9,6 +9,7 @@ from innocent_cluster.timeline import MS, Answer, S
 
 if TYPE_CHECKING:
     from innocent_cluster.brokers import Broker
+    from innocent_cluster.messages import Message
     from innocent_cluster.places import Session
     from innocent_cluster.world import World
 
@@ -26,7 +27,7 @@ class Connection:
         self.world, self.number, self.broker, self.life = world, number, broker, broker.life
         self.is_left = self.is_closed = self.is_cut = False
         self.sessions: list[Session] = []
-        self.bound: dict[int, list[Callable[[], None]]] = {}
+        self.bound: dict[int, list[tuple[Message, Callable[[], None]]]] = {}
         self.lost = Answer()
         self.opened = world.timeline.now
         self._up = self._down = 0

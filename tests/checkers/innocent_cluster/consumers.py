@@ -152,6 +152,9 @@ class Consumer(Client):
         """A delivery arrives."""
         world = self.world
         world.recording.add(1_000_000 + session.number, "ok", "deliver", **columns)
+        if session.place is not None:
+            session.place.read.append(copy)
+            session.place.readers.append((copy.message.group, session))
         if session is not self.session or self.leaving.is_given:
             return
         if self.transacted:
@@ -185,9 +188,13 @@ class Consumer(Client):
             **message.columns, **self._told(session), "message": message.id, "transaction": transaction,
         }  # fmt: skip
         pair = self.pair
+        message.answered.add(session.name)
         if f == "nack":
             return (yield from self.ask(f, columns, lambda: pair.refuse(session, message)))
-        return (yield from self.ask(f, columns, lambda: pair.acknowledge(session, message, transaction)))
+        outcome = yield from self.ask(f, columns, lambda: pair.acknowledge(session, message, transaction))
+        if outcome == "ok" and transaction is None:
+            pair.acknowledged.append((session, message))
+        return outcome
 
     def _transact_all(self, connection: Connection, session: Session) -> Script:
         while self.transacted and not connection.is_left and not self.leaving.is_given:

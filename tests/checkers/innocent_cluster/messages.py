@@ -24,6 +24,8 @@ class Message:
     headers: int | None = None
     is_large: bool = False
     carriers: list[Connection] = field(default_factory=list)
+    is_certain: bool = False
+    answered: set[object] = field(default_factory=set)
 
     @property
     def group(self) -> str | None:
@@ -66,6 +68,7 @@ class Copy:
     holder: Session | None = None
     transaction: int | None = None
     given: int = 0
+    is_hidden: bool = False
     seen_by: set[object] = field(default_factory=set)
 
     @property

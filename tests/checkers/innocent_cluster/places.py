@@ -48,6 +48,13 @@ class Place:
     sessions: list[Session] = field(default_factory=list)
     owners: dict[str, Session] = field(default_factory=dict)
     is_gone: bool = False
+    read: list[Copy] = field(default_factory=list)
+    readers: list[tuple[str | None, Session]] = field(default_factory=list)
+
+    def is_owed(self, copy: Copy) -> bool:
+        """Whether a loss of the copy is certain to be one."""
+        message = copy.message
+        return message.is_certain and self.name not in message.answered and self.owner is None
 
     def choose(self, session: Session, now: int, clock: int, *, seen: int | None = None) -> Copy | None:
         """The copy that the session is to get next; of pages only the first copies are ``seen``."""
@@ -58,7 +65,7 @@ class Place:
             group = copy.message.group
             if group is not None and (group in closed or self.owners.get(group, session) is not session):
                 continue
-            if not session.matches(copy):
+            if copy.is_hidden or not session.matches(copy):
                 continue
             if copy.again > now:
                 if group is not None:
@@ -80,6 +87,21 @@ class Place:
         for copy in given_back:
             copy.holder, copy.transaction = None, None
         return given_back
+
+    def next_of_group(self, copy: Copy, clock: int) -> Copy | None:
+        """The next message of the same producer and group that was not delivered either."""
+        mine = copy.message.columns
+        for one in self.copies[self.copies.index(copy) + 1 :]:
+            theirs = one.message.columns
+            same = (mine["group"], mine["producer"]) == (theirs["group"], theirs["producer"])
+            if same and one.count == 0 and one.holder is None and one.due <= clock:
+                return one
+        return None
+
+    def put_back(self, copy: Copy) -> None:
+        """Put a copy that was removed where it was."""
+        self.copies.append(copy)
+        self.copies.sort(key=lambda one: one.at)
 
     def remove(self, copy: Copy) -> None:
         copy.holder, copy.transaction = None, None

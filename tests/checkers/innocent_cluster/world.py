@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections import Counter
@@ -14,6 +15,7 @@ from innocent_cluster.consumers import Consumer, Receiver
 from innocent_cluster.faults import Fault
 from innocent_cluster.habits import Habits, drawn
 from innocent_cluster.messages import Columns, Copy, Message
+from innocent_cluster.misdeeds import AWAY, Culprit
 from innocent_cluster.places import Session
 from innocent_cluster.recording import HARNESS, MONITOR, Recording, Row
 from innocent_cluster.timeline import MS, Answer, S, Script, Timeline
@@ -26,9 +28,12 @@ TIME_TO_LIVE = 1200 * MS
 class World:
     """One run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, misdeed: str | None = None) -> None:
         self.chance = random.Random(f"innocent cluster {seed}")
         self.habits: Habits = drawn(self.chance)
+        self.culprit = Culprit(self, misdeed)
+        if self.culprit.misdeed is not None:
+            self.habits = dataclasses.replace(self.habits, **self.culprit.misdeed.habits)
         self.timeline = Timeline()
         self.recording = Recording(self.timeline)
         self.pairs = [Pair(self, "abc"[n], self.habits.brokers) for n in range(self.habits.pairs)]
@@ -82,7 +87,7 @@ class World:
     def is_reachable(self, copy: Copy, pair: Pair) -> bool:
         """Whether a copy may still come to a consumer that waits for a little while."""
         live = pair.live
-        return live is None or copy.due <= live.clock + S
+        return not copy.is_hidden and (live is None or copy.due <= live.clock + S)
 
     def may_repeat(self, message: Message, pair: Pair) -> bool:
         """Without detection of duplicates only a send that can never come about is repeated."""
@@ -155,7 +160,13 @@ class World:
             return {}
         if marks == "same-process":
             return {"redelivered": is_again}
-        return {"redelivered": copy.count > 1, "delivery_count": copy.count}
+        count = copy.count
+        if self.culprit.strikes("does not count", copy=copy, is_certain=count > 1):
+            count = 1
+        is_marked = not self.culprit.strikes(
+            "does not mark", copy=copy, is_certain=count > 1 and copy.attempts > 0
+        )
+        return {"redelivered": copy.count > 1 and is_marked, "delivery_count": count}
 
     def arrive(self, broker: Broker, session: Session, copy: Copy) -> None:
         """Send a delivery on its way."""
@@ -166,6 +177,12 @@ class World:
             "broker": broker.name,
             "digest": message.digest, "headers": message.headers, **self.marks_of(copy, broker),
         }  # fmt: skip
+        if self.culprit.strikes("changes a header", copy=copy):
+            columns["headers"] += 1
+        if self.culprit.strikes("changes a body", copy=copy):
+            columns["digest"] += 1
+        if self.culprit.strikes("delivers what nobody sent", copy=copy):
+            columns["message"] += 1_000_000
         consumer = self.readers[session]
         connection.tell(lambda: consumer.read(copy, session, columns))
 
@@ -335,6 +352,9 @@ class World:
         load = self.chance.choice([1, 2, 4]) * S
         faults = self._begin_faults(load)
         self._begin_clients()
+        if self.culprit.strikes("is away for long"):
+            self.timeline.spawn(self._be_away())
+            load += AWAY
         yield load
         self.is_ending = self.is_healing = True
         yield from faults
@@ -353,12 +373,33 @@ class World:
             self._compare()
         self.phase("drain")
         yield from self._drain()
+        self._resurrect()
         self.phase("browse")
         for _ in range(2 if self.habits.reads_twice else 1):
             for pair in self.pairs:
                 self._browse(pair)
         self.phase("end")
         self.is_over = True
+
+    def _be_away(self) -> Script:
+        """A broker answers nothing for a while, and no fault is in force."""
+        yield 500 * MS
+        live = self.pairs[0].live
+        assert live is not None
+        self.hold_store(live, is_whole=True)
+        yield AWAY
+        self.free_store(live)
+
+    def _resurrect(self) -> None:
+        """Something that was acknowledged is in a store again."""
+        for pair in self.pairs:
+            for session, message in pair.acknowledged:
+                place = session.place
+                assert place is not None
+                if self.culprit.strikes(
+                    "has an acknowledged message in its store", place, is_certain=not place.is_gone
+                ):
+                    place.copies.append(Copy(message, 0))
 
     def _open_connections(self) -> bool:
         staying = {session.connection for session, one in self.readers.items() if one.stays}
