@@ -252,7 +252,10 @@ class Pair:
         for session in connection.sessions:
             for copy in session.held:
                 if copy.transaction == transaction and session.place is not None:
-                    if bound and culprit.strikes("commits without an ack", session.place, copy):
+                    is_alone = len(session.place.sessions) == 1
+                    if bound and culprit.strikes(
+                        "commits without an ack", session.place, copy, is_certain=is_alone
+                    ):
                         copy.holder, copy.transaction = None, None
                         continue
                     session.place.remove(copy)
@@ -290,6 +293,7 @@ class Pair:
             place = self.places[session.name] = Place(session.name, wanted, owner)
         session.place = place
         place.sessions.append(session)
+        place.members += 1
         session.connection.sessions.append(session)
         return "ok"
 

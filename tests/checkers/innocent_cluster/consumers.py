@@ -153,8 +153,7 @@ class Consumer(Client):
         world = self.world
         world.recording.add(1_000_000 + session.number, "ok", "deliver", **columns)
         if session.place is not None:
-            session.place.read.append(copy)
-            session.place.readers.append((copy.message.group, session))
+            session.place.read.append((session, copy))
         if session is not self.session or self.leaving.is_given:
             return
         if self.transacted:

@@ -29,7 +29,7 @@ CALM: Mapping[str, Any] = {
 """Habits beside which a loss is certain."""
 QUEUES = CALM | {"workloads": frozenset({"queue"}), "selectors": False}
 GROUPS = QUEUES | {"groups": 2, "pairs": 1, "closes_groups": False, "priorities": False}
-TOPICS = CALM | {"workloads": frozenset({"topics"}), "groups": 2, "pairs": 1, "closes_groups": False}
+TOPICS = GROUPS | {"workloads": frozenset({"topics"})}
 REFUSALS = CALM | {"workloads": frozenset({"refusals"}), "selectors": False, "nack": "requeue"}
 TRANSACTIONS = CALM | {"workloads": frozenset({"transactions"}), "selectors": False}
 FAILS_OVER = {"faults": ("kill", "kill"), "brokers": 2}
@@ -56,16 +56,30 @@ def is_kept(world: World) -> bool:
 
 
 def is_ended_after_more(world: World) -> bool:
-    """The subscription ended after a later message of the producer and group had come."""
+    """The subscription ended after a later message of the producer and group had come.
+
+    To the only session that it ever had: another may hold what was not read.
+    """
     place, copy = world.culprit.place, world.culprit.copy
     assert place is not None
     assert copy is not None
     mine = copy.message.columns
-    return place.is_gone and any(
-        one.message.columns["sequence"] > mine["sequence"]
-        and (one.message.columns["producer"], one.message.group) == (mine["producer"], copy.message.group)
-        for one in place.read
+    return (
+        place.is_gone
+        and place.members == 1
+        and any(
+            one.message.columns["sequence"] > mine["sequence"]
+            and (one.message.columns["producer"], one.message.group) == (mine["producer"], copy.message.group)
+            for _, one in place.read
+        )
     )
+
+
+def is_read_by_the_wrong_one(world: World) -> bool:
+    """A client read what its selector excludes."""
+    place = world.culprit.place
+    assert place is not None
+    return any(not session.matches(copy) for session, copy in place.read)
 
 
 def alternates_often(world: World) -> bool:
@@ -73,7 +87,7 @@ def alternates_often(world: World) -> bool:
     place, copy = world.culprit.place, world.culprit.copy
     assert place is not None
     assert copy is not None
-    readers = [one for one in place.readers if one[0] == copy.message.group]
+    readers = [session for session, one in place.read if one.message.group == copy.message.group]
     return sum(first != second for first, second in itertools.pairwise(readers)) > MANY
 
 
@@ -111,8 +125,8 @@ MISDEEDS: Mapping[str, Misdeed] = {
     "delivers before it is due": Misdeed(_of("early-delivery"), QUEUES | {"delays": True}, lasts=True),
     "gives one message to two sessions": Misdeed(_of("double-delivery", "duplicate"), QUEUES),
     "gives a group to two sessions": Misdeed(
-        _of("group-split", "reordered", "reordered-realtime"), GROUPS | {"prefetch": 4, "hold": S // 2}, lasts=True,
-        counts=alternates_often,
+        _of("group-split", "reordered", "reordered-realtime"), GROUPS | {"prefetch": 4, "hold": S // 2},
+        lasts=True, counts=alternates_often,
     ),
     "does not count": Misdeed(_of("count-stuck"), REFUSALS | {"marks": "always"}, lasts=True),
     "does not mark": Misdeed(_of("unflagged-redelivery"), REFUSALS | {"marks": "always"}),
@@ -120,7 +134,7 @@ MISDEEDS: Mapping[str, Misdeed] = {
     "changes a body": Misdeed(_of("corrupted"), QUEUES),
     "delivers what nobody sent": Misdeed(_of("phantom"), QUEUES),
     "delivers what a selector excludes": Misdeed(
-        _of("not-subscribed"), QUEUES | {"selectors": True, "workloads": frozenset({"queue", "topics"})}
+        _of("not-subscribed"), QUEUES | {"selectors": True}, counts=is_read_by_the_wrong_one
     ),
     "refuses an ack and forgets the message": Misdeed(_of("lost"), QUEUES, counts=is_kept),
     "is away for long": Misdeed(_of("unavailable"), QUEUES),

@@ -48,8 +48,8 @@ class Place:
     sessions: list[Session] = field(default_factory=list)
     owners: dict[str, Session] = field(default_factory=dict)
     is_gone: bool = False
-    read: list[Copy] = field(default_factory=list)
-    readers: list[tuple[str | None, Session]] = field(default_factory=list)
+    read: list[tuple[Session, Copy]] = field(default_factory=list)
+    members: int = 0
 
     def is_owed(self, copy: Copy) -> bool:
         """Whether a loss of the copy is certain to be one."""
