@@ -189,7 +189,9 @@ class Consumer(Client):
         pair = self.pair
         message.answered.add(session.name)
         if f == "nack":
-            return (yield from self.ask(f, columns, lambda: pair.refuse(session, message)))
+            outcome = yield from self.ask(f, columns, lambda: pair.refuse(session, message))
+            message.refusals += outcome == "ok"
+            return outcome
         outcome = yield from self.ask(f, columns, lambda: pair.acknowledge(session, message, transaction))
         if outcome == "ok" and transaction is None:
             pair.acknowledged.append((session, message))

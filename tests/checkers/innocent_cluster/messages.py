@@ -25,6 +25,7 @@ class Message:
     is_large: bool = False
     carriers: list[Connection] = field(default_factory=list)
     is_certain: bool = False
+    refusals: int = 0
     answered: set[object] = field(default_factory=set)
 
     @property

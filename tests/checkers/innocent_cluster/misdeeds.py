@@ -82,6 +82,13 @@ def is_read_by_the_wrong_one(world: World) -> bool:
     return any(not session.matches(copy) for session, copy in place.read)
 
 
+def is_certainly_dead(world: World) -> bool:
+    """The victim was refused as often as it may be, with answers."""
+    copy = world.culprit.copy
+    assert copy is not None
+    return copy.message.refusals >= world.habits.most_attempts
+
+
 def alternates_often(world: World) -> bool:
     """The first deliveries of a group went to and fro between sessions."""
     place, copy = world.culprit.place, world.culprit.copy
@@ -118,7 +125,7 @@ MISDEEDS: Mapping[str, Misdeed] = {
     ),
     "kills early": Misdeed(_of("died-early"), REFUSALS | {"most_attempts": 4, "attempts": "refused"}),
     "never kills": Misdeed(
-        _of("duplicate"), REFUSALS | {"most_attempts": 2, "attempts": "refused"}, lasts=True
+        _of("duplicate"), REFUSALS | {"most_attempts": 2, "attempts": "refused"}, lasts=True, counts=is_certainly_dead
     ),
     "loses a dead letter": Misdeed(_of("lost"), REFUSALS | {"most_attempts": 2}),
     "delivers what has expired": Misdeed(_of("expired-delivery"), QUEUES | {"expiry": True}, lasts=True),
