@@ -125,7 +125,8 @@ MISDEEDS: Mapping[str, Misdeed] = {
     ),
     "kills early": Misdeed(_of("died-early"), REFUSALS | {"most_attempts": 4, "attempts": "refused"}),
     "never kills": Misdeed(
-        _of("duplicate"), REFUSALS | {"most_attempts": 2, "attempts": "refused"}, lasts=True, counts=is_certainly_dead
+        _of("duplicate"), REFUSALS | {"most_attempts": 2, "attempts": "refused"}, lasts=True,
+        counts=is_certainly_dead,
     ),
     "loses a dead letter": Misdeed(_of("lost"), REFUSALS | {"most_attempts": 2}),
     "delivers what has expired": Misdeed(_of("expired-delivery"), QUEUES | {"expiry": True}, lasts=True),
