@@ -32,6 +32,16 @@ from checkers.reference_sent import may_have_been_under_way
 from checkers.reference_subscriptions import by_place, spread
 from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
+from checkers.reference_waits import (
+    NEVER,
+    answers,
+    has_lapsed,
+    is_late,
+    lapses,
+    may_have_been_taken_back,
+    refused_late,
+    releases,
+)
 from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY
 from checkers.verdict import CheckOptions
 
@@ -139,6 +149,11 @@ class History:
     def time(self, index: int) -> int:
         """When the row of that index was written (ns)."""
         return self._times[index]
+
+    def row_at(self, moment: int) -> int:
+        """Index of the first row at or after that moment (ns), or one behind all."""
+        behind = int(self.rows[-1]["index"]) + 1
+        return next((int(r["index"]) for r in self.rows if r["time"] >= moment), behind)
 
     def of_session(self, session: int) -> Sequence[Row]:
         """All rows that name it."""
@@ -332,7 +347,7 @@ def _is_closed(r: Row) -> bool:
     return tried and r.get("message") is None
 
 
-_DATA = ("send", "ack", "nack", "deliver", "browse")
+_DATA = ("send", "ack", "nack", "deliver", "browse", "timeout")
 
 
 def _answered(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
@@ -413,22 +428,17 @@ def _admitted(history: History, options: CheckOptions) -> Iterator[Instance]:
 class Hold:
     """A delivery held for certain by its session over [begin, end); empty if end <= begin."""
 
-    def __init__(self, history: History, delivery: Row) -> None:
+    def __init__(self, history: History, delivery: Row, rows: Sequence[Row], options: CheckOptions) -> None:
         self.delivery = delivery
         self.begin: int = delivery["index"]
         self.session: int = delivery["session"]
-        ends = [history.proven(self.session)]
+        ends = [history.proven(self.session), *releases(history, rows, delivery)]
         over = history.session_end(self.session)
         if over is not None:
             ends.append(over)
-        for r in _answers(history, delivery):
-            if r["index"] > self.begin:
-                transaction = r.get("transaction")
-                if r["f"] == "nack" or transaction is None:
-                    ends.append(r["index"])
-                else:
-                    asked = [history.ended(transaction, f, "invoke") for f in ("commit", "abort")]
-                    ends += [index for index in asked if index is not None]
+        lapse = lapses(history, rows, delivery, options)
+        if lapse < NEVER:
+            ends.append(history.row_at(lapse))
         self.end = min(ends)
         sent, begun = history.sent(delivery), history.session_begin(self.session)
         self.possible = max((at for at in (sent, begun) if at is not None and at < self.begin), default=None)
@@ -442,28 +452,18 @@ class Hold:
         return when_sent or (together and self.begin < self.end and other.begin < other.end)
 
 
-def _answers(history: History, delivery: Row) -> list[Row]:
-    """Invocations of acks and nacks of that message in that session."""
-    key = (delivery.get("queue"), delivery.get("group"), delivery.get("message"))
-    return [
-        r
-        for r in history.messages[key]
-        if r["f"] in ("ack", "nack") and r["type"] == "invoke" and r.get("session") == delivery["session"]
-    ]
-
-
 def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
     holds: dict[tuple[str | None, str | None], list[Hold]] = defaultdict(list)
     for (queue, group, message), rows in history.messages.items():
         if message is None:
             continue
         deliveries = [r for r in rows if _is(r, "deliver", "ok") and r.get("session") is not None]
-        mine = [Hold(history, d) for d in deliveries]
+        mine = [Hold(history, d, rows, options) for d in deliveries]
         holds[queue, group] += mine
         found: dict[str, int] = {}
         twice: set[int] = set()
         if len(deliveries) > 1:  # two sessions settle what two got
-            twice = settled_twice(history, PlainMessage(history, (queue, group, message), rows))
+            twice = settled_twice(history, PlainMessage(history, (queue, group, message), rows), options)
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d, options):
                 found.setdefault("duplicate", d["index"])
@@ -504,26 +504,31 @@ def _is_duplicate(
 ) -> bool:
     certain = []
     for r in rows:
-        if _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]:
+        acked = _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]
+        if acked and not is_late(history, rows, r, options):
             transaction = r.get("transaction")
-            certain.append(r["index"] if transaction is None else history.ended(transaction, "commit", "ok"))
+            at = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
+            certain.append((at, r))
     if options.broker.durable_acks and any(
         settled is not None
         and settled < d["index"]
         and not may_have_been_under_way(history, rows, d, settled, options)
-        for settled in certain
+        and not may_have_been_taken_back(history, rows, d, ack, settled, options)
+        for settled, ack in certain
     ):
         return True
     if options.broker.durable_acks and refused_too_often(history, rows, d, options):
         return True
-    in_session = [e["index"] for e in earlier if e["session"] == d["session"]]
-    if not in_session:
+    in_session = [e for e in earlier if e["session"] == d["session"]]
+    if not in_session or has_lapsed(history, rows, in_session[-1], d, options):
         return False
-    previous = in_session[-1]
+    if refused_late(rows, in_session[-1], options):
+        return False
+    previous = in_session[-1]["index"]
     over = history.session_end(d["session"])
     if over is not None and previous < over < d["index"]:
         return False
-    for r in _answers(history, d):
+    for r in answers(rows, d):
         if r["index"] < d["index"]:
             transaction = r.get("transaction")
             excuse = r["index"] if r["f"] == "nack" else None

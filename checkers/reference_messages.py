@@ -21,6 +21,7 @@ from checkers.reference_sent import certainly_before
 from checkers.reference_skipped import is_not_copied, is_skipped
 from checkers.reference_subscriptions import is_owed, not_subscribed
 from checkers.reference_temporaries import outlived
+from checkers.reference_waits import has_lapsed, is_late
 from checkers.schema import HARNESS, MONITOR
 from checkers.verdict import CheckOptions
 
@@ -178,7 +179,7 @@ class PlainStores:
 def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options: CheckOptions) -> int | None:
     """In a store though acknowledged or its temporary queue is gone; or in several copies."""
     if options.broker.durable_acks:
-        settled = min((at for at, _ in settlements(history, m)), default=None)
+        settled = min((at for at, _ in settlements(history, m, options)), default=None)
         left = [r for r in m.stored if r.get("value") in _KEPT]
         back = [r["index"] for r in left if settled is not None and settled < r["index"]]
         if back:
@@ -190,10 +191,14 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     return outlived(history, m)
 
 
-def settlements(history: History, m: PlainMessage) -> Iterator[tuple[int, Row]]:
-    """Acks answered ``ok``, with the index (of a commit's ``ok``) since when each was certain."""
+def settlements(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[tuple[int, Row]]:
+    """Acks answered ``ok``, with the index (of a commit's ``ok``) since when each was certain.
+
+    Not those that may have come when the broker had taken the message back.
+    """
     for r in m.rows:
-        if _is(r, "ack", "ok") and r.get("session") is not None:
+        acked = _is(r, "ack", "ok") and r.get("session") is not None
+        if acked and not is_late(history, m.rows, r, options):
             transaction = r.get("transaction")
             at = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
             if at is not None:
@@ -269,10 +274,13 @@ def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckO
     return known or (count == 1 and other is not None)
 
 
-def settled_twice(history: History, m: PlainMessage) -> set[int]:
-    """Deliveries of what two sessions settled, the second before the first had done so."""
+def settled_twice(history: History, m: PlainMessage, options: CheckOptions) -> set[int]:
+    """Deliveries of what two sessions settled, the second before the first had done so.
+
+    Not those before which the broker may have taken the message back from the other.
+    """
     first: dict[int, tuple[int, int]] = {}
-    for at, r in settlements(history, m):
+    for at, r in settlements(history, m, options):
         pair = (at, r["index"])
         first[r["session"]] = min(pair, first.get(r["session"], pair))
     found = []
@@ -281,4 +289,10 @@ def settled_twice(history: History, m: PlainMessage) -> set[int]:
         if got:
             found.append((at, row, max(got)))
     found.sort()
-    return {max(got, found[0][2]) for _, _, got in found[1:] if got < found[0][0]}
+    rows = {d["index"]: d for d in m.deliveries}
+    twice = set()
+    for _, _, got in found[1:]:
+        early, late = sorted((rows[got], rows[found[0][2]]), key=lambda d: int(d["index"]))
+        if got < found[0][0] and not has_lapsed(history, m.rows, early, late, options):
+            twice.add(late["index"])
+    return twice

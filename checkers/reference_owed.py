@@ -16,6 +16,7 @@ from checkers.reference_asked import may_be_delayed, may_have_expired, may_wait
 from checkers.reference_attempts import of_one_node, saw_gone
 from checkers.reference_sent import certainly_before, may_have_been_under_way
 from checkers.reference_subscriptions import is_owed
+from checkers.reference_waits import NEVER, certainly_taken_back, has_lapsed, is_late
 from checkers.schema import MONITOR, TEMPORARY
 from checkers.verdict import CheckOptions
 
@@ -126,8 +127,13 @@ def may_be_committed(history: History, transaction: int) -> bool:
     return any(not gone_before(history, commit.asked) for commit in commits)
 
 
-def happened(history: History, one: Question) -> bool:
-    """Whether an ack or nack certainly took effect; in a transaction by its commit."""
+def happened(history: History, m: PlainMessage, one: Question, options: CheckOptions) -> bool:
+    """Whether an ack or nack certainly took effect; in a transaction by its commit.
+
+    Not for certain if the broker may have taken the message back before.
+    """
+    if one.asked.get("session") is not None and is_late(history, m.rows, one.answer or one.asked, options):
+        return False
     committed = one.transaction is None or history.ended(one.transaction, "commit", "ok") is not None
     return one.outcome == "ok" and committed
 
@@ -144,12 +150,14 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
     """Whether its session certainly holds it no more, without having acknowledged it.
 
     The session is over; or it refused the message for certain, was refused the ack of it, or rolled
-    that back.
+    that back; or the broker took it back because its ack was late: that the drain may still see it
+    again it must have done so before that began.
     """
     session = d.get("session")
     if session is None:
         return False
-    if history.over(session) is not None:
+    drain = next((r["time"] for r in history.control if r.get("value") == "drain"), -NEVER)
+    if history.over(session) is not None or certainly_taken_back(m.rows, d, drain, options):
         return True
     refusing = options.broker.nack != "consume"
     for one in questions(m.rows, "ack", "nack"):
@@ -190,7 +198,13 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
     still = {d["session"] for d in m.deliveries if d.get("session") is not None}
     open_ = [session for session in still if history.session_end(session) is None]
     ended = history.holders(m.queue, m.sends[0]["index"])
-    return len(refused) + len(undone) + ended + len(open_) + len(kept)
+    last = history.rows[-1]
+    late = [
+        d
+        for d in m.deliveries
+        if d.get("session") is not None and has_lapsed(history, m.rows, d, last, options)
+    ]
+    return len(refused) + len(undone) + ended + len(open_) + len(kept) + len(late)
 
 
 def aborts(history: History, transaction: int) -> list[Question]:
@@ -337,7 +351,7 @@ def left_over(
     if not m.sends or m.ok is None or not is_owed(history, m) or may_have_expired(history, m):
         return
     releases = may_be_released(history, m, options)
-    if any(happened(history, one) for one in releases):
+    if any(happened(history, m, one, options) for one in releases):
         return
     missing = complete and not releases and all(is_given_back(history, m, d, options) for d in m.deliveries)
     dead = may_be_dead(history, m, options)

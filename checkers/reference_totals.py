@@ -43,7 +43,7 @@ def wrong_total(
     flow = {}
     for m in mine:
         made = _deposited(m) if m.transaction is None else m.transaction in happened
-        flow[id(m)] = made - len(happened & taken[id(m)].keys()) - _left(history, m, drain)
+        flow[id(m)] = made - len(happened & taken[id(m)].keys()) - _left(history, m, drain, options)
     total = sum(amounts[one] * some for one, some in flow.items())
     if total == 0 or (total < 0 and not (promised.durable_acks and promised.single)):
         return
@@ -158,11 +158,11 @@ def _deposited(m: PlainMessage) -> bool:
     return ok or (bool(m.shown) and not failed)
 
 
-def _left(history: History, m: PlainMessage, drain: int) -> bool:
+def _left(history: History, m: PlainMessage, drain: int, options: CheckOptions) -> bool:
     """Whether the drain or a store had it before an ack of it was certain."""
     late = [r["index"] for r in m.deliveries if r["index"] > drain]
     late += [r["index"] for r in m.stored]
-    settled = min((at for at, _ in settlements(history, m)), default=None)
+    settled = min((at for at, _ in settlements(history, m, options)), default=None)
     return bool(late) and (settled is None or min(late) < settled)
 
 

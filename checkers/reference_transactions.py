@@ -9,6 +9,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import expires
 from checkers.reference_skipped import copies_of, is_skipped, serves, topic_of
 from checkers.reference_subscriptions import is_owed, kept_until_settled
+from checkers.reference_waits import has_lapsed
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
@@ -103,7 +104,7 @@ def _acks(
             continue
         clean = not any(got < index < a["index"] for index in answers)
         sure = "ok" in told and options.broker.durable_acks and options.broker.single
-        if sure and (_kept(history, m, a) or (clean and _given_again(history, m, a, got, upto))):
+        if sure and (_kept(history, m, a) or (clean and _given_again(history, m, a, got, upto, options))):
             yield transaction, a["index"], False
         elif absent and _consumed(history, m, a, got, options):
             yield transaction, a["index"], True
@@ -116,11 +117,14 @@ def _kept(history: History, m: PlainMessage, a: Row) -> bool:
     return any(r.get("value") in ("main", "dead-letter", "expired") and r["index"] > since for r in m.stored)
 
 
-def _given_again(history: History, m: PlainMessage, a: Row, got: int, upto: int | None) -> bool:
+def _given_again(
+    history: History, m: PlainMessage, a: Row, got: int, upto: int | None, options: CheckOptions
+) -> bool:
     """Whether it was certainly given to a session after the delivery that was acknowledged.
 
     To the same one, or to one that was asked for after that had been read: it had been given back,
-    and with that its ack was undone. Not if its session was left before the commit was asked for.
+    and with that its ack was undone. Not if its session was left before the commit was asked for,
+    nor if the broker may have taken the message back because that ack was late.
     """
     asked, ended = history.ended(a["transaction"], "commit", "invoke"), history.session_end(a["session"])
     if asked is not None and ended is not None and ended < asked:
@@ -128,6 +132,9 @@ def _given_again(history: History, m: PlainMessage, a: Row, got: int, upto: int 
     for d in m.deliveries:
         session = d.get("session")
         if session is None or d["index"] <= got or (upto is not None and d["index"] > upto):
+            continue
+        delivered = next(r for r in m.deliveries if r["index"] == got)
+        if has_lapsed(history, m.rows, delivered, d, options):
             continue
         begun = history.session_begin(session)
         if session == a["session"] or (begun is not None and begun > got):

@@ -1,0 +1,194 @@
+"""The second implementation of time-outs: how long a message is its holder's.
+
+Some brokers take a message back when its acknowledgement is late. They count from when they sent
+it, which nobody saw: it was certainly the holder's for as long as they wait from the first moment
+at which they can have sent it. A row of a client may say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History
+
+Row = Mapping[str, Any]
+
+NEVER = 2**62
+"""Later than any moment (ns)."""
+
+
+def answers(rows: Sequence[Row], d: Row) -> list[Row]:
+    """Invocations of acks and nacks of a message in the session of a delivery of it."""
+    asked = (r for r in rows if r["f"] in ("ack", "nack") and r["type"] == "invoke")
+    return [r for r in asked if r.get("session") == d["session"]]
+
+
+def releases(history: History, rows: Sequence[Row], d: Row) -> list[int]:
+    """The rows with which its session asked to let go of what it got; in a transaction its end."""
+    found: list[int] = []
+    for r in answers(rows, d):
+        if r["index"] > d["index"]:
+            if r["f"] == "nack" or r.get("transaction") is None:
+                found.append(r["index"])
+            else:
+                asked = [history.ended(r["transaction"], f, "invoke") for f in ("commit", "abort")]
+                found += [index for index in asked if index is not None]
+    return found
+
+
+@dataclass(slots=True)
+class TimeOuts:
+    """Deliveries of a message in one session, by row, that the broker took back.
+
+    ``certainly``, or ``perhaps`` where a row may mean either of two; ``unread`` when the client had
+    not read them yet.
+    """
+
+    perhaps: set[int]
+    certainly: set[int]
+    unread: set[int]
+
+
+def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
+    """What rows say of time-outs in a session.
+
+    Each tells of the latest delivery, of which the client hears later than it happens; or if that
+    has ended already, of the next, of which it has not heard yet.
+    """
+    found = TimeOuts(set(), set(), set())
+    latest: int | None = None
+    asked = False
+    early: list[bool] = []
+    for r in rows:
+        if r.get("session") != session:
+            continue
+        if r["f"] == "deliver" and r["type"] == "ok":
+            latest, asked = r["index"], False
+            if early:
+                found.perhaps.add(latest)
+                found.unread.add(latest)
+                if early.pop(0):
+                    found.certainly.add(latest)
+        elif r["f"] in ("ack", "nack") and r["type"] == "invoke":
+            asked = True
+        elif r["f"] == "timeout":
+            if latest is not None and latest not in found.perhaps:
+                found.perhaps.add(latest)
+                if asked:
+                    early.append(False)
+                else:
+                    found.certainly.add(latest)
+            else:
+                early.append(True)
+    return found
+
+
+def given_since(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> int:
+    """The first moment (ns) at which a delivery can have been sent.
+
+    Its message had been sent and its session asked for, and so was what was answered before on its
+    connection; what was certainly sent before had been; and it was not another's any more.
+    """
+    known = (history.sent(d), history.session_begin(d["session"]))
+    questions = [index for index in known if index is not None]
+    questions += history.answered_before(d, options)
+    since = max((history.time(index) for index in questions if index < d["index"]), default=-NEVER)
+    if d.get("time_low") is not None:
+        since = max(since, d["time_low"])
+    earlier = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok" and r["index"] < d["index"]]
+    earlier = [r for r in earlier if r.get("session") is not None]
+    for e in earlier:
+        if was_first(e, d, options):
+            since = max(since, given_since(history, rows, e, options))
+    if earlier and options.broker.ack_wait_s is not None:
+        before = earlier[-1]
+        let_go = any(index < d["index"] for index in releases(history, rows, before))
+        ended = history.session_end(before["session"]) is not None
+        over = lapses(history, rows, before, options)
+        if not let_go and not ended and -NEVER < over <= d["time"]:
+            since = max(since, over)
+    return since
+
+
+def was_first(e: Row, d: Row, options: CheckOptions) -> bool:
+    """Whether their marks or counts say that one delivery was sent before another."""
+    marks = e.get("redelivered") is False and d.get("redelivered") is True
+    one, other = e.get("delivery_count"), d.get("delivery_count")
+    counted = one is not None and other is not None and one < other
+    return counted or (marks and options.broker.marks_redeliveries == "always")
+
+
+def lapses(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> int:
+    """Until when (ns) a delivery was certainly its session's, for all that time-outs tell."""
+    if d["index"] in time_outs(rows, d["session"]).perhaps:
+        return -NEVER
+    if options.broker.ack_wait_s is None:
+        return NEVER
+    return given_since(history, rows, d, options) + int(options.broker.ack_wait_s * 1e9)
+
+
+def has_lapsed(history: History, rows: Sequence[Row], d: Row, at: Row, options: CheckOptions) -> bool:
+    """Whether the broker may have taken a delivery back by the time of a row."""
+    return bool(lapses(history, rows, d, options) <= at["time"])
+
+
+def may_have_been_taken_back(
+    history: History, rows: Sequence[Row], d: Row, ack: Row, settled: int, options: CheckOptions
+) -> bool:
+    """Whether the broker may have taken a delivery back unread before its message was settled.
+
+    A row says so; or it was sent long enough before, and so before the delivery that was settled.
+    """
+    if d["index"] in time_outs(rows, d["session"]).unread:
+        return True
+    e = latest_delivery(rows, ack)
+    if options.broker.ack_wait_s is None or e is None:
+        return False
+    if was_first(e, d, options):
+        return False
+    wait_ns = int(options.broker.ack_wait_s * 1e9)
+    return given_since(history, rows, d, options) + wait_ns <= history.time(settled)
+
+
+def latest_delivery(rows: Sequence[Row], ack: Row) -> Row | None:
+    """The delivery that an ack settled: the latest in its session when it was asked for."""
+    asked = [r for r in answers(rows, ack) if r["f"] == "ack" and r["index"] <= ack["index"]]
+    since = asked[-1]["index"] if asked else ack["index"]
+    got = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok" and r["index"] < since]
+    return next((r for r in reversed(got) if r.get("session") == ack["session"]), None)
+
+
+def certainly_taken_back(rows: Sequence[Row], d: Row, until: int, options: CheckOptions) -> bool:
+    """Whether the broker certainly took it back before a moment (ns)."""
+    if d["index"] in time_outs(rows, d["session"]).certainly:
+        return True
+    wait_s = options.broker.ack_wait_s
+    return wait_s is not None and bool(d["time"] + int(wait_s * 1e9) <= until)
+
+
+def refused_late(rows: Sequence[Row], previous: Row, options: CheckOptions) -> bool:
+    """Whether a nack of an earlier delivery may have refused this one, which came after a time-out.
+
+    It was asked before this one had been read, and not answered by then.
+    """
+    if options.broker.ack_wait_s is None and not any(r["f"] == "timeout" for r in rows):
+        return False
+    mine = [r for r in rows if r["f"] == "nack" and r.get("session") == previous["session"]]
+    before = [r["type"] for r in mine if r["index"] < previous["index"]]
+    return before.count("invoke") > len(before) - before.count("invoke")
+
+
+def is_late(history: History, rows: Sequence[Row], ack: Row, options: CheckOptions) -> bool:
+    """Whether an ack that was answered ``ok`` may have come too late to settle anything.
+
+    Where stale acks are refused the answer says that it did not.
+    """
+    if options.broker.refuses_stale_acks:
+        return False
+    settled = latest_delivery(rows, ack)
+    return settled is not None and has_lapsed(history, rows, settled, ack, options)
