@@ -255,6 +255,17 @@ ANOMALIES: Final = (
         evidence=Evidence(linked=True),
     ),
     Anomaly(
+        name="count-stuck",
+        columns=("session", "delivery_count"),
+        rule="A broker that counts deliveries must count one higher than the one before it that was "
+             "given back.",
+        words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the "
+              "delivery count {count}, though a delivery of it with the count {earlier_count} had been "
+              "given back",
+        breaks=frozenset(),
+        evidence=Evidence(control=("role", "restart", *DEADLY), linked=True),
+    ),
+    Anomaly(
         name="expired-delivery",
         columns=("session", "value"),
         rule="What has expired must not be delivered any more.",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.instance import Instance
 from checkers.reference_asked import clocks_wrong, early, expired
 from checkers.reference_attempts import read_before_commit, shown_though_aborted
-from checkers.reference_owed import left_over
+from checkers.reference_owed import did_not_count, left_over
 from checkers.reference_sent import certainly_before
 from checkers.reference_skipped import is_not_copied, is_skipped
 from checkers.reference_subscriptions import is_owed, not_subscribed
@@ -132,13 +132,17 @@ def _got(m: PlainMessage, ack: Row) -> bool:
 
 
 def _corrupted(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
+    """Shown otherwise than any attempt sent it: its body, who sent it as which, or its headers.
+
+    Headers are the application's own; where nobody looked at them nothing is said.
+    """
     wrong = [
         r["index"]
         for r in m.shown
-        if any(
-            r.get(column) is not None and meant is not None and r[column] != meant
-            for column, meant in (("digest", m.digest), ("producer", m.producer), ("sequence", m.sequence))
-        )
+        for column in ("digest", "producer", "sequence", "headers")
+        if (meant := {s[column] for s in m.sends if s.get(column) is not None})
+        and r.get(column) is not None
+        and r[column] not in meant
     ]
     elsewhere = misplaced(m, sent)
     return min([*wrong, *([] if elsewhere is None else [elsewhere])], default=None)
@@ -209,7 +213,7 @@ def settlements(history: History, m: PlainMessage, options: CheckOptions) -> Ite
 
 
 def again(history: History, messages: Iterable[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
-    """late-delivery, count-fell, expired-delivery and early-delivery."""
+    """late-delivery, count-fell, count-stuck, expired-delivery and early-delivery."""
     for m in messages:
         mine = [d for d in m.deliveries if d.get("session") is not None]
         late = [d["index"] for d in mine if _is_late(history, d)]
@@ -228,6 +232,13 @@ def again(history: History, messages: Iterable[PlainMessage], options: CheckOpti
         ]
         if fell:
             yield m.instance("count-fell", fell[0])
+        if options.broker.counts == "given back":
+            stuck = (
+                d["index"]
+                for n, d in enumerate(mine)
+                if any(did_not_count(history, m, e, d, options) for e in mine[:n])
+            )
+            yield from (m.instance("count-stuck", index) for index in [*stuck][:1])
         for name, is_wrong in (("expired-delivery", expired), ("early-delivery", early)):
             wrong = (d["index"] for d in mine if is_wrong(history, m, d, options))
             at = next((index for index in wrong if not clocks_wrong(history, m, index)), None)

@@ -149,31 +149,58 @@ def may_be_released(history: History, m: PlainMessage, options: CheckOptions) ->
 def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Whether its session certainly holds it no more, without having acknowledged it.
 
-    The session is over; or it refused the message for certain, was refused the ack of it, or rolled
-    that back; or the broker took it back because its ack was late: that the drain may still see it
-    again it must have done so before that began.
+    It gave the message back; or the broker took that back because its ack was late: that the drain
+    may still see it again it must have done so before that began.
     """
-    session = d.get("session")
-    if session is None:
+    if d.get("session") is None:
         return False
     drain = next((r["time"] for r in history.control if r.get("value") == "drain"), -NEVER)
-    if history.over(session) is not None or certainly_taken_back(m.rows, d, drain, options):
-        return True
+    given = any(True for _ in giving_back(history, m, d, options))
+    return given or certainly_taken_back(m.rows, d, drain, options)
+
+
+def giving_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> Iterator[int]:
+    """The rows with which its session gave it back for certain.
+
+    The session is over; or it refused the message for certain, was refused the ack of it, or rolled
+    that back.
+    """
+    over = history.over(d["session"])
+    if over is not None:
+        yield over
     refusing = options.broker.nack != "consume"
     for one in questions(m.rows, "ack", "nack"):
-        if one.asked.get("session") != session or one.asked["index"] <= d["index"]:
+        if one.asked.get("session") != d["session"] or one.asked["index"] <= d["index"]:
             continue
         if one.transaction is None:
             back = "fail" if one.asked["f"] == "ack" else "ok" if refusing else None
             if one.outcome is not None and one.outcome == back:
-                return True
+                yield one.asked["index"]
         else:
             ways = [("abort", "ok"), ("commit", "fail")]
             if one.asked["f"] == "nack" and refusing:
                 ways.append(("commit", "ok"))
-            if any(history.ended(one.transaction, f, type_) is not None for f, type_ in ways):
-                return True
-    return False
+            for f, type_ in ways:
+                answered = history.ended(one.transaction, f, type_)
+                if answered is not None:
+                    asked = history.ended(one.transaction, f, "invoke")
+                    yield answered if asked is None else asked
+
+
+def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: CheckOptions) -> bool:
+    """Whether a delivery is counted no higher than one that was given back before it was sent.
+
+    By one process of a broker: another may count from the beginning.
+    """
+    one, other = e.get("delivery_count"), d.get("delivery_count")
+    if one is None or other is None or other > one or not certainly_before(history, e, d, options):
+        return False
+    if not any(index < d["index"] for index in giving_back(history, m, e, options)):
+        return False
+    if e["session"] == d["session"]:
+        return True
+    broker = e.get("broker")
+    return broker == d.get("broker") and (broker is None or not lived_anew(history, broker, e["index"], d))
 
 
 # --------------------------------------------------------------------------------- what it dies of

@@ -402,3 +402,75 @@ EITHER_WAY: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] =
 def test_what_an_ack_of_unknown_outcome_left_in_a_store_is_wrong_either_way(name):
     rows, promises, expected = EITHER_WAY[name]
     assert found(rows, promises) == expected
+
+
+COUNTS = Promises(counts="given back")
+STILL: set[tuple[str, str | None]] = {("count-stuck", None)}
+
+
+def first(at: int, **columns: object) -> list[Row]:
+    return deliver(at, 1, delivery_count=1, **columns)
+
+
+def counted(at: int, count: int, session: int = 1, **columns: object) -> list[Row]:
+    return again(at, session, delivery_count=count, **columns)
+
+
+GIVEN = [*joined(0), *send(2, 1), *first(4)]
+
+COUNTED: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
+    "what was refused must be counted higher": ([*GIVEN, *refused(6), *counted(8, 1)], COUNTS, STILL),
+    "it is": ([*GIVEN, *refused(6), *counted(8, 2)], COUNTS, set()),
+    "not where nobody promised it": ([*GIVEN, *refused(6), *counted(8, 1)], ANY, set()),
+    "what was read before the answer to its refusal counts, too": (
+        [*GIVEN, refused(6)[0], *counted(7, 1), refused(6)[1]], COUNTS, STILL),
+    "what fell did not grow either": (
+        [*GIVEN, *refused(6), *counted(8, 2), *refused(9), *counted(11, 1)], COUNTS,
+        {("count-fell", None), *STILL}),
+    "where nobody tells a count nothing is said": ([*GIVEN, *refused(6), *again(8)], COUNTS, set()),
+    "a refusal that failed gives nothing back": (
+        [*GIVEN, *refused(6, "fail"), *counted(8, 1)], COUNTS, set()),
+    "nor does one of unknown outcome, for certain": (
+        [*GIVEN, *refused(6, "info"), *counted(8, 1)], COUNTS, set()),
+    "an ack that failed does": (
+        [*GIVEN, *answer(6, 1, outcome="fail"), *joined(8, 2), *counted(10, 1, 2)], COUNTS, STILL),
+    "a roll-back does": ([*GIVEN, *undone(6, 9), *counted(10, 1)], COUNTS, STILL),
+    "a lost session does": ([*GIVEN, *gone(6, 1), *joined(8, 2), *counted(10, 1, 2)], COUNTS, STILL),
+    "what may have been sent before says nothing": (
+        [*joined(0, 2), *GIVEN[2:], *gone(6, 1), *counted(10, 1, 2)], COUNTS, set()),
+    "after a restart it may be counted anew": (
+        [*GIVEN, *killed(5), *gone(7, 1), *joined(8, 2), *counted(10, 1, 2)], COUNTS, set()),
+    "by another broker, too": (
+        [*GIVEN, *gone(7, 1), *joined(8, 2, "a2"), *counted(10, 1, 2, broker="a2")], COUNTS, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_was_given_back_must_be_counted(name):
+    rows, promises, expected = COUNTED[name]
+    assert {one for one in found(rows, promises) if one[0].startswith("count")} == expected
+
+
+WITH_HEADERS = send(0, 1, headers=5)
+CORRUPTED: set[tuple[str, str | None]] = {("corrupted", None)}
+
+HEADERS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
+    "headers that arrive as they were sent are sound": ([*WITH_HEADERS, *deliver(4, 1, headers=5)], set()),
+    "others are corrupted": ([*WITH_HEADERS, *deliver(4, 1, headers=6)], CORRUPTED),
+    "so they are in a store": (
+        [*WITH_HEADERS, *[dict(row, headers=6) for row in seen(80, "a1")]], CORRUPTED),
+    "in the second delivery, too": (
+        [*WITH_HEADERS, *deliver(4, 1, headers=5), *refused(5), *again(7, headers=6)], CORRUPTED),
+    "where nobody looked nothing is said": ([*WITH_HEADERS, *deliver(4, 1)], set()),
+    "nor where nobody told what was sent": ([*send(0, 1), *deliver(4, 1, headers=6)], set()),
+    "each attempt may have its own": (
+        [*send(0, 1, "info", headers=5), *send(2, 1, headers=6), *deliver(4, 1, headers=5)], set()),
+    "those of none are corrupted": (
+        [*send(0, 1, "info", headers=5), *send(2, 1, headers=6), *deliver(4, 1, headers=7)], CORRUPTED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_must_arrive_as_they_were_sent(name):
+    rows, expected = HEADERS[name]
+    assert found(rows, ANY) == expected
