@@ -163,8 +163,6 @@ def records(rows: Iterable[Row]) -> list[FaultRecord]:
             mine[-1].asked = row
         else:
             mine[-1].begun = row
-            if not mine[-1].found_target:
-                mine.pop()
     return found
 
 
@@ -249,8 +247,8 @@ def _unhealed(record: FaultRecord, places: frozenset[str] | None) -> frozenset[s
     seen = _seen(record.healed)
     if told.get("bit") is True or (told.get("bit") is None and not seen):
         return frozenset()
-    if not seen or places is None:
-        return places
+    if places is None:
+        return None
     words = kind_of(record.kind).effects
     over = {
         place

@@ -41,10 +41,15 @@ def clock(at: int, f: str) -> list[Row]:
 
 
 def wrong(
-    at: int, *nodes: str, kind: str = "clock-skew", error: str | None = None, **told: object
+    at: int,
+    *nodes: str,
+    kind: str = "clock-skew",
+    error: str | None = None,
+    label: str = "x",
+    **told: object,
 ) -> list[Row]:
     """The rows of a fault of some nodes' clocks, or of their healing; ``told`` is what was seen."""
-    about = {"label": "x", "links": [], "nodes": list(nodes), "shape": None}
+    about = {"label": label, "links": [], "nodes": list(nodes), "shape": None}
     said = json.dumps({**about, "bit": True, **told})
     return [
         o(at, -1, "invoke", kind, value=json.dumps(about)),
@@ -188,6 +193,9 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         Promises(), {"expired-delivery"}),
     "its clock was wrong when it was sent, and right when it was read": (
         [*BROKERS, *wrong(10, "a1"), *wrong(15, "a1", kind="heal:clock-step"), *READ], Promises(), set()),
+    "of two faults of its clock the first was healed last": (
+        [*BROKERS, *wrong(4, "a1"), *wrong(6, "a1", label="y"),
+         *wrong(8, "a1", kind="heal:clock-skew", label="y"), *wrong(15, "a1", kind="heal:clock-skew"), *READ], Promises(), set()),
     "its clock was wrong only after it was read": (
         [*BROKERS, *READ, *wrong(30, "a1")], Promises(), {"expired-delivery"}),
     "a slow disk makes no clock wrong": (

@@ -10,11 +10,13 @@ import json
 
 import msgspec
 import pytest
-from checker_rows import Row, S, finished, o
+from checker_rows import Row, S, finished, lay_out, o
 
+from checkers import judge
 from checkers.availability import Outage
 from checkers.excuses import KINDS, kind_of
 from checkers.facts import gather
+from checkers.reference_liveness import unavailabilities
 from checkers.schema import COLUMNS
 from checkers.verdict import CheckOptions, Promises
 from nemesis.registry import KINDS as NEMESES
@@ -103,6 +105,8 @@ EXPLAINED = {
     "it was asked for in time and seen late": fault("kill", "a1", asked=119, seen=199),
     "it was not seen to be healed": fault(
         "disk-stall", "a1", healed=95, heal={"bit": False, "observed": {"a1/disk": "stalled"}}),
+    "nobody tells where it was, and it was not seen to be healed": fault(
+        "pause", healed=95, heal={"bit": False, "observed": {"a1": "paused"}}),
     "nobody could look whether it was healed": fault("pause", "a1", healed=95, heal={"bit": False}),
 }  # fmt: skip
 
@@ -143,6 +147,30 @@ def test_a_silence_is_explained_where(name):
 @pytest.mark.parametrize("name", NOT_EXPLAINED)
 def test_a_silence_is_not_explained_where(name):
     assert not excused(NOT_EXPLAINED[name])
+
+
+def test_windows_name_the_brokers_that_their_operations_went_to(tmp_path):
+    def sent(time_s: int, broker: str | None, outcome: str, group: str = "g") -> list[Row]:
+        told = {"producer": 1, "sequence": time_s, "digest": 7, "group": group, "time": time_s * S}
+        about = {"queue": "q", "message": time_s, **told}
+        asked = o(2 * time_s, 1, "invoke", "send", **about)
+        return [asked, o(2 * time_s + 1, 1, outcome, "send", broker=broker, **about)]
+
+    sends = [(1, "c1", "ok"), (2, "a1", "ok"), *((time_s, None, "info") for time_s in (3, 20, 40, 60))]
+    sends += [(61, "b1", "fail"), (62, "b2", "ok"), (63, "d1", "ok")]
+    rows = [row for one in sends for row in sent(*one)]
+    rows = [dict(row, index=index) for index, row in enumerate(rows)]
+    case = judge.examine(judge.CheckRun(lay_out(tmp_path / "history", rows, slice_rows=3), OPTIONS))
+    assert case is not None
+    found = {pause.key: pause.brokers for pause in case.pauses}
+    every = {"a1", "b1", "b2", "c1", "d1"}
+    assert found == {
+        "operation send": every,
+        'queue "q", send': every,
+        'group "g" of queue "q", send': every,
+        "client producer 1": {"a1", "b1", "b2"},
+    }
+    assert found == {one.key: one.brokers for one in unavailabilities(rows, OPTIONS)}
 
 
 VOTERS = {
