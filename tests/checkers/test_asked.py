@@ -195,7 +195,8 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*BROKERS, *wrong(10, "a1"), *wrong(15, "a1", kind="heal:clock-step"), *READ], Promises(), set()),
     "of two faults of its clock the first was healed last": (
         [*BROKERS, *wrong(4, "a1"), *wrong(6, "a1", label="y"),
-         *wrong(8, "a1", kind="heal:clock-skew", label="y"), *wrong(15, "a1", kind="heal:clock-skew"), *READ], Promises(), set()),
+         *wrong(8, "a1", kind="heal:clock-skew", label="y"), *wrong(15, "a1", kind="heal:clock-skew"), *READ],
+        Promises(), set()),
     "its clock was wrong only after it was read": (
         [*BROKERS, *READ, *wrong(30, "a1")], Promises(), {"expired-delivery"}),
     "a slow disk makes no clock wrong": (
