@@ -167,6 +167,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     early = early | _waiting(rows, places, lives, asked)
     dead_letters, expired, main = _stores(rows, stored)
     lost = missing & ~lives.stored & ~(left.dead & (not asked.promises.keeps_dead_letters)) & ~gone
+    lost &= ~(early & places.temporaries()[lives.place])  # its owner leaves before it is due
     stuck = missing & ((main & ~early) | expired) & ~gone
     died_early = missing & (dead_letters != NONE) & ~stuck & ~left.dead & ~gone
     never = lives.delivered == NONE

@@ -61,7 +61,7 @@ def recipients(
     owed = np.ones(rows.messages, dtype=bool)
     topics = places.topics()
     anothers = outlived = None
-    brief = (places.passing() & ~topics)[lives.place]
+    brief = places.temporaries()[lives.place]
     if brief.any():
         queue = temporaries.number(places.named)[lives.place]
         owed[brief] = temporaries.owed(rows, queue, lives.sent)[brief]

@@ -104,6 +104,10 @@ class PlaceTable:
         """Whether what waits at each place may end with that: of a topic, or a temporary queue."""
         return np.array([(place[1] or "").startswith((TOPIC, TEMPORARY)) for place in self.named], dtype=bool)
 
+    def temporaries(self) -> Flags:
+        """Whether each place is a temporary queue."""
+        return self.passing() & ~self.topics()
+
     def topics(self) -> Flags:
         """Whether each place is of a topic."""
         return np.array([(place[1] or "").startswith(TOPIC) for place in self.named], dtype=bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from checker_rows import MS, S, dense, file_instances
+from checker_rows import MS, S, dense, file_instances, finished, phase
 from topic_histories import ALICE, BOB, NEWS_OF_ALICE, PATIENT, TOPIC, Story, told
 
 from checkers.verdict import Promises
@@ -215,6 +215,18 @@ def temporary(*messages):
 def test_a_temporary_queue_is_skipped_for_until_its_owner_leaves(tmp_path, story, lost):
     names = {key for key in found(tmp_path, story) if key[0] == "lost"}
     assert names == ({("lost", "/temp-queue/r", 1, "skipped")} if lost else set())
+
+
+@pytest.mark.parametrize("delay", [None, [5 * S, 6 * S], [MS, 2 * MS]])
+def test_a_reply_that_was_not_due_before_its_owner_left_is_not_lost(tmp_path, delay):
+    asked = {} if delay is None else {"delay": delay}
+    story = Story().subscribe(1, of=TEMPORARY).send(1, of=TEMPORARY, **asked)
+    story.rows += finished(len(story.rows))[:3]
+    story.leave(1, of=TEMPORARY).drop(of=TEMPORARY)
+    story.rows += [phase(len(story.rows), "browse"), phase(len(story.rows) + 1, "end")]
+    story.end = lambda: story
+    lost = {("lost", "/temp-queue/r", 1, "never delivered")}
+    assert found(tmp_path, story) == (set() if delay == [5 * S, 6 * S] else lost)
 
 
 def ungrouped(*rows):
