@@ -174,9 +174,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     siblings = siblings_of(places, lives, shown)
     uncopied = np.zeros(rows.messages, dtype=bool)
     if asked.promises.atomic:
-        uncopied = not_copied(
-            rows, places, lives, siblings, of.owed, asked.subscriptions, asked.audience.deaths
-        )
+        uncopied = not_copied(rows, places, lives, siblings, of.owed, asked.audience)
     tables = [
         (lost & never & ~left.dead, lives.sent),
         (lost & ~never & ~left.dead, lives.sent),

@@ -93,6 +93,7 @@ def _was_due(history: History, m: PlainMessage, later: PlainMessage, d: Row, opt
     reader = _reader(history, m, d)
     return (
         reader is not None
+        and d["index"] > later.sends[0]["index"]
         and _existed(history, m, d, reader)
         and matches(reader.selector, m)
         and priority(m) == priority(later)
@@ -227,7 +228,7 @@ def copies_of(history: History, m: PlainMessage) -> list[PlainMessage]:
     if not (m.queue or "").startswith(TOPIC):
         return []
     same = [one for one in history.same_id[m.id] if one.group == m.group and one.queue != m.queue]
-    return [one for one in same if topic_of(one) == topic_of(m)]
+    return [one for one in same if topic_of(one) == topic_of(m) and " > " in (one.queue or "")]
 
 
 def serves(history: History, place: str | None, broker: str | None) -> bool:

@@ -45,8 +45,9 @@ def _is_seen_elsewhere(history: History, m: PlainMessage) -> bool:
 
     Other subscriptions of its topic have copies of their own.
     """
-    here = (topic_of(m), m.group)
-    return any(other.shown and (topic_of(other), other.group) != here for other in history.same_id[m.id])
+    copies = copies_of(history, m)
+    others = (one for one in history.same_id[m.id] if one is not m)
+    return any(other.shown for other in others if all(other is not copy for copy in copies))
 
 
 def _send(
@@ -56,7 +57,8 @@ def _send(
 
     Nothing if that is unknown. A send to a topic has an effect in each of its subscriptions. It
     certainly did not happen where it was answered ``ok``, and the message is nowhere; in a
-    subscription, if that was owed it, or was skipped.
+    subscription, if that was owed it. Nor did it in a subscription that was skipped, whether all
+    stores were read or not.
     """
     if len({s.get("transaction") for s in m.sends}) != 1 or m.transaction is None:
         return
@@ -68,17 +70,20 @@ def _send(
     if any(r["index"] > index for r in m.shown):
         yield m.transaction, index, True
         return
-    answered = any((r["f"], r["type"]) == ("send", "ok") for r in m.rows)
-    owed = not (m.queue or "").startswith(TOPIC) or _lacks_its_copy(history, m, options)
-    if absent and not m.shown and answered and owed:
+    if m.shown:
+        return
+    taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
+    of_topic = (m.queue or "").startswith(TOPIC)
+    if not of_topic or is_owed(history, m):
+        near = not of_topic or (taken is not None and serves(history, m.queue, taken.get("broker")))
+        if absent and taken is not None and near:
+            yield m.transaction, index, False
+    elif not _is_seen_elsewhere(history, m) and _is_skipped(history, m, options):
         yield m.transaction, index, False
 
 
-def _lacks_its_copy(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether a subscription that was owed a copy, or was skipped for it, certainly has none."""
-    if is_owed(history, m):
-        taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
-        return taken is not None and serves(history, m.queue, taken.get("broker"))
+def _is_skipped(history: History, m: PlainMessage, options: CheckOptions) -> bool:
+    """Whether a subscription was skipped for its copy, if the transaction happened."""
     copied = [r["index"] for copy in copies_of(history, m) for r in copy.shown]
     stored = m.ok if m.ok is not None else min(copied, default=None)
     return is_skipped(history, m, options, stored)

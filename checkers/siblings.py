@@ -24,17 +24,15 @@ from checkers.rows import (
     DELIVER,
     NACK_INVOKE,
     NONE,
-    SEND_FAIL,
     SEND_INVOKE,
-    SEND_OK,
     Flags,
     Numbers,
     Place,
     PlaceTable,
     Rows,
-    counted,
     lowest,
 )
+from checkers.skipped import Audience
 from checkers.subscriptions import Subscriptions, split
 
 _NOWHERE: Final = -1
@@ -84,35 +82,49 @@ def homes(subscriptions: Subscriptions, deaths: Deaths) -> Numbers:
 
 
 def not_copied(
-    rows: Rows,
-    places: PlaceTable,
-    lives: Lives,
-    siblings: Siblings,
-    owed: Flags,
-    subscriptions: Subscriptions,
-    deaths: Deaths,
+    rows: Rows, places: PlaceTable, lives: Lives, siblings: Siblings, owed: Flags, audience: Audience
 ) -> Flags:
     """Return the messages of unknown outcome of which only another subscription shows a copy."""
-    size = rows.messages
     unknown: Flags = owed & (siblings.shown != NONE) & (lives.sent != NONE)
+    unknown &= (lives.ok == NONE) & ~lives.aborted
     if not unknown.any():
         return unknown
     sends, answering = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)
-    for decided in (rows.of(SEND_OK), sends[rows.transaction[sends] != NONE], answering):
+    for decided in (sends[rows.transaction[sends] != NONE], answering, rows.of(ACK_INVOKE, NACK_INVOKE)):
         unknown[rows.id[decided]] = False
-    unknown[rows.id[rows.of(ACK_INVOKE, NACK_INVOKE)]] = False
-    unknown &= counted(rows.id[rows.of(SEND_FAIL)], size) < counted(rows.id[sends], size)
-    at = np.flatnonzero(unknown)
+    heard = np.array([not audience.is_unheard(place) for place in places.named], dtype=bool)
+    at = np.flatnonzero(unknown & heard[lives.place])
+    at = at[~_may_be_dead(places, lives, at, audience)]
     shown = answering[siblings.number[rows.id[answering]] != NONE]
     shown = shown[rows.index[shown] > lives.sent[rows.id[shown]]]
+    result = np.zeros(rows.messages, dtype=bool)
     if not len(at) or not len(shown):
-        return np.zeros(size, dtype=bool)
+        return result
+    subscriptions, deaths = audience.subscriptions, audience.deaths
     home = homes(subscriptions, deaths)[subscriptions.number(places.named)[lives.place[at]]]
     number = np.concatenate([siblings.number[at], siblings.number[rows.id[shown]]])
     _, node = np.unique(np.concatenate([home, deaths.nodes(rows, shown)]), return_inverse=True)
     copy = number * (int(node.max()) + 1) + node
-    unknown[at] = np.isin(copy[: len(at)], copy[len(at) :])
-    return unknown
+    result[at] = np.isin(copy[: len(at)], copy[len(at) :])
+    return result
+
+
+def _may_be_dead(places: PlaceTable, lives: Lives, at: Numbers, audience: Audience) -> Flags:
+    """Return which of some messages may be dead letters that no store keeps.
+
+    Nobody refused them, but where whatever is given back counts sessions may have held them.
+    """
+    dead = np.zeros(len(at), dtype=bool)
+    promises = audience.promises
+    if promises.keeps_dead_letters or promises.delivery_attempts < 0:
+        return dead
+    attempts = np.zeros(len(at), dtype=np.int64)
+    if promises.attempts == "given back":
+        for place in np.unique(lives.place[at]).tolist():
+            run, queue, _ = places.named[place]
+            here = lives.place[at] == place
+            attempts[here] = audience.ends.held(run, queue, lives.sent[at[here]])
+    return attempts >= promises.delivery_attempts
 
 
 def is_sibling(one: Place, other: Place) -> bool:

@@ -8,11 +8,12 @@ that and had been left out.
 
 A message was skipped if all of this holds:
 
-- It was sent once, for certain, and no row but its send tells of it in that place.
+- It was sent for certain, and no row but its sends tells of it in that place.
 - A later message was read in a session of that place before the session was left or lost. *Later*
   is of the same producer and group, with a higher sequence and a later send. If the message was
   sent in a transaction, the later one was sent in the same, or after the commit was answered
-  ``ok``. Where a whole queue is FIFO, messages without a group are later if their send was asked
+  ``ok``. If one of the two was sent several times, the later one was sent only when the message was
+  certain. Where a whole queue is FIFO, messages without a group are later if their send was asked
   for after that of the message was certain, whoever sent them.
 - The life of the subscription in which the later message was read had begun before the message was
   sent (``meant_since`` of its history), and the selector of the session matches the message.
@@ -63,7 +64,6 @@ from checkers.rows import (
     Place,
     PlaceTable,
     Rows,
-    counted,
     first,
     joined,
     marked,
@@ -89,9 +89,12 @@ Columns = TypeVar("Columns", "WaitingMessages", "ReadMessages", "SkippedMessages
 class WaitingMessages:
     """Messages of which a place shows nothing but the send, once for each selector that they match.
 
-    ``stored``: the row from which on a message certainly was in its place; ``FOREVER``: only if its
-    transaction happened. ``unclear``: the row from which on no clock tells whether it has expired.
-    ``certain``: it was sent for certain, and so is lost if it was skipped.
+    ``sent`` is the first send, ``since`` the first that did not certainly fail; ``several``: there
+    are others. ``stored``: the row from which on a message certainly was in its place; ``FOREVER``:
+    only if its transaction happened. ``unclear``: the row from which on no clock tells whether it
+    has expired.
+    ``certain``: it was sent for certain, and so is lost if it was skipped. ``effect_of``: the
+    transaction of all its sends, of which none failed.
     ``broker`` and ``node`` are those that took it.
     """
 
@@ -99,11 +102,14 @@ class WaitingMessages:
     message: Numbers
     life: Numbers
     sent: Numbers
+    since: Numbers
+    several: Flags
     stored: Numbers
     certain: Flags
     producer: Numbers
     sequence: Numbers
     transaction: Numbers
+    effect_of: Numbers
     priority: Numbers
     expires: Numbers
     unclear: Numbers
@@ -128,6 +134,7 @@ class ReadMessages:
     session: Numbers
     session_begun: Numbers
     sent: Numbers
+    several: Flags
     begun: Numbers
     producer: Numbers
     sequence: Numbers
@@ -149,14 +156,7 @@ class Copies:
     @classmethod
     def none(cls) -> Copies:
         """Return no copies."""
-        nothing = np.zeros(0, dtype=np.int64)
-        waiting = WaitingMessages(
-            **{column.name: nothing for column in fields(WaitingMessages)} | {"certain": nothing.astype(bool)}
-        )
-        read = ReadMessages(
-            **{column.name: nothing for column in fields(ReadMessages)} | {"usable": nothing.astype(bool)}
-        )
-        return cls(waiting, read, nothing)
+        return cls(_empty(WaitingMessages), _empty(ReadMessages), np.zeros(0, dtype=np.int64))
 
     def chosen(self, places: Flags) -> Copies:
         """Return the copies of some places."""
@@ -190,9 +190,13 @@ class Audience:
 
     def is_in_order(self, place: Place) -> bool:
         """Return whether messages of a place are promised to come in the order of their sends."""
-        run, queue, group = place
-        promised = self.promises.fifo if group is None else self.promises.groups
-        return self.ordered and promised and not {(run, queue), (run, topic_of(queue))} & self.unheard
+        promised = self.promises.groups if place[2] is not None else self.promises.fifo
+        return self.ordered and promised and not self.is_unheard(place)
+
+    def is_unheard(self, place: Place) -> bool:
+        """Return whether something of a place may have been received without being heard of."""
+        run, queue, _ = place
+        return bool({(run, queue), (run, topic_of(queue))} & self.unheard)
 
     def meant_since(self, run: int, queue: str, read: Numbers, selector: Selector | None) -> Numbers:
         """Return ``meant_since`` of the history of a subscription or temporary queue."""
@@ -208,7 +212,8 @@ class Audience:
 class SkippedMessages:
     """Messages that were skipped; ``later`` is one that was read and shows it.
 
-    ``certain``: it was sent for certain, and so is lost.
+    ``certain``: it was sent for certain, and so is lost. ``effect_of``: the transaction of which
+    its send is an effect.
     """
 
     place: Numbers
@@ -216,20 +221,26 @@ class SkippedMessages:
     life: Numbers
     sent: Numbers
     certain: Flags
-    transaction: Numbers
+    effect_of: Numbers
     later: Numbers
 
     @classmethod
     def shown_by(cls, waiting: WaitingMessages, read: ReadMessages) -> SkippedMessages:
         """Return the waiting messages, each skipped for the read message beside it."""
         return cls(
-            waiting.place, waiting.message, waiting.life, waiting.sent, waiting.certain, waiting.transaction,
+            waiting.place, waiting.message, waiting.life, waiting.sent, waiting.certain, waiting.effect_of,
             read.message,
         )  # fmt: skip
 
     def earliest(self, count: int) -> SkippedMessages:
         """Return those that were sent first."""
         return _chosen(self, np.sort(np.argsort(self.sent, kind="stable")[:count]))
+
+
+def _empty(table: type[Columns]) -> Columns:
+    """Return a table without rows; types of fields are texts, as annotations are not evaluated."""
+    types = {"Numbers": np.int64, "Flags": np.bool_}
+    return table(**{column.name: np.zeros(0, dtype=types[str(column.type)]) for column in fields(table)})
 
 
 # ------------------------------------------------------------------------------------------ slices
@@ -256,7 +267,7 @@ def copies_of(
     unreadable = passing & (lives.message == NONE) & (lives.delivered != NONE)
     return Copies(
         _waiting_messages(rows, lives, audience, facts, open_, elsewhere, offset),
-        _read_messages(rows, lives, audience, facts, passing),
+        _read_messages(rows, lives, audience, facts, passing, places.grouped()),
         np.unique(lives.place[unreadable]).astype(np.int64),
     )
 
@@ -268,19 +279,23 @@ class _MessageFacts:
     usable: Flags
     priority: Numbers
     transaction: Numbers
+    effect_of: Numbers
     expires: Numbers
 
 
 def _message_facts(rows: Rows, places: PlaceTable, lives: Lives, passing: Flags) -> _MessageFacts:
     sends = rows.of(SEND_INVOKE)
     options = asked_by(rows)
-    usable = passing & (lives.message != NONE) & (counted(rows.id[sends], rows.messages) == 1)
-    usable &= ~lives.delayed
+    usable = passing & (lives.message != NONE) & (lives.sent != NONE) & ~lives.delayed
     usable &= ~places.grouped()[lives.place] | ((lives.producer != NONE) & (lives.sequence != NONE))
+    transaction = as_sent(rows, rows.transaction, sends)
+    divided = marked(rows.id[sends[rows.transaction[sends] != transaction[rows.id[sends]]]], rows.messages)
+    divided |= marked(rows.id[rows.of(SEND_FAIL)], rows.messages)
     return _MessageFacts(
         usable,
         np.where(options.priority == NONE, ORDINARY, options.priority),
-        as_sent(rows, rows.transaction, sends),
+        transaction,
+        np.where(divided, NONE, transaction),
         options.expires,
     )
 
@@ -296,8 +311,8 @@ def _waiting_messages(
 ) -> WaitingMessages:
     size = rows.messages
     certain = lives.ok != NONE
-    usable = facts.usable & open_ & (certain | (facts.transaction != NONE))
-    usable &= ~marked(rows.id[rows.of(*_ANSWERS)], size) & ~marked(rows.id[rows.of(SEND_FAIL)], size)
+    usable = facts.usable & open_ & (certain | (facts.effect_of != NONE))
+    usable &= (lives.since != NONE) & ~marked(rows.id[rows.of(*_ANSWERS)], size)
     at = np.flatnonzero(usable)
     selector = np.full(len(at), _ANYTHING, dtype=np.int64)
     selectors = audience.selectors()
@@ -318,15 +333,16 @@ def _waiting_messages(
     stored = np.where(certain, lives.ok, np.where(elsewhere == NONE, FOREVER, elsewhere))
     return WaitingMessages(
         place=lives.place[at].astype(np.int64), message=lives.message[at], life=at + offset,
-        sent=lives.sent[at], stored=stored[at], certain=certain[at], producer=lives.producer[at],
-        sequence=lives.sequence[at], transaction=facts.transaction[at], priority=facts.priority[at],
-        expires=np.where(expires == NONE, _BEYOND, expires), unclear=unclear, selector=selector,
-        broker=broker, node=node,
+        sent=lives.sent[at], since=lives.since[at], several=lives.several[at], stored=stored[at],
+        certain=certain[at], producer=lives.producer[at], sequence=lives.sequence[at],
+        transaction=facts.transaction[at], effect_of=facts.effect_of[at],
+        priority=facts.priority[at], expires=np.where(expires == NONE, _BEYOND, expires),
+        unclear=unclear, selector=selector, broker=broker, node=node,
     )  # fmt: skip
 
 
 def _read_messages(
-    rows: Rows, lives: Lives, audience: Audience, facts: _MessageFacts, passing: Flags
+    rows: Rows, lives: Lives, audience: Audience, facts: _MessageFacts, passing: Flags, grouped: Flags
 ) -> ReadMessages:
     at = rows.of(DELIVER)
     at = at[passing[rows.id[at]]]
@@ -334,7 +350,7 @@ def _read_messages(
     begun, ended = (audience.ends.sessions.find(name, run, session) for name in ("begun", "ended"))
     usable = facts.usable[ids] & (session != NONE) & (begun != NONE) & (begun < index)
     usable &= (ended == NONE) | (index < ended)
-    usable &= (lives.sent[ids] != NONE) & (lives.sent[ids] < index) & (lives.begun[ids] != NONE)
+    usable &= (lives.sent[ids] < index) & (grouped[rows.place[at]] | (lives.begun[ids] != NONE))
     expires = lives.expires[ids]
     usable &= (expires == NONE) | (expires > rows.time[at])
     expiring = np.flatnonzero(usable & (expires != NONE))
@@ -344,8 +360,8 @@ def _read_messages(
     return ReadMessages(
         place=rows.place[at].astype(np.int64), message=rows.message[at], index=index,
         time=rows.time[at], usable=usable, session=session, session_begun=begun, sent=lives.sent[ids],
-        begun=lives.begun[ids], producer=lives.producer[ids], sequence=lives.sequence[ids],
-        transaction=facts.transaction[ids], priority=facts.priority[ids],
+        several=lives.several[ids], begun=lives.begun[ids], producer=lives.producer[ids],
+        sequence=lives.sequence[ids], transaction=facts.transaction[ids], priority=facts.priority[ids],
         selector=_selector_numbers(run, session, audience), broker=broker, node=node,
     )  # fmt: skip
 
@@ -510,7 +526,7 @@ class _Comparison:
         best[order], whose[order] = highest_and_whose(
             segments(self._key[order]), since[order], order.astype(np.int64), position
         )
-        at = np.flatnonzero((whose[:size] != NONE) & (FOREVER - best[:size] < self._waiting.sent))
+        at = np.flatnonzero((whose[:size] != NONE) & (FOREVER - best[:size] < self._waiting.since))
         later = np.full(size, NONE, dtype=np.int64)
         candidate = whose[at] - size
         right = self._overtaken(at, candidate)
@@ -531,9 +547,10 @@ class _Comparison:
         """Return which of some waiting messages the read messages beside them overtook."""
         waiting, read = self._waiting, self._read
         result: Flags = (self._later_turn[by] > self._turn[at]) & (read.sent[by] > waiting.sent[at])
-        result &= self._since[by] < waiting.sent[at]
+        result &= self._since[by] < waiting.since[at]
         in_sequence = waiting.transaction[at] == NONE
         in_sequence |= waiting.transaction[at] == read.transaction[by]
+        in_sequence &= ~waiting.several[at] & ~read.several[by]
         result &= in_sequence | (waiting.stored[at] < read.begun[by])
         result &= waiting.expires[at] > read.time[by]
         result &= waiting.unclear[at] > read.index[by]

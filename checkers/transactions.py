@@ -69,7 +69,7 @@ NAME: Final = "torn-transaction"
 HOW: Final = ("delivered", "stored", "consumed", "nowhere", "again", "kept", "skipped")
 """How each effect is known: of the first three that it happened, of the others that it did not."""
 _HAPPENED: Final = 3
-_ABSENT: Final = ("consumed", "nowhere")
+_ABSENT: Final = ("consumed", "nowhere", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,11 @@ def effects(
 
 def skipped_effects(found: SkippedMessages, named: Sequence[Place]) -> Effects:
     """Return the sends in transactions of which a copy was skipped."""
-    at = np.flatnonzero(found.transaction != NONE)
+    of_topic = np.array([split(queue) is not None for _, queue, _ in named], dtype=bool)
+    at = np.flatnonzero((found.effect_of != NONE) & of_topic[found.place])
     run = np.array([named[place][0] for place in found.place[at].tolist()], dtype=np.int64)
     return Effects(
-        run, found.transaction[at], found.place[at].astype(np.int32), found.message[at], found.sent[at],
+        run, found.effect_of[at], found.place[at].astype(np.int32), found.message[at], found.sent[at],
         np.ones(len(at), dtype=bool), np.full(len(at), HOW.index("skipped"), dtype=np.int64),
     )  # fmt: skip
 
