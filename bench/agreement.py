@@ -43,8 +43,8 @@ from innocent_cluster import innocent as innocent_cluster
 from test_differential import BROKERS
 
 from checkers import judge, reference
-from checkers.anomaly import AT_END
 from checkers.arrow_schema import SCHEMA
+from checkers.decide import undecidable
 from checkers.excuses import Excuses, Window
 from checkers.facts import gather
 from checkers.instance import Instance
@@ -196,7 +196,7 @@ def on_columns(
             dataclasses.replace(one, run=0)
             for name, found in case.found.get(run, {}).items()
             for one in found.first
-            if name[0] != "~" and (name not in AT_END or case.known[run].undecided() is None)
+            if name[0] != "~" and name not in undecidable(case.known[run])
         }
         for run in range(len(histories))
     ]

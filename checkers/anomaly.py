@@ -98,9 +98,10 @@ class Anomaly:
 
 DEADLY: Final = ("kill", "destroy", "stop", "power-loss")
 """Faults that end processes."""
-
 READ_ALL: Final = ("phase", "browse", "role", "takeover")
 """What says that everything was drained, and whose stores were read."""
+_OF_THE_END: Final = (*READ_ALL, "restart", *DEADLY)
+"""That, and what says which acknowledgements cannot have been processed."""
 
 _OF_ORDER: Final = "{message} ({place}, producer {producer}, number {number})"
 
@@ -164,7 +165,7 @@ ANOMALIES: Final = (
         words="transaction {key}, {outcome}, happened in part: {happened}, but {missing}",
         atomic=True,
         follows_two_lives=True,
-        evidence=Evidence(control=READ_ALL, alone=True),
+        evidence=Evidence(control=_OF_THE_END, alone=True),
     ),
     Anomaly(
         name="wrong-total",
@@ -187,7 +188,7 @@ ANOMALIES: Final = (
         breaks=LOSSLESS,
         at_end=True,
         follows_two_lives=True,
-        evidence=Evidence(control=READ_ALL),
+        evidence=Evidence(control=_OF_THE_END),
     ),
     Anomaly(
         name="stuck",
@@ -198,7 +199,7 @@ ANOMALIES: Final = (
         breaks=LOSSLESS,
         at_end=True,
         follows_two_lives=True,
-        evidence=Evidence(control=READ_ALL),
+        evidence=Evidence(control=_OF_THE_END),
     ),
     Anomaly(
         name="died-early",
@@ -208,6 +209,7 @@ ANOMALIES: Final = (
         words="{message} ({place}) {seen}, though it had been refused {refusals} and had not expired",
         breaks=LOSSLESS,
         follows_two_lives=True,
+        evidence=Evidence(control=_OF_THE_END),
     ),
     Anomaly(
         name="resurrected",
@@ -226,7 +228,7 @@ ANOMALIES: Final = (
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, "
               "after {previous}{alone}",
         follows_two_lives=True,
-        evidence=Evidence(alive=True, linked=True),
+        evidence=Evidence(control=("role", "restart", *DEADLY), alive=True, linked=True),
     ),
     Anomaly(
         name="redelivery",

@@ -6,6 +6,9 @@ before that, or never, and what was sent later comes later: unless the message c
 another broker. Of a message that was sent more than once each attempt of unknown outcome may sit
 in another process, and all of these must be gone.
 
+Nor can a process that is gone have done what it was asked for later: an acknowledgement, or a
+commit, that was asked for on a connection to it after it had been seen gone did not happen.
+
 Seen by the monitor (role "stopped"), by a fault that ended the process ("gone"), or by the harness
 (``restart``).
 """
@@ -15,11 +18,14 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from checkers.attempts import Attempts
+from checkers.ends import Ends, Keyed
 from checkers.facts import Facts
 from checkers.rows import (
     DELIVER,
@@ -30,22 +36,74 @@ from checkers.rows import (
     Flags,
     Numbers,
     Rows,
+    Texts,
     first,
     highest,
     joined,
+    numbers_of,
+    texts_of,
 )
 from checkers.schema import json_object
 
 Broker = tuple[int, str]
 """(run, broker)."""
+_NO_LINKS: Final = Keyed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), {})
+_EVER: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What shows who was at the other end of a connection, one row a question.
+
+    ``told`` is the latest row that names a broker, ``ns`` its moment and ``broker`` its place in
+    ``Deaths.names``: ``NONE`` where no row does, or two rows name two.
+    """
+
+    told: Numbers
+    ns: Numbers
+    broker: Numbers
+
+    @classmethod
+    def of(cls, links: Keyed, run: Numbers, number: Numbers, before: Numbers) -> Answers:
+        """The answers of some sessions, connections or transactions before some rows."""
+        told, ns, broker = (links.find(name, run, number) for name in ("told", "ns", "broker"))
+        known = (told != NONE) & (told < before) & (number != NONE)
+        return cls(*(np.where(known, some, NONE) for some in (told, ns, broker)))
+
+    def with_(self, others: Answers) -> Answers:
+        """The later of each two, if they name one broker."""
+        later = others.told > self.told
+        one = (self.broker == others.broker) | (self.told == NONE) | (others.told == NONE)
+        return Answers(
+            np.where(later, others.told, self.told),
+            np.where(later, others.ns, self.ns),
+            np.where(one, np.where(later, others.broker, self.broker), NONE),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """By (run, broker): the rows that saw it gone, in order; and the node ID that it told last."""
+    """The deaths of brokers' processes, by (run, broker).
+
+    ``rows`` has the rows that saw the broker gone, in order; ``possible_ns`` since when each of
+    these deaths may have been, so that whoever was served later may have met the next process
+    (the very end, where the order of rows tells).
+    ``node_ids`` has the node ID that a broker told last. ``changes`` has all rows that tell of its
+    role, as (index, earliest moment in ns): it may have been another process before.
+
+    ``sessions``, ``connections`` and ``transactions`` say, by (run, number), which broker answered
+    the latest ``subscribe``, ``connect`` or ``begin``: ``told`` (the row), ``ns`` (its moment) and
+    ``broker`` (its place in ``names``).
+    """
 
     rows: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
+    possible_ns: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
     node_ids: Mapping[Broker, str] = field(default_factory=dict)
+    changes: Mapping[Broker, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    names: Sequence[str] = ()
+    sessions: Keyed = _NO_LINKS
+    connections: Keyed = _NO_LINKS
+    transactions: Keyed = _NO_LINKS
 
     def of_one_node(self, run: int, one: str, other: str) -> bool:
         """Whether two brokers are one, or of one node ID: nothing need be forwarded."""
@@ -67,28 +125,128 @@ class Deaths:
         known = [self.node(run, names[code] if code >= 0 else None) for run, code in kinds.tolist()]
         return np.array(known, dtype=np.int64)[which.ravel()]
 
+    def numbered(self, brokers: Texts, at: Numbers) -> Numbers:
+        """The places in ``names`` of the brokers of some rows; ``NONE``: no broker that died."""
+        places = {name: number for number, name in enumerate(self.names)}
+        known = np.array([*(places.get(name, len(places)) for name in brokers.values), NONE], dtype=np.int64)
+        result: Numbers = known[brokers.codes[at]]
+        return result
+
+    def first_after(self, run: Numbers, answers: Answers) -> Numbers:
+        """The first row that saw the process gone that gave some answers; ``NONE``: none did."""
+        result = np.full(len(run), NONE, dtype=np.int64)
+        known = np.flatnonzero((answers.broker >= 0) & (answers.broker < len(self.names)))
+        pairs = np.column_stack([run[known], answers.broker[known]])
+        kinds, which = np.unique(pairs, axis=0, return_inverse=True)
+        for number, (one, code) in enumerate(kinds.tolist()):
+            key = (one, self.names[code])
+            if key not in self.rows:
+                continue
+            seen, possible_ns = (
+                np.array([*some, _EVER], dtype=np.int64) for some in (self.rows[key], self.possible_ns[key])
+            )
+            mine = known[which.ravel() == number]
+            death = np.searchsorted(seen, answers.told[mine], "right")
+            while (early := possible_ns[death] <= answers.ns[mine]).any():  # maybe of the next process
+                death = death + early
+            result[mine] = np.where(death < len(seen) - 1, seen[death], NONE)
+        return result
+
+    def committing(self, ends: Ends, run: Numbers, transaction: Numbers) -> Answers:
+        """Who was asked for the commit of each transaction, by ``begin`` and ``connect``."""
+        asked, connection = (
+            ends.transactions.find(name, run, transaction) for name in ("asked", "connection")
+        )
+        told = Answers.of(self.transactions, run, transaction, asked)
+        return told.with_(Answers.of(self.connections, run, connection, asked))
+
+    def may_be_committed(self, ends: Ends, run: Numbers, transaction: Numbers) -> Flags:
+        """Whether each transaction may have been committed.
+
+        Its commit was answered ``ok``, or was asked for and not refused, of a broker whose process
+        had not been seen gone by then.
+        """
+        asked, ok, refused = (
+            ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
+        )
+        result: Flags = ((asked != NONE) | (ok != NONE)) & (refused == NONE)
+        doubtful = np.flatnonzero(result & (ok == NONE))
+        if len(doubtful) and self.rows:
+            dead = self.first_after(
+                run[doubtful], self.committing(ends, run[doubtful], transaction[doubtful])
+            )
+            result[doubtful] = (dead == NONE) | (dead > asked[doubtful])
+        return result
+
+    def one_process(self, run: int, broker: str | None, since: int, until: int, until_ns: int) -> bool:
+        """Whether no row says that a broker was another process from a row to another.
+
+        ``until_ns`` is the moment of the latter: a role may be told late.
+        """
+        key = (run, broker or "")
+        died = any(since < row < until for row in self.rows.get(key, ()))
+        changes = self.changes.get(key, ())
+        return not died and not any(row > since and low <= until_ns for row, low in changes)
+
 
 def name_number(name: str | None) -> int:
     """Return a number for a name, the same in every process; ``NONE`` for no name."""
     return NONE if name is None else zlib.crc32(name.encode())
 
 
-def read(known: Mapping[int, Facts]) -> Deaths:
-    """From what the monitor, the nemesis and the harness wrote down."""
-    rows: dict[Broker, list[int]] = defaultdict(list)
+def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
+    """Read what the monitor, the nemesis and the harness wrote down.
+
+    ``control``: all control rows, for what clients were answered by which broker.
+    """
+    seen: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
+    changes: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     node_ids: dict[Broker, str] = {}
+
     for run, facts in known.items():
         for row in facts.roles:
+            changes[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["role"] == "stopped":
-                rows[run, row["broker"]].append(row["index"])
+                seen[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["node_id"] is not None:
                 node_ids[run, row["broker"]] = row["node_id"]
         for row in facts.restarts:
-            rows[run, row["broker"]].append(row["index"])
+            seen[run, row["broker"]].append((row["index"], _EVER))
         for row in facts.faults:
             for broker in gone(row["type"], row["value"]):
-                rows[run, broker].append(row["index"])
-    return Deaths({broker: sorted(some) for broker, some in rows.items()}, node_ids)
+                seen[run, broker].append((row["index"], _EVER))
+    deaths = Deaths(
+        rows={broker: [index for index, _ in sorted(some)] for broker, some in seen.items()},
+        possible_ns={broker: [ns for _, ns in sorted(some)] for broker, some in seen.items()},
+        node_ids=node_ids,
+        changes=changes,
+        names=sorted({broker for _, broker in seen}),
+    )
+    return deaths if control is None else _with_links(deaths, control)
+
+
+def _with_links(deaths: Deaths, control: pa.Table) -> Deaths:
+    """The same, and which broker was at the other end of each connection."""
+    index, time = numbers_of(control, "index"), numbers_of(control, "time")
+    run = numbers_of(control, "run") if "run" in control.column_names else np.zeros(len(index), np.int64)
+    f, broker = texts_of(control, "f"), texts_of(control, "broker")
+    named = texts_of(control, "type").are("ok") & (broker.codes >= 0)
+
+    def by(column: str, operation: str) -> Keyed:
+        number = numbers_of(control, column)
+        at = np.flatnonzero(named & f.are(operation) & (number != NONE))
+        every = np.ones(len(at), dtype=bool)
+        latest = Keyed.of(run[at], number[at], {"row": (every, -index[at])})
+        last = -latest.find("row", run[at], number[at]) == index[at]
+        told = {"told": index[at], "ns": time[at], "broker": deaths.numbered(broker, at)}
+        return Keyed.of(run[at], number[at], {name: (last, some) for name, some in told.items()})
+
+    return replace(
+        deaths,
+        sessions=by("session", "subscribe"),
+        connections=by("connection", "connect"),
+        transactions=by("transaction", "begin"),
+    )
 
 
 def gone(type_: str, value: str | None) -> Sequence[str]:

@@ -22,14 +22,14 @@ from checkers.verdict import CheckOptions, Severity
 class Decision:
     """``severities`` by name of what was found.
 
-    ``hidden`` are names that cannot be told, because of ``undecided``.
-
-    ``undecided`` says why the end of messages cannot be told, ``empty`` why the history says
+    ``undecided`` says why the end of messages cannot be told, and ``open`` are the names of what
+    cannot, ``hidden`` those of them that were found; ``empty`` why the history says
     nothing at all, ``unknown`` which rules failed, ``trouble`` what the machine spoiled:
     each leaves a history without grave findings unknown.
     """
 
     severities: dict[str, Severity]
+    open: frozenset[str]
     hidden: frozenset[str]
     undecided: str | None
     empty: tuple[str, ...]
@@ -85,11 +85,11 @@ def decide(
     explained = {
         name for name, some in (windows or {}).items() if some and all(excuses.excuses(one) for one in some)
     }
-    hidden = AT_END if undecided is not None else frozenset()
+    open_ = undecidable(known, missing=missing)
     severities = {
         name: severity(name, options, excused=name in explained)
         for name in sorted(found)
-        if name not in hidden
+        if name not in open_
     }
     grave = frozenset(name for name, severity in severities.items() if severity == "grave")
     for name in grave:
@@ -97,12 +97,23 @@ def decide(
             severities[name] = "info"
     return Decision(
         severities=severities,
-        hidden=frozenset(found & hidden),
+        open=open_,
+        hidden=frozenset(found & open_),
         undecided=undecided,
         empty=tuple(_empty(known, options)),
         unknown=tuple(sorted(set(unknown))),
         trouble=options.trouble,
     )
+
+
+def undecidable(known: Facts, *, missing: bool = True) -> frozenset[str]:
+    """The names of what cannot be told of the end of messages.
+
+    What is in a store that was read is stuck there, whatever other stores hold.
+    """
+    if known.unfinished is not None:
+        return AT_END
+    return frozenset({"lost"}) if known.undecided(missing=missing) is not None else frozenset()
 
 
 def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:

@@ -24,10 +24,11 @@ import numpy.typing as npt
 
 from checkers.attempts import attempts_of
 from checkers.clocks import Clocks
+from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
 from checkers.lifecycle import Lives, as_sent
-from checkers.owed import owed
+from checkers.owed import Custody, OwedMessages, owed
 from checkers.recipients import Recipients, recipients
 from checkers.rows import (
     ACK_OK,
@@ -59,20 +60,24 @@ from checkers.verdict import Promises
 
 RECOVERED: Final = "~recovered"
 REDELIVERED: Final = "~redelivered"
+FORWARDED: Final = "~forwarded"
+"""What is stuck, if every store was read, in a queue that forwards to another broker."""
 
 NEVER: Final = "never delivered"
 AFTER: Final = "after delivery"
 DEAD: Final = "refused too often"
 EARLIER: Final = "sent before it"
+EITHER: Final = "either way"
 UNWANTED: Final = "not selected"
 ANOTHERS: Final = "another connection's"
 SKIPPED: Final = "skipped"
 NOT_COPIED: Final = "not copied"
 _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
     ("lost", NEVER), ("lost", AFTER), ("lost", DEAD), ("died-early", None), ("stuck", NEVER),
-    ("stuck", AFTER), ("resurrected", None), ("phantom", None), ("corrupted", None),
-    ("aborted-delivery", None), ("read-uncommitted", None), ("not-subscribed", EARLIER),
-    ("not-subscribed", UNWANTED), ("not-subscribed", ANOTHERS), ("lost", NOT_COPIED), ("lost", SKIPPED),
+    ("stuck", AFTER), ("stuck", EITHER), (FORWARDED, NEVER), (FORWARDED, AFTER), ("resurrected", None),
+    ("phantom", None), ("corrupted", None), ("aborted-delivery", None), ("read-uncommitted", None),
+    ("not-subscribed", EARLIER), ("not-subscribed", UNWANTED), ("not-subscribed", ANOTHERS),
+    ("lost", NOT_COPIED), ("lost", SKIPPED),
 )  # fmt: skip
 _LOST: Final = tuple(n for n, (name, _) in enumerate(_WHAT) if name == "lost")
 
@@ -119,21 +124,31 @@ class Marks:
 class RuleContext:
     """What the rules must know beside the rows.
 
-    ``last_ns`` is the moment of each run's last row, ``drained_ns`` that at which its drain began;
-    in the runs of ``waiting`` what was given back before may wait until after it.
+    ``last_ns`` is the moment of each run's last row, ``drained_ns`` that at which its drain began,
+    and ``drained_from`` the row; in the runs of ``waiting`` what was given back before may wait
+    until after it.
     """
 
     ends: Ends
     owners: Owners
     promises: Promises
+    deaths: Deaths = field(default_factory=Deaths)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     temporaries: Temporaries = field(default_factory=Temporaries)
     clocks: Clocks = field(default_factory=Clocks)
     last_ns: Mapping[int, int] = field(default_factory=dict)
     drained_ns: Mapping[int, int] = field(default_factory=dict)
+    drained_from: Mapping[int, int] = field(default_factory=dict)
     waiting: frozenset[int] = frozenset()
     elsewhere: Elsewhere | None = None
     audience: Audience
+
+    @property
+    def custody(self) -> Custody:
+        """What says who has a message at the end."""
+        return Custody(
+            ends=self.ends, deaths=self.deaths, promises=self.promises, drained_from=self.drained_from
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +173,21 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
     of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries)
     certain = known & sent & (lives.ok != NONE) & of.owed
-    left = owed(rows, asked.ends, places, lives.sent, certain, asked.promises)
+    left = owed(rows, asked.custody, places, lives.sent, certain, lives.stored)
     at_home = np.ones(rows.messages, dtype=bool)
     if asked.elsewhere is not None:
         at_home = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) == NONE
-    missing = left.missing & at_home
+    missing, unsettled = left.missing & at_home, left.unsettled & at_home
     gone, early = _untimely(rows, places, lives, asked)
     early = early | _waiting(rows, places, lives, asked)
-    dead_letters, expired, main = _stores(rows, stored)
+    dead_letters, expired, forwarded, main = _stores(rows, stored)
     lost = missing & ~lives.stored & ~(left.dead & (not asked.promises.keeps_dead_letters)) & ~gone
     lost &= ~(early & places.temporaries()[lives.place])  # its owner leaves before it is due
     stuck = missing & ((main & ~early) | expired) & ~gone
-    died_early = missing & (dead_letters != NONE) & ~stuck & ~left.dead & ~gone
+    on_its_way = missing & forwarded & ~early & ~stuck & ~gone
+    either = unsettled & _kept(rows, stored, left, asked) & ~early & ~gone
+    elsewhere = ((main | forwarded) & ~early) | expired
+    died_early = unsettled & (dead_letters != NONE) & ~elsewhere & ~left.dead & ~gone
     never = lives.delivered == NONE
     siblings = siblings_of(places, lives, shown)
     uncopied = np.zeros(rows.messages, dtype=bool)
@@ -182,6 +200,9 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
         (died_early, dead_letters),
         (stuck & never, lives.sent),
         (stuck & ~never, lives.sent),
+        (either, lives.sent),
+        (on_its_way & never, lives.sent),
+        (on_its_way & ~never, lives.sent),
         (None, _resurrected(rows, of, asked) if len(stored) else None),
         (None, phantom),
         (None, _corrupted(rows, lives, misplaced)),
@@ -227,18 +248,35 @@ def _resurrected(rows: Rows, of: Recipients, asked: RuleContext) -> Numbers:
     return found if of.outlived is None else np.where(found == NONE, of.outlived, found)
 
 
-def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags]:
+def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags, Flags]:
     """Of each message the first row of the dead letters.
 
-    And whether it is with what has expired, or in any other store.
+    And whether it is with what has expired, on its way to another broker, or in any other store.
     """
-    dead, expired = (rows.value.are(store)[stored] for store in ("dead-letter", "expired"))
+    dead, expired, forwarded = (
+        rows.value.are(store)[stored] for store in ("dead-letter", "expired", "store-and-forward")
+    )
     at = stored[dead]
     return (
         lowest(rows.id[at], rows.index[at], rows.messages),
         marked(rows.id[stored[expired]], rows.messages),
-        marked(rows.id[stored[~dead & ~expired]], rows.messages),
+        marked(rows.id[stored[forwarded]], rows.messages),
+        marked(rows.id[stored[~dead & ~expired & ~forwarded]], rows.messages),
     )
+
+
+def _kept(rows: Rows, stored: Numbers, left: OwedMessages, asked: RuleContext) -> Flags:
+    """Messages in a main store that must not be there, whether they were settled or not.
+
+    Nobody had them since the drain began; so one that was not settled should have been delivered in
+    it. And one that was settled is not to be found where acknowledgements last.
+    """
+    if not (asked.promises.durable_acks and left.idle.any()):
+        return np.zeros(rows.messages, dtype=bool)
+    at = stored[left.idle[rows.id[stored]]]
+    at = at[rows.value.are("main")[at]]
+    at = at[asked.owners.owned(rows.run[at], rows.broker, at, rows.index[at])]
+    return marked(rows.id[at], rows.messages)
 
 
 def _untimely(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> tuple[Flags, Flags]:

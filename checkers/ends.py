@@ -84,19 +84,19 @@ class Ends:
 
     ``sessions`` has ``begun`` (first subscribe invocation; ``begun_ns`` is its moment), ``ended``
     (first unsubscribe invocation or disconnect row), ``left`` (an unsubscribe that was answered),
-    ``answered`` (the answer) and ``over`` (that, or the disconnect row: nothing may be delivered
-    later). ``reign`` is the row that says that its broker had begun to be live, and ``until`` up to
-    which moment (ns) it certainly was so without a break: within that span one process served all
-    sessions of the broker.
+    ``answered`` (the answer), ``lost`` (the disconnect row) and ``over`` (the earlier of these two:
+    nothing may be delivered later). ``reign`` is the row that says that its broker had begun to be
+    live, and ``until`` up to which moment (ns) it certainly was so without a break: within that
+    span one process served all sessions of the broker.
 
     ``holders`` has by (run, queue) in order of each session that has ended up to which row it may
     have been given something: the answer to its unsubscribe, else any.
 
-    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's
-    ``fail``), ``void`` (the same where each commit that was asked for failed), ``end``, ``asked``
-    and ``back`` (first invocation of either, of commit, of abort),
-    and ``undone``: that of the latest which may have given back what was acknowledged, an abort or
-    a commit that was refused.
+    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` and ``kept``
+    (of a commit's and of an abort's ``fail``), ``void`` (a commit's where each that was asked for
+    failed), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort),
+    ``connection`` (of the commit) and ``undone``: that of the latest which may have given back what
+    was acknowledged, an abort or a commit that was refused.
     """
 
     sessions: Keyed
@@ -154,22 +154,25 @@ def read(control: pa.Table) -> Ends:
         "reign": sessions.values["reign"],
         "until": sessions.values["until"],
         "over": earliest(np.where(in_order, -answered, NONE), sessions.values["gone"]),
+        "lost": sessions.values["gone"],
     }
     sessions = Keyed(sessions.numbers, sessions.keys, known)
 
     transaction = numbers_of(control, "transaction")
     rows = np.flatnonzero((transaction != NONE) & f.are("commit", "abort"))
     committing, asked, ok = f.are("commit")[rows], type_.are("invoke")[rows], type_.are("ok")[rows]
-    at = index[rows]
+    at, connection = index[rows], numbers_of(control, "connection")[rows]
     transactions = Keyed.of(
         run[rows], transaction[rows],
         {
             "commit": (committing & ok, at),
             "abort": (~committing & ok, at),
+            "kept": (~committing & type_.are("fail")[rows], at),
             "end": (asked, at),
             "back": (~committing & asked, at),
             "asked": (committing & asked, at),
             "refused": (committing & type_.are("fail")[rows], at),
+            "connection": (committing & asked & (connection != NONE), connection),
         },
     )  # fmt: skip
     asked_at, back = transactions.values["asked"], transactions.values["back"]

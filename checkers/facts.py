@@ -65,6 +65,10 @@ class Facts:
     """Brokers whose stores could not be read."""
     readings: list[Row] = field(default_factory=list)
     """The end of each reading of a broker's stores."""
+    took: set[str] = field(default_factory=set)
+    """Brokers that took or delivered a message, as far as is known."""
+    sent_until: int = -1
+    """The last row that says that a send was ``ok``, as far as is known."""
     receives: Counter[str] = field(default_factory=Counter)
     """By queue how many were asked to hand out a message and were never heard to have done so."""
     missing: int = 0
@@ -79,26 +83,66 @@ class Facts:
         """When the drain began; before everything if it never did."""
         return next((row["time"] for row in self.phases if row["value"] == "drain"), -1)
 
+    @property
+    def browsed_from(self) -> int | None:
+        """The row with which the reading of the stores began; None if it never did."""
+        return next((row["index"] for row in self.phases if row["value"] == "browse"), None)
+
     def waiting(self, redelivery_s: float) -> bool:
         """Whether what was given back before the drain may wait until after it."""
         browsed_ns = next((row["time"] for row in self.phases if row["value"] == "browse"), -1)
         return redelivery_s > 0 and browsed_ns < self.drained_ns + int((redelivery_s + LATE_S) * 1e9)
 
-    def undecided(self, *, missing: bool = True) -> str | None:
-        """Why ``lost`` and ``stuck`` cannot be decided; None if they can.
-
-        Where no message is ``missing``, none can be in a store that was not read.
-        """
+    @property
+    def unfinished(self) -> str | None:
+        """Why nobody knows what became of messages in the end; None if the history goes so far."""
         reached = {row["value"] for row in self.phases}
         if "browse" not in reached:
             return "the drain was not reached"
         if "end" not in reached:
             return "the stores were not looked into to the end"
+        return None
+
+    def undecided(self, *, missing: bool = True) -> str | None:
+        """Why ``lost`` cannot be decided; None if it can.
+
+        Where no message is ``missing``, none can be in a store that was not read.
+        """
+        if self.unfinished is not None:
+            return self.unfinished
         if self.closed and missing:
             why = {row["broker"] or "a broker": row.get("error") for row in self.closed}
             names = ", ".join(f"{name} ({error})" if error else name for name, error in sorted(why.items()))
             return f"the stores of {names} could not be read"
+        if missing and not self.drained:
+            return self._unread()
         return None
+
+    @property
+    def drained(self) -> bool:
+        """Whether a history of others says that everything was received in the end.
+
+        Those that were imported before that had a phase of its own have its three at one moment.
+        """
+        at = {row["value"]: row["time"] for row in self.phases}
+        return "drained" in at or at.get("drain") == at.get("browse") == at.get("end") is not None
+
+    def _unread(self) -> str | None:
+        """Which brokers had stores that no row says to have been read; None: none had.
+
+        The stores of a broker are read with it, with another of its node ID, or with one that took
+        its node over. What was sent after a reading may be where that had been.
+        """
+        since = max(self.sent_until, self.browsed_from or 0)
+        read = {row["broker"] for row in self.readings if row["index"] > since}
+        if not read:
+            return "no store was read"
+        nodes = {row["broker"]: row["node_id"] for row in self.roles if row["node_id"] is not None}
+        known = {nodes[broker] for broker in read if broker in nodes}
+        known |= {row["node_id"] for row in self.takeovers if row["broker"] in read}
+        serving = self.took.union(row["broker"] for row in self.roles if row["role"] == "live")
+        unread = sorted(broker for broker in serving - read if nodes.get(broker) not in known)
+        return f"the stores of {', '.join(unread)} were not read" if unread else None
 
     @property
     def drained_from(self) -> int:
@@ -223,6 +267,11 @@ def gather(rows: Sequence[Row]) -> Facts:
             _note(facts, row)
         elif row["f"] == "receive":
             facts.receives[row["queue"]] += 1
+        elif row["f"] in ("send", "deliver") and row["type"] in ("ok", "info"):
+            if row.get("broker") is not None:
+                facts.took.add(row["broker"])
+            if (row["f"], row["type"]) == ("send", "ok"):
+                facts.sent_until = row["index"]
         facts.last_ns = max(facts.last_ns, row["time"])
     facts.reached.add(reach.gather(rows))
     return facts

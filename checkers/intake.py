@@ -387,7 +387,7 @@ class Intake:
         return [row]
 
     def _phase(self, value: str) -> list[Row]:
-        values: tuple[str, ...] = ("drain", "browse", "end") if value == DRAINED else (value,)
+        values: tuple[str, ...] = ("drain", DRAINED, "browse", "end") if value == DRAINED else (value,)
         self._phases.update(values)
         return [{"process": HARNESS, "type": "info", "f": "phase", "value": one} for one in values]
 

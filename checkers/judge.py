@@ -48,7 +48,7 @@ from checkers import (
     transactions,
     views,
 )
-from checkers.anomaly import ANOMALIES, AT_END, LOSSLESS, looked_for, rank
+from checkers.anomaly import ANOMALIES, LOSSLESS, looked_for, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
 from checkers.decide import decide
@@ -233,7 +233,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         decision = replace(decision, unknown=tuple(sorted(set(check_run.unknown))))
     if decision.undecided is not None:
         what = ", ".join(f"{kinds[name].count} {name}" for name in sorted(decision.hidden, key=rank))
-        text = f"{' and '.join(sorted(AT_END, key=rank))}{NOT_DECIDED}{decision.undecided}"
+        text = f"{' and '.join(sorted(decision.open, key=rank))}{NOT_DECIDED}{decision.undecided}"
         decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
     first = decision.trouble is not None  # told before what was found
@@ -252,6 +252,11 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         left.append(
             f"{known.missing} messages are missing, which {known.receives.total()} receives of unknown "
             "outcome may have taken"
+        )
+    if figures.redeliveries and case.figures is not None and case.figures.marks == {(0, False)}:
+        left.append(
+            f"{figures.redeliveries} deliveries were not the first of their message, and no delivery of the "
+            "whole run was marked as redelivered"
         )
     return Verdict(
         valid=decision.valid,
@@ -278,7 +283,7 @@ def examine(check_run: CheckRun) -> Examination | None:
     case, unheard = _begin(check_run)
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
-    died = deaths.read(case.known)
+    died = deaths.read(case.known, source.control)
     choosers = check_run.attempt(
         "selectors", lambda: selective.read(renamed(source.control), control_ends, died)
     )
@@ -300,7 +305,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         waiting=frozenset(
             run for run, known in case.known.items() if known.waiting(options.broker.redelivery_s)
         ),
-        complete=frozenset(run for run, known in case.known.items() if known.undecided() is None),
+        complete=_complete(case.known),
         drained_from={run: known.drained_from for run, known in case.known.items()},
         promises=options.broker,
         subscriptions=subscribed,
@@ -369,6 +374,13 @@ def examine(check_run: CheckRun) -> Examination | None:
     if options.broker.fifo:
         whole = check_run.attempt("queues", lambda: _queues(source, question, case.known))
         case.add_instances(whole or [], examples)
+    case.figures = statistics.merged(given["statistics"])
+    for run, broker in case.figures.brokers:
+        case.known[run].took.add(broker)
+    for run, index in case.figures.sent_until.items():
+        case.known[run].sent_until = index
+    question = replace(question, complete=_complete(case.known))
+    case.add(_forwarded(case.found, question.complete), examples)
     case.torn = (
         check_run.attempt(
             "transactions", lambda: _torn(source, question, given["transactions"], skipped_effects)
@@ -383,7 +395,6 @@ def examine(check_run: CheckRun) -> Examination | None:
     )
     case.add_instances([one.instance() for one in case.inversions], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
-    case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
         facts.add_census(case.known[run], f, type_, count)
     said = check_run.attempt(admitted.NAME, lambda: _admitted(source, case.known, options.broker.admits))
@@ -394,6 +405,22 @@ def examine(check_run: CheckRun) -> Examination | None:
     case.pauses = [pause for pause in case.pauses if "unavailable" not in unheard[pause.run]]
     case.hungers = [hunger for hunger in case.hungers if starved.NAME not in unheard[hunger.run]]
     return case
+
+
+def _forwarded(
+    found: Mapping[int, Mapping[str, Found]], complete: frozenset[int]
+) -> dict[int, dict[str, Found]]:
+    """What is stuck on its way to another broker, where every store was read."""
+    return {
+        run: {"stuck": Found(some.count, tuple(replace(one, name="stuck") for one in some.first))}
+        for run, kinds in found.items()
+        if run in complete and (some := kinds.get(delivery.FORWARDED)) is not None
+    }
+
+
+def _complete(known: Mapping[int, Facts]) -> frozenset[int]:
+    """The runs in which everything was drained and every store read, as far as is known."""
+    return frozenset(run for run, one in known.items() if one.undecided() is None)
 
 
 def _untold(source: HistorySource, options: CheckOptions) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from checkers import counts, refusals
 from checkers.asked import Asked, asked_by
 from checkers.attempts import attempts_of, rolled_back
 from checkers.clocks import Clocks
@@ -138,6 +139,7 @@ class Deliveries:
     ``expired``      its message had certainly expired before it was sent
     ``early``        it was read before its message was to be delivered
     ``fell``         its delivery count is lower than that of one that was certainly sent before
+    ``stuck``        its delivery count is not higher than that of one that had been given back
     ``settled``      two sessions settled its message, and the second of them had it before the
                      first had done so
     ``in_turn``      its message was to come when it was sent; ``sent``: the first send of it
@@ -163,6 +165,7 @@ class Deliveries:
     expired: Flags
     early: Flags
     fell: Flags
+    stuck: Flags
     settled: Flags
     in_turn: Flags
     sent: Numbers
@@ -245,7 +248,9 @@ def lives_and_deliveries(
         expires=wish.expires, due=wish.due, delayed=wish.delayed,
         matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
     )  # fmt: skip
-    asking = _Context(ends, promises or Promises(), known, offset, wish, clocks or Clocks())
+    asking = _Context(
+        ends, promises or Promises(), known, offset, wish, clocks or Clocks(), deaths or Deaths()
+    )
     return lives, _deliveries(rows, lives, asking, delivers)
 
 
@@ -277,6 +282,7 @@ class _Context:
     offset: int
     wish: Asked
     clocks: Clocks
+    deaths: Deaths
 
 
 def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -> Deliveries:
@@ -301,8 +307,8 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -
     no = np.zeros(len(single), dtype=bool)
     alone = _table(
         rows, lives, asking, single, release=np.where(released, rows.index[answer], FOREVER),
-        since=rows.index[single], fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, settled=no,
-        open=no,
+        since=rows.index[single], fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, stuck=no,
+        settled=no, open=no,
     )  # fmt: skip
     if not involved.any():
         return alone
@@ -389,11 +395,12 @@ class _Verdicts:
     twice: Flags
     unflagged: Flags
     fell: Flags
+    stuck: Flags
 
     def differ(self, other: _Verdicts) -> Flags:
         """Where two of them are not the same."""
         result: Flags = (self.twice != other.twice) | (self.unflagged != other.unflagged)
-        result |= self.fell != other.fell
+        result |= (self.fell != other.fell) | (self.stuck != other.stuck)
         return result
 
 
@@ -401,8 +408,8 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     """The deliveries of the involved messages, with what was known of each message before.
 
     ``previous``: its last delivery in this session. ``excuse``: the last nack, rollback or refused
-    commit in this session. ``settled``: since when it was certainly acknowledged, or refused so
-    often that it is dead, for ever where acks last. ``taken``: an ack of it in this session was
+    commit in this session. ``settled``: since when it was certainly acknowledged, for
+    ever where acks last. ``taken``: an ack of it in this session was
     answered ``ok`` later, which a broker that refuses stale ones would not have done.
     ``underway``: it may have been sent before it was settled, to a session that the client found
     dead later or had asked to leave.
@@ -436,11 +443,7 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     earlier[by_message] = count_before(whole, delivering[by_message])
     certain = np.full(len(order), NONE, dtype=np.int64)
     if asking.promises.durable_acks:
-        refused = np.empty(len(order), dtype=np.int64)
-        refusing = (kind == NACK_OK) & alone
-        refused[by_message] = count_before(whole, refusing[by_message])
-        dying = refusing & (asking.promises.dies_after >= 0) & (refused + 1 >= asking.promises.dies_after)
-        certain = np.where(dying, index, settling)
+        certain = settling
     settled[by_message] = lowest_before(whole, certain[by_message])
     since[by_message] = lowest_before(whole, index[by_message])
 
@@ -460,18 +463,26 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         one_reign = (until != NONE) & (rows.time[order] <= until)
         process = np.where(one_reign, 2 * ends.sessions.find("reign", run, session), 2 * session + 1)
 
+    here = np.flatnonzero(delivering)
+    refused = refusals.certain(rows, ends, involved)
+
     def judged(possible: Numbers, alive: Numbers) -> _Verdicts:
         """Judges deliveries by when they can have been sent and how long their sessions lived.
 
         The earliest at which each can have been sent, and the latest at which its session was
         certainly alive.
         """
-        underway = (begun != NONE) & (possible < settled) & (alive < settled) & lost & ~taken
+        excusable = (begun != NONE) & lost & ~taken
+        underway = excusable & (possible < settled) & (alive < settled)
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
+        known = refusals.Redeliveries(order[here], possible[here], alive[here], excusable[here])
+        twice[here] |= refusals.deadly(rows, asking.promises, asking.deaths, refused, known)
         twice &= again
+        stuck = np.zeros(len(order), dtype=bool)
+        stuck[here] = counts.stuck(rows, ends, asking.promises, asking.deaths, refused, known)
         unflagged = again & ~twice & (asking.promises.marks_redeliveries != "never")
         unflagged &= _unflagged(rows, order, process, previous, begun, possible)
-        return _Verdicts(twice, unflagged, _fell(rows, order, possible))
+        return _Verdicts(twice, unflagged, _fell(rows, order, possible), stuck)
 
     nothing = np.full(len(order), NONE, dtype=np.int64)
     if asking.known is None:
@@ -484,11 +495,10 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
             links = asking.known.links.before(run, session, rows.connection[order], index)
         found = judged(np.maximum(begun, links), asking.known.proven.find("proven", run, session))
         opened = np.zeros(len(order), dtype=bool)
-    here = np.flatnonzero(delivering)
     return _table(
         rows, lives, asking, order[here], release=np.where(release[here] == NONE, FOREVER, release[here]),
         since=since[here], fresh=previous[here] == NONE, again=again[here], duplicate=found.twice[here],
-        unflagged=found.unflagged[here], fell=found.fell[here],
+        unflagged=found.unflagged[here], fell=found.fell[here], stuck=found.stuck[here],
         settled=_settled_twice(rows, order, settling)[here], open=opened[here],
     )  # fmt: skip
 

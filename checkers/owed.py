@@ -1,23 +1,27 @@
 """Which messages are owed at the end, and in nobody's hands: what a loss is made of.
 
 A message is owed from its certain send until an ack of it happened or may have. Most messages have
-one ack that was asked alone and did not fail; only those that have not are looked at row by row.
+an ack that was answered ``ok``; only those that have not are looked at row by row.
+
+An ack of unknown outcome leaves a message in doubt. Where a store still has it, that may be wrong
+whichever way the ack went (``Doubts``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.acknowledgements import Operations, acks, impossible, nacks
+from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.rows import (
     ACK_FAIL,
     ACK_INVOKE,
     ACK_OK,
     DELIVER,
-    NACK_FAIL,
     NACK_INVOKE,
     NACK_OK,
     NONE,
@@ -29,57 +33,119 @@ from checkers.rows import (
     marked,
     ordered,
 )
-from checkers.running import lowest_after, segments
+from checkers.running import lowest_after, segments, starts
 from checkers.verdict import Promises
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Custody:
+    """What says who has a message at the end.
+
+    ``drained_from`` has the row with which the drain of each run began.
+    """
+
+    ends: Ends
+    deaths: Deaths
+    promises: Promises
+    drained_from: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class OwedMessages:
-    """``missing``: owed, and every delivery of it was given back.
+    """Which messages are owed, or may be.
 
+    ``unsettled``: no ack of it is certain. ``missing``: owed, and every delivery of it was given
+    back.
+
+    ``doubtful``: the same, but that an ack of unknown outcome may have settled it. ``idle``: of
+    those, nobody had it in hand any more when the drain began, nor could an ack of it be under way.
     ``dead``: refused, or given back, so often that the broker may have given it up.
     """
 
+    unsettled: Flags
     missing: Flags
+    doubtful: Flags
+    idle: Flags
     dead: Flags
 
 
 def owed(
-    rows: Rows, ends: Ends, places: PlaceTable, sent: Numbers, certain: Flags, promises: Promises
+    rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers, certain: Flags, stored: Flags
 ) -> OwedMessages:
-    """Of each message; ``sent`` is its first send, and ``certain`` are those whose send is."""
-    missing = certain & ~_released(rows, ends, promises)
-    dead = np.zeros(rows.messages, dtype=bool)
-    if missing.any():
-        missing &= ~_held(rows, ends, missing, promises)
-    if missing.any():
-        dead = _may_be_dead(rows, ends, places, sent, missing, promises)
-    return OwedMessages(missing, dead)
+    """Which messages are owed.
+
+    ``sent`` is the first send of each, ``certain`` are those whose send is; ``stored`` those that
+    are in a store: of others no doubt is looked into.
+    """
+    settled, pending = _released(rows, custody, certain)
+    unsettled = certain & ~settled
+    doubtful = unsettled & marked(rows.id[pending.at], rows.messages)
+    missing = unsettled & ~doubtful
+    doubtful &= stored
+    dead = idle = np.zeros(rows.messages, dtype=bool)
+    if (missing | doubtful).any():
+        held = _held(rows, custody.ends, missing | doubtful, custody.promises)
+        missing, doubtful = missing & ~held, doubtful & ~held
+    looked_at = missing | (unsettled & stored)
+    if looked_at.any():
+        dead = _may_be_dead(rows, custody, places, sent, looked_at)
+    if doubtful.any():
+        idle = doubtful & ~_busy(rows, custody, doubtful, pending.at)
+    return OwedMessages(unsettled, missing, doubtful, idle, dead)
 
 
-def _released(rows: Rows, ends: Ends, promises: Promises) -> Flags:
-    """Acks asked (and, in transactions, perhaps committed) outnumber failed, or one was ``ok``."""
-    size = rows.messages
-    consuming = promises.nack == "consume"
+def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Operations]:
+    """Which messages were settled for certain, and the acks that may have settled others.
 
-    def ids(ack: int, nack: int) -> npt.NDArray[np.int32]:
-        at = rows.of(ack, nack) if consuming else rows.of(ack)
-        if not rows.transaction.absent:
-            at = at[(rows.transaction[at] == NONE) | _may_be_committed(rows, ends, at)]
-        return rows.id[at]
+    An ack is certain when it was answered ``ok`` and, in a transaction, its commit was.
+    """
+    ends, deaths = custody.ends, custody.deaths
+    consuming = custody.promises.nack == "consume"
+    oks = rows.of(ACK_OK, NACK_OK) if consuming else rows.of(ACK_OK)
+    if not rows.transaction.absent:
+        run, transaction = rows.run[oks], rows.transaction[oks]
+        committed = deaths.may_be_committed(ends, run, transaction)
+        committed &= ends.transactions.find("commit", run, transaction) != NONE
+        oks = oks[(transaction == NONE) | committed]
+    settled = marked(rows.id[oks], rows.messages)
+    open_ = certain & ~settled
+    asked = acks(rows, open_)
+    if consuming:
+        asked = asked.with_(nacks(rows, open_))
+    asked = asked.some(~asked.failed)
+    question = rows.index[asked.at]
+    answered = asked.answer >= 0
+    if len(question) and not rows.transaction.absent:
+        run, transaction = rows.run[asked.at], rows.transaction[asked.at]
+        inside = transaction != NONE
+        possible = ~inside | deaths.may_be_committed(ends, run, transaction)
+        committed = ends.transactions.find("commit", run, transaction) != NONE
+        known = committed | (deaths.committing(ends, run, transaction).told != NONE)
+        commit = ends.transactions.find("asked", run, transaction)
+        question = np.where(inside & ~known, np.maximum(question, commit), question)
+        answered &= ~inside | known
+        asked, question, answered = asked.some(possible), question[possible], answered[possible]
+    possible = answered.copy()
+    possible[~answered] = ~impossible(rows, deaths, asked.at[~answered], question[~answered])
+    return settled, asked.some(possible)
 
-    asked = counted(ids(ACK_INVOKE, NACK_INVOKE), size)
-    failed = counted(ids(ACK_FAIL, NACK_FAIL), size)
-    return (asked > failed) | marked(ids(ACK_OK, NACK_OK), size)
 
+def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
+    """Messages of which a session that had them, or had acknowledged them, lasted into the drain.
 
-def _may_be_committed(rows: Rows, ends: Ends, at: Numbers) -> Flags:
-    run, transaction = rows.run[at], rows.transaction[at]
-    asked, ok, refused = (
-        ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
-    )
-    result: Flags = ((asked != NONE) | (ok != NONE)) & (refused == NONE)
-    return result
+    A transaction may outlast its session's subscription, but not its connection.
+    """
+    delivers = rows.of(DELIVER)
+    at = np.concatenate([delivers[of[rows.id[delivers]]], acked[of[rows.id[acked]]]])
+    run, session = rows.run[at], rows.session[at]
+    over, lost = (custody.ends.sessions.find(name, run, session) for name in ("over", "lost"))
+    inside = (rows.transaction[at] != NONE) & (rows.kind[at] != DELIVER)
+    end = np.where(inside, lost, over)
+    drain = np.zeros(len(at), dtype=np.int64)
+    for one in np.unique(run).tolist():
+        drain[run == one] = custody.drained_from.get(one, NONE)
+    busy = (session == NONE) | (end == NONE) | (end >= drain)
+    return marked(rows.id[at[busy]], rows.messages)
 
 
 def _held(rows: Rows, ends: Ends, of: Flags, promises: Promises) -> Flags:
@@ -127,24 +193,45 @@ def _answered_later(one: Numbers, index: Numbers, asked: Flags, answered: Flags)
     return result
 
 
-def _may_be_dead(
-    rows: Rows, ends: Ends, places: PlaceTable, sent: Numbers, of: Flags, promises: Promises
-) -> Flags:
-    """Refused often enough: nacks, and acks whose roll-back was asked for.
+def _may_be_dead(rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers, of: Flags) -> Flags:
+    """Refused often enough, as far as refusals may have happened.
 
-    Where all that is given back counts, also by the end of each session that may have held it.
+    A nack that was asked for and not answered ``fail``; an ack that did not fail in a transaction
+    whose roll-back was asked for and not answered ``fail``. Where all that is given back counts,
+    also each session that may have held it: its broker may have ended one that its client has not.
     """
-    nacks, acks = rows.of(NACK_INVOKE), rows.of(ACK_INVOKE)
-    nacks, acks = nacks[of[rows.id[nacks]]], acks[of[rows.id[acks]]]
-    acks = acks[ends.transactions.find("back", rows.run[acks], rows.transaction[acks]) != NONE]
-    refused = counted(rows.id[nacks], rows.messages)
+    promises, transactions = custody.promises, custody.ends.transactions
+    refusing, asked = nacks(rows, of), acks(rows, of)
+    nacked, acked = refusing.at[~refusing.failed], asked.at[~asked.failed]
+    nacked = nacked[~impossible(rows, custody.deaths, nacked, rows.index[nacked])]
+    run, transaction = rows.run[acked], rows.transaction[acked]
+    back, kept = (transactions.find(name, run, transaction) for name in ("back", "kept"))
+    acked = acked[(back != NONE) & (kept == NONE)]
+    back = back[(back != NONE) & (kept == NONE)]
+    acked = acked[~impossible(rows, custody.deaths, acked, np.maximum(back, rows.index[acked]))]
+    refused = counted(rows.id[nacked], rows.messages)
     dead = (refused > 0) & (promises.nack == "dead-letter")
-    attempts = refused + counted(rows.id[acks], rows.messages)
+    attempts = refused + counted(rows.id[acked], rows.messages)
     if promises.attempts == "given back":
+        attempts = attempts + _open_deliveries(rows, custody, of)
         place = rows.place[rows.first_row]
         for code in np.unique(place[of]):
-            run, queue, _ = places.named[code]
+            whose, queue, _ = places.named[code]
             here = of & (place == code)
-            attempts[here] += ends.held(run, queue, sent[here])
+            attempts[here] += custody.ends.held(whose, queue, sent[here])
     result: Flags = dead | ((promises.delivery_attempts >= 0) & (attempts >= promises.delivery_attempts))
+    return result
+
+
+def _open_deliveries(rows: Rows, custody: Custody, of: Flags) -> Numbers:
+    """How many sessions had each message that have not ended; one that nobody names is of any."""
+    at = rows.of(DELIVER)
+    at = at[of[rows.id[at]]]
+    session = rows.session[at]
+    open_ = custody.ends.sessions.find("ended", rows.run[at], session) == NONE
+    nameless = counted(rows.id[at[session == NONE]], rows.messages)
+    at = at[open_ & (session != NONE)]
+    order = at[ordered(rows.id[at], rows.session[at])]
+    first_of = order[starts(segments(rows.id[order], rows.session[order]))] if len(order) else order
+    result: Numbers = nameless + counted(rows.id[first_of], rows.messages)
     return result

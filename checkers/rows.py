@@ -124,6 +124,11 @@ class Texts:
         """The code of a text; one that no row has where it does not occur."""
         return self.values.index(value) if value in self.values else len(self.values)
 
+    def at(self, row: int) -> str | None:
+        """The text of one row."""
+        code = self.codes[row]
+        return None if code < 0 else str(self.values[code])
+
     def are(self, *values: str) -> Flags:
         """Which rows have one of these texts."""
         if len(values) > 4:  # a table is quicker

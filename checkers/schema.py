@@ -35,7 +35,9 @@ Operations ``f`` of clients
                   that are missing there are not lost for certain. Where the history ends, each that
                   still waits for its answer has such a row
 Of the harness
-    phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end"
+    phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end";
+                  "drained" of histories of others: everything was received in the end, which counts
+                  as a reading of every store that found nothing else
     restart       broker: it had ended by itself and was started again, as a service manager would,
                   when no fault was in force
     browse        ``ok`` per message found in a store: queue, group, message, producer, sequence,

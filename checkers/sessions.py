@@ -101,6 +101,7 @@ def find(deliveries: Deliveries, tally: InstanceTally) -> None:
     _firsts("unflagged-redelivery", deliveries, tally, deliveries.unflagged)
     _firsts("late-delivery", deliveries, tally, deliveries.late)
     _firsts("count-fell", deliveries, tally, deliveries.fell)
+    _firsts("count-stuck", deliveries, tally, deliveries.stuck)
     _firsts("expired-delivery", deliveries, tally, deliveries.expired)
     _firsts("early-delivery", deliveries, tally, deliveries.early)
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ from checkers.rows import (
     ACK_OK,
     DELIVER,
     NONE,
+    SEND_INFO,
     SEND_INVOKE,
     SEND_OK,
     Numbers,
@@ -27,6 +28,7 @@ from checkers.rows import (
     cells_of,
     first,
     last,
+    marked,
 )
 from checkers.verdict import FaultRecovery, Latency, LongestPause, Statistics
 
@@ -50,17 +52,50 @@ class Figures:
     """The figures of some rows.
 
     Rows by (run, f, type), latency by operation, and when sends were ``ok``: of the ``WHOLE``
-    cluster, of each ("broker", name) and each ("client", name).
+    cluster, of each ("broker", name) and each ("client", name). ``brokers`` are the (run, broker)
+    that took or delivered something, ``sent_until`` is the last send that was ``ok`` in each run,
+    ``marks`` what deliveries of each run said of whether they were the first.
     """
 
     census: dict[tuple[int, str, str], int]
     latency: dict[str, Bins]
     sends: dict[tuple[str, str], Sends]
+    brokers: frozenset[tuple[int, str]] = frozenset()
+    sent_until: Mapping[int, int] = field(default_factory=dict)
+    marks: frozenset[tuple[int, bool]] = frozenset()
 
 
 def figures(rows: Rows) -> Figures:
     """All that one part contributes."""
-    return Figures(_census(rows), _latency(rows), _sends(rows))
+    return Figures(
+        _census(rows), _latency(rows), _sends(rows), _brokers(rows), _sent_until(rows), _marks(rows)
+    )
+
+
+def _brokers(rows: Rows) -> frozenset[tuple[int, str]]:
+    at = rows.of(SEND_OK, SEND_INFO, DELIVER)
+    names = len(rows.broker.values) + 1
+    combined = rows.run[at] * names + (rows.broker.codes[at] + 1)
+    size = int(combined.max(initial=0)) + 1
+    used = np.unique(combined) if size > 1 << 16 else np.flatnonzero(marked(combined, size))
+    found = (divmod(code, names) for code in used.tolist())
+    return frozenset((run, str(rows.broker.values[code - 1])) for run, code in found if code)
+
+
+def _marks(rows: Rows) -> frozenset[tuple[int, bool]]:
+    at = rows.of(DELIVER)
+    mark, run = rows.redelivered[at], rows.run[at]
+    told = np.unique(2 * run[mark != NONE] + mark[mark != NONE])
+    return frozenset((one // 2, bool(one % 2)) for one in told.tolist())
+
+
+def _sent_until(rows: Rows) -> dict[int, int]:
+    at = rows.of(SEND_OK)
+    last = np.flatnonzero(np.append(rows.run[at][1:] != rows.run[at][:-1], True)[: len(at)])
+    result: dict[int, int] = {}
+    for run, index in zip(rows.run[at[last]].tolist(), rows.index[at[last]].tolist(), strict=True):
+        result[run] = max(index, result.get(run, index))
+    return result
 
 
 def _census(rows: Rows) -> dict[tuple[int, str, str], int]:
@@ -154,15 +189,22 @@ def merged(parts: Iterable[Figures]) -> Figures:
     census: Counter[tuple[int, str, str]] = Counter()
     latency: dict[str, Bins] = defaultdict(dict)
     sends: dict[tuple[str, str], Sends] = defaultdict(dict)
+    brokers: set[tuple[int, str]] = set()
+    sent_until: dict[int, int] = {}
+    marks: set[tuple[int, bool]] = set()
     for part in parts:
+        marks |= part.marks
         census.update(part.census)
+        brokers |= part.brokers
+        for run, index in part.sent_until.items():
+            sent_until[run] = max(index, sent_until.get(run, index))
         for f, bins in part.latency.items():
             for number, (count, longest) in bins.items():
                 known = latency[f].get(number, (0, 0))
                 latency[f][number] = known[0] + count, max(known[1], longest)
         for key, some in part.sends.items():
             _add(sends[key], some)
-    return Figures(dict(census), dict(latency), dict(sends))
+    return Figures(dict(census), dict(latency), dict(sends), frozenset(brokers), sent_until, frozenset(marks))
 
 
 def _add(sends: Sends, more: Sends) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from checkers.ends import Ends
 from checkers.facts import Facts
-from checkers.rows import ACK_OK, BROWSE, NONE, Flags, Numbers, Rows, counted, lowest, marked
+from checkers.rows import ACK_OK, BROWSE, NONE, Flags, Numbers, Rows, Texts, counted, lowest, marked
 
 _READINGS: Final = 2
 Broker = tuple[int, str | None]
@@ -31,11 +31,30 @@ Held = tuple[int, str | None]
 class Owners:
     """The readings and owners of stores, by (run, broker).
 
-    Where each reading of a broker's stores ended, and whose they are (as a number).
+    ``ended``: where each reading of a broker's stores ended; ``owner``: whose they are, as a
+    number; ``roles``: the rows that tell of a broker's role, each with whether it is live from
+    there on. ``browsed`` has the row with which the reading of each run began.
     """
 
     ended: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
     owner: Mapping[Broker, int] = field(default_factory=dict)
+    roles: Mapping[Broker, Sequence[tuple[int, bool]]] = field(default_factory=dict)
+    browsed: Mapping[int, int] = field(default_factory=dict)
+
+    def owned(self, run: Numbers, brokers: Texts, at: Numbers, index: Numbers) -> Flags:
+        """Which rows of stores were read at the end, of brokers that served their queues then.
+
+        A broker serves while its role is "live", or where nobody tells of its role.
+        """
+        result = np.zeros(len(at), dtype=bool)
+        for n, (one, code, row) in enumerate(
+            zip(run.tolist(), brokers.codes[at].tolist(), index.tolist(), strict=True)
+        ):
+            roles = self.roles.get((one, brokers.values[code] if code >= 0 else None), ())
+            before = bisect_left(roles, (row, False))
+            live = roles[before - 1][1] if before else not roles
+            result[n] = live and one in self.browsed and row > self.browsed[one]
+        return result
 
 
 def owners(known: Mapping[int, Facts]) -> Owners:
@@ -43,6 +62,8 @@ def owners(known: Mapping[int, Facts]) -> Owners:
     ended: dict[Broker, list[int]] = {}
     owner: dict[Broker, int] = {}
     numbers: dict[str | None, int] = {}
+    roles: dict[Broker, list[tuple[int, bool]]] = {}
+    browsed: dict[int, int] = {}
     for run, facts in known.items():
         for row in facts.readings:
             ended.setdefault((run, row["broker"]), []).append(row["index"])
@@ -50,7 +71,11 @@ def owners(known: Mapping[int, Facts]) -> Owners:
         for row in facts.readings:
             name = row["broker"]
             owner[run, name] = numbers.setdefault(node_ids.get(name, name), len(numbers))
-    return Owners(ended, owner)
+        for row in facts.roles:
+            roles.setdefault((run, row["broker"]), []).append((row["index"], row["role"] == "live"))
+        if facts.browsed_from is not None:
+            browsed[run] = facts.browsed_from
+    return Owners(ended, owner, roles, browsed)
 
 
 def resurrected(rows: Rows, ends: Ends, whose: Owners, *, durable_acks: bool) -> Numbers:

@@ -22,7 +22,7 @@ from checkers import reference
 from checkers.anomaly import ANOMALIES, Evidence, named
 from checkers.fetch import AnsweredBefore, IndexRange, RowSelection, control_rows, messages_rows
 from checkers.instance import Instance
-from checkers.schema import TEMPORARY
+from checkers.schema import HARNESS, TEMPORARY
 from checkers.source import HistorySource
 from checkers.subscriptions import split, topic_of
 from checkers.verdict import CheckOptions, Witness
@@ -136,14 +136,14 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
         return None
     size = max(1, len(kept) // 2)
     while True:
-        n = 0
+        n, before = 0, len(kept)
         while n < len(kept):
             fewer = kept[:n] + kept[n + size :]
             if shows(fewer):
                 kept = fewer
             else:
                 n += size
-        if size == 1:
+        if size == 1 and len(kept) == before:  # without others a row may be spared that was needed
             return kept
         size = max(1, size // 2)
 
@@ -290,9 +290,13 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
     if len(chosen) <= _CONTEXT_ROWS:
         return chosen
     return sorted(
-        sorted(chosen, key=lambda r: (r.get("message") not in mine, abs(r["index"] - i.index)))[
-            :_CONTEXT_ROWS
-        ],
+        sorted(
+            chosen,
+            key=lambda r: (
+                r.get("message") not in mine and r["process"] != HARNESS,
+                abs(r["index"] - i.index),
+            ),
+        )[:_CONTEXT_ROWS],
         key=lambda r: r["index"],
     )
 

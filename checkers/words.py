@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from checkers.anomaly import named
 from checkers.asked import ORDINARY, priority_of
-from checkers.delivery import AFTER, ANOTHERS, DEAD, NOT_COPIED, SKIPPED, UNWANTED
+from checkers.delivery import AFTER, ANOTHERS, DEAD, EITHER, NOT_COPIED, SKIPPED, UNWANTED
 from checkers.instance import Instance
 from checkers.schema import NEMESIS, TOPIC, json_object
 from checkers.subscriptions import split
@@ -206,6 +206,12 @@ class _Fields:
             return f"was never delivered before its subscription ended, {self.later()}"
         if self._i.key == NOT_COPIED:
             return "was never delivered, although another subscription of that topic got its copy"
+        if self._i.key == EITHER:
+            return (
+                "was acknowledged with an unknown outcome, and nobody has had it in hand since the drain "
+                "began: if the acknowledgement was processed the message is back from the dead "
+                "(resurrected), and if not nobody was given it (stuck)"
+            )
         if self._i.key != AFTER:
             return "was never delivered"
         return (
@@ -231,8 +237,8 @@ class _Fields:
         )
 
     def refusals(self) -> str:
-        """How often it was refused, as far as the rows say."""
-        count = sum(r["f"] == "nack" and r["type"] == "invoke" for r in self._rows)
+        """How often it may have been refused, as far as the rows say."""
+        count = sum({"invoke": 1, "fail": -1}.get(r["type"], 0) for r in self._rows if r["f"] == "nack")
         return {0: "never", 1: "once"}.get(count, f"{count} times")
 
     def expired_at(self) -> str:

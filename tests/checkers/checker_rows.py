@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from checkers import judge, reference
-from checkers.anomaly import AT_END
 from checkers.arrow_schema import SCHEMA
+from checkers.decide import undecidable
 from checkers.instance import Instance
 from checkers.schema import HARNESS
 from checkers.source import FilePart, HereSource
@@ -159,7 +159,7 @@ def found_in(case: judge.Examination, run: int) -> set[Instance]:
         dataclasses.replace(i, run=0)
         for name, found in case.found.get(run, {}).items()
         for i in found.first
-        if not name.startswith("~") and not (name in AT_END and case.known[run].undecided() is not None)
+        if not name.startswith("~") and name not in undecidable(case.known[run])
     }
 
 

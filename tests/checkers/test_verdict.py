@@ -130,7 +130,8 @@ def test_a_witness_shows_its_finding_again_and_can_spare_no_row(tmp_path, case):
 
 
 def test_the_cases_above_show_every_kind():
-    assert set().union(*(ALL[case][1] for case in SHOWN)) == set(looked_for(OPTIONS))
+    promised = {"count-stuck"}  # told only of a broker that promises to count
+    assert set().union(*(ALL[case][1] for case in SHOWN)) == set(looked_for(OPTIONS)) - promised
 
 
 BY_SPARK = [
@@ -168,7 +169,7 @@ def test_a_lost_message_is_told_by_its_broker_place_and_time(tmp_path):
         *send(6, 2, broker="b1"),
         *send(9, 3),
         *deliver(12, 3),
-        *finished(90),
+        *finished(90, read=("a1", "b1")),
     ]
     finding = named(judge(tmp_path, rows))["lost"]
     assert finding.details["examples"] == [

@@ -20,6 +20,7 @@ from imported_examples import EXAMPLES, op, queue, timed
 from checkers import judge as judging
 from checkers import reference
 from checkers.arrow_schema import completed
+from checkers.decide import undecidable
 from checkers.intake import FIELDS
 from checkers.source import Files, HereSource
 from checkers.verdict import Verdict
@@ -57,8 +58,7 @@ def both(store: Path) -> tuple[Verdict, set]:
     found = {
         one
         for name, some in case.found.get(0, {}).items()
-        if not name.startswith("~")
-        and not (name in ("lost", "stuck") and case.known[0].undecided() is not None)
+        if not name.startswith("~") and name not in undecidable(case.known[0])
         for one in some.first
     }
     expected = {one for one in reference.find(rows_of(store), options) if one.name not in untold}

@@ -1,0 +1,92 @@
+"""Delivery counts that did not grow though their message had been given back: count-stuck.
+
+Told only of deliveries of one process of a broker, or in one session: whether counts outlive that
+is another promise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers.acknowledgements import acks, given_before
+from checkers.deaths import Deaths
+from checkers.ends import Ends
+from checkers.refusals import Redeliveries, Refusals
+from checkers.rows import FOREVER, NONE, Flags, Rows, marked, ordered
+from checkers.running import highest_before, segments
+from checkers.verdict import Promises
+
+
+def stuck(
+    rows: Rows,
+    ends: Ends,
+    promises: Promises,
+    deaths: Deaths,
+    refusals: Refusals,
+    deliveries: Redeliveries,
+) -> Flags:
+    """Which deliveries are not counted higher than one before them that was given back."""
+    at = deliveries.at
+    result = np.zeros(len(at), dtype=bool)
+    count = rows.delivery_count[at]
+    if promises.counts == "never" or not promises.single or not (count != NONE).any():
+        return result
+    ids, index = rows.id[at], rows.index[at]
+    order = ordered(ids, index)
+    most = np.empty(len(at), dtype=np.int64)
+    most[order] = highest_before(segments(ids[order]), count[order])
+    low = np.flatnonzero((count != NONE) & (most != NONE) & (most >= count))
+    if not len(low):
+        return result
+    if promises.nack != "requeue":
+        refusals = refusals.some(~refusals.nack)
+    which = np.unique(ids[low])
+    refused = refusals.by_message(which.tolist())
+    run, session = rows.run[at], rows.session[at]
+    over = ends.sessions.find("over", run, session)
+    failed = _failed(rows, marked(which, rows.messages))
+    by_message: dict[int, list[int]] = {one: [] for one in refused}
+    for n in order[np.isin(ids[order], ids[low])].tolist():
+        by_message[int(ids[n])].append(n)
+
+    def given_back(earlier: int, read: int) -> bool:
+        """Whether a delivery was given back by what was asked for before a row."""
+        if over[earlier] > index[earlier]:
+            return True
+        if failed.get(int(index[earlier]), FOREVER) < read:
+            return True
+        return any(
+            refusals.held[one] == index[earlier] and refusals.asked[one] < read
+            for one in refused[int(ids[earlier])]
+        )
+
+    def served_by_one(earlier: int, later: int) -> bool:
+        if session[earlier] == session[later]:
+            return True
+        broker = rows.broker.at(int(at[later]))
+        return rows.broker.at(int(at[earlier])) == broker and deaths.one_process(
+            int(run[later]), broker, int(index[earlier]), int(index[later]), int(rows.time[at[later]])
+        )
+
+    for n in low.tolist():
+        result[n] = any(
+            count[one] >= count[n]
+            and (session[one] == session[n] or deliveries.possible[n] > index[one])
+            and given_back(one, int(index[n]))
+            and served_by_one(one, n)
+            for one in by_message[int(ids[n])]
+            if index[one] < index[n] and count[one] != NONE
+        )
+    return result
+
+
+def _failed(rows: Rows, of: Flags) -> dict[int, int]:
+    """By the index of a delivery that of the first ack of it that failed."""
+    some = acks(rows, of)
+    some = some.some(some.failed)
+    given = given_before(rows, some.at)
+    answered = zip(rows.index[given[given >= 0]], rows.index[some.at[given >= 0]], strict=True)
+    result: dict[int, int] = {}
+    for delivery, asked in answered:
+        result[int(delivery)] = min(int(asked), result.get(int(delivery), FOREVER))
+    return result

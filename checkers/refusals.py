@@ -1,0 +1,205 @@
+"""Refusals that certainly happened, and deliveries of what was refused too often by then.
+
+A refusal is a nack that was answered ``ok`` (in a transaction: and its commit was), or, where the
+broker gives refused messages again, an ack whose transaction was rolled back with ``ok``. Counts
+need not outlive the broker's process, unless that is promised.
+
+When a refusal took effect nobody knows: between its question and its answer. But its session held
+the message from a delivery on that had been read before the question. Whatever was read after the
+question was sent before that delivery, to a session that was lost since, or after the refusal. So a
+redelivery counts that was read before the answer, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from checkers.acknowledgements import nacks
+from checkers.deaths import Deaths
+from checkers.ends import Ends
+from checkers.rows import ACK_OK, DELIVER, NONE, Flags, Numbers, Rows, counted, joined, marked, ordered
+from checkers.running import highest_before, segments, starts
+from checkers.verdict import Promises
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """One row a certain refusal.
+
+    ``id`` is its message; ``asking`` and ``answering`` are positions of its question and answer, of
+    an ack that was rolled back both that of the ack's answer. ``held`` is the delivery that it
+    answers (``NONE``: no row has it); ``asked`` and ``answered`` are indexes, too.
+    ``nack``: it is a nack.
+    """
+
+    id: Numbers
+    asking: Numbers
+    answering: Numbers
+    held: Numbers
+    asked: Numbers
+    answered: Numbers
+    nack: Flags
+
+    def some(self, which: Flags) -> Refusals:
+        """Some of them."""
+        return Refusals(*(getattr(self, name)[which] for name in Refusals.__slots__))
+
+    def by_message(self, messages: Sequence[int]) -> dict[int, list[int]]:
+        """The rows of some messages, in order of what was asked first."""
+        order = np.lexsort((self.asked, self.id))
+        ids = self.id[order]
+        ends = (np.searchsorted(ids, (one, one + 1)) for one in messages)
+        return {one: order[begin:end].tolist() for one, (begin, end) in zip(messages, ends, strict=True)}
+
+
+def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
+    """The certain refusals of some messages."""
+    found = _nacked(rows, ends, of)
+    if not rows.transaction.absent:
+        found = joined([found, _rolled_back(rows, ends, of)])
+    return replace(found, held=_delivered_before(rows, found.asking, found.held))
+
+
+def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
+    """Nacks; ``held`` is still the question."""
+    some = nacks(rows, of)
+    transaction, run = rows.transaction[some.at], rows.run[some.at]
+    alone = transaction == NONE
+    commit, asking = (ends.transactions.find(name, run, transaction) for name in ("commit", "asked"))
+    question = rows.index[some.at]
+    sure = (some.answer >= 0) & (alone | (commit != NONE)) & (rows.session[some.at] != NONE)
+    answered = np.where(sure, rows.index[some.answer], NONE)
+    return Refusals(
+        rows.id[some.at].astype(np.int64), some.at, some.answer, question,
+        np.where(alone, question, np.maximum(question, asking)),
+        np.where(alone, answered, np.maximum(answered, commit)), np.ones(len(some.at), dtype=bool),
+    ).some(sure)  # fmt: skip
+
+
+def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
+    """Acks that were rolled back: one for each message and session in a transaction."""
+    at = rows.of(ACK_OK)
+    at = at[of[rows.id[at]] & (rows.transaction[at] != NONE) & (rows.session[at] != NONE)]
+    run, transaction = rows.run[at], rows.transaction[at]
+    abort, asked = (ends.transactions.find(name, run, transaction) for name in ("abort", "back"))
+    sure = (abort != NONE) & (abort > rows.index[at])
+    at, abort, asked = at[sure], abort[sure], np.where(asked == NONE, abort, asked)[sure]
+    keys = (rows.id[at], rows.session[at], rows.transaction[at])
+    order = ordered(*keys, rows.index[at])
+    first = order[starts(segments(*(key[order] for key in keys)))] if len(order) else order
+    at, abort, asked = at[first], abort[first], asked[first]
+    return Refusals(
+        rows.id[at].astype(np.int64), at, at, rows.index[at], asked, abort, np.zeros(len(at), dtype=bool)
+    )
+
+
+def _delivered_before(rows: Rows, at: Numbers, before: Numbers) -> Numbers:
+    """The last delivery of its message in the session of each row before an index."""
+    delivers = rows.of(DELIVER)
+    delivers = delivers[marked(rows.id[at], rows.messages)[rows.id[delivers]]]
+    both = np.concatenate([delivers, at])
+    when = np.concatenate([rows.index[delivers], before])
+    order = ordered(rows.id[both], rows.session[both], when)
+    given = np.where(order < len(delivers), when[order], NONE)
+    result = np.empty(len(both), dtype=np.int64)
+    result[order] = highest_before(segments(rows.id[both[order]], rows.session[both[order]]), given)
+    return result[len(delivers) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Redeliveries:
+    """What is known of deliveries, by position: when they were sent, and to whom.
+
+    ``possible``: the row after which it was certainly sent; ``alive``: up to which its session
+    certainly lived; ``excusable``: its session was lost or left, so that it may have been under way
+    for long.
+    """
+
+    at: Numbers
+    possible: Numbers
+    alive: Numbers
+    excusable: Flags
+
+
+def deadly(
+    rows: Rows, promises: Promises, deaths: Deaths, refusals: Refusals, deliveries: Redeliveries
+) -> Flags:
+    """Which deliveries were sent when their message had been refused too often.
+
+    A delivery is refused once, however often that was answered.
+    """
+    result = np.zeros(len(deliveries.at), dtype=bool)
+    most = max(promises.dies_after, 1)
+    if promises.dies_after < 0 or not promises.durable_acks:
+        return result
+    if promises.nack != "requeue":
+        refusals = refusals.some(refusals.nack)
+    often = np.flatnonzero(counted(refusals.id, rows.messages) >= most)
+    mine = refusals.by_message(often.tolist())
+    fatal = np.full(rows.messages, NONE, dtype=np.int64)
+    fatal[often] = [refusals.asked[some[most - 1]] for some in mine.values()]
+    ids, index, session = (one[deliveries.at] for one in (rows.id, rows.index, rows.session))
+    late = np.flatnonzero((fatal[ids] != NONE) & (index > fatal[ids]))
+    beside: dict[tuple[int, int], list[int]] = {}
+    for n in np.flatnonzero(np.isin(ids, ids[late])).tolist():
+        beside.setdefault((int(ids[n]), int(session[n])), []).append(n)
+    for n in late.tolist():
+        at = int(deliveries.at[n])
+        here = [one for one in beside[int(ids[n]), int(session[n])] if index[one] <= index[n]]
+        before = {
+            int(refusals.asked[one] if refusals.held[one] == NONE else refusals.held[one])
+            for one in mine[int(ids[n])]
+            if refusals.asked[one] < index[n]
+            and _came_before(rows, promises, refusals, one, deliveries, n, here)
+            and _known(rows, promises, deaths, refusals, one, at)
+        }
+        result[n] = len(before) >= most
+    return result
+
+
+def _came_before(
+    rows: Rows,
+    promises: Promises,
+    refusals: Refusals,
+    refusal: int,
+    deliveries: Redeliveries,
+    delivery: int,
+    here: Sequence[int],
+) -> bool:
+    """Whether a refusal took effect before a delivery was sent that was read after its question.
+
+    ``here`` are the deliveries in that session up to it.
+    """
+
+    def after(one: int, row: int) -> bool:
+        known = max(deliveries.possible[one], deliveries.alive[one])
+        return bool(not deliveries.excusable[one] or known >= row)
+
+    index = rows.index[deliveries.at]
+    held = int(refusals.held[refusal])
+    one_holder = promises.single and promises.refuses_stale_acks and promises.ack_wait_s is None
+    if one_holder and held != NONE:
+        mine = rows.session[refusals.asking[[refusal]]] == rows.session[deliveries.at[[delivery]]]
+        return any(index[one] > held and (bool(mine[0]) or after(one, held)) for one in here)
+    answered = int(refusals.answered[refusal])
+    return bool(answered < index[delivery]) and after(delivery, answered)
+
+
+def _known(
+    rows: Rows, promises: Promises, deaths: Deaths, refusals: Refusals, refusal: int, delivery: int
+) -> bool:
+    """Whether the broker that made a delivery still knows of a refusal."""
+    run = int(rows.run[delivery])
+    by, broker = rows.broker.at(int(refusals.answering[refusal])), rows.broker.at(delivery)
+    if promises.durable_counts:
+        return by == broker or (by is not None and broker is not None and deaths.of_one_node(run, by, broker))
+    asking = refusals.asking[[refusal]]
+    if refusals.held[refusal] != NONE and rows.session[asking] == rows.session[np.array([delivery])]:
+        return True
+    since = int(refusals.asked[refusal])
+    return by == broker and deaths.one_process(
+        run, by, since, int(rows.index[delivery]), int(rows.time[delivery])
+    )
