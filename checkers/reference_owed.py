@@ -380,6 +380,7 @@ def left_over(
     releases = may_be_released(history, m, options)
     if any(happened(history, m, one, options) for one in releases):
         return
+    complete = complete and sent_before_the_reading(history, m.ok)
     missing = complete and not releases and all(is_given_back(history, m, d, options) for d in m.deliveries)
     dead = may_be_dead(history, m, options)
     kind = "after delivery" if m.deliveries else "never delivered"
@@ -405,6 +406,11 @@ def left_over(
 def is_temporary(m: PlainMessage) -> bool:
     """Whether its queue ends with a connection."""
     return (m.queue or "").startswith(TEMPORARY)
+
+
+def sent_before_the_reading(history: History, ok: int) -> bool:
+    """Whether what was certainly sent at that row was there when the stores were read."""
+    return any(r["f"] == "phase" and r.get("value") == "browse" and r["index"] > ok for r in history.control)
 
 
 def wrong_either_way(

@@ -294,6 +294,7 @@ READINGS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
         [dict(row, broker=None) for row in SENT] + UNREAD, set()),
     "a reading before the drain was over says nothing": (
         [*SENT, o(80, -3, "ok", "browse", broker="a1"), *UNREAD], set()),
+    "nor does one of what was sent only then": ([*DONE, *send(97, 1)], set()),
     "a message that was found is no reading": ([*SENT, *seen(80, "a1"), *UNREAD], set()),
     "nothing is stuck either, where another store was not read": (
         [*SENT, *role(10, "b1", "live", 9, 10, "other"), *seen(80, "a1"), *DONE], set()),
