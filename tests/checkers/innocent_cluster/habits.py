@@ -85,12 +85,16 @@ def drawn(chance: random.Random) -> Habits:
         return chance.random() < share
 
     workloads = {name for name in WORKLOADS if often(0.35)} or {chance.choice(WORKLOADS)}
+    brokers = chance.choice([1, 2, 2])
+    if brokers > 1:
+        workloads.discard("receives")  # when it was acknowledged, its receiver cannot tell
+    workloads = workloads or {"queue"}
     faulty = often(0.6)
     kinds = [*FAULTS, *KILLS, "pause"]
     some = chance.sample(kinds, chance.randint(1, 3)) if faulty else []
     return Habits(
         pairs=chance.choice([1, 1, 2, 3]),
-        brokers=chance.choice([1, 2, 2]),
+        brokers=brokers,
         faults=tuple(some),
         workloads=frozenset(workloads),
         selectors=often(0.3),
