@@ -305,7 +305,7 @@ ANOMALIES: Final = (
         columns=("session",),
         rule="A message may be in the hands of one session at a time.",
         words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} "
-              "at {broker} got it at {when}{both_settled}",
+              "at {broker} got it at {when}{both_settled}{ack_wait}",
         single=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, alive=True),

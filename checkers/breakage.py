@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
@@ -65,12 +66,14 @@ apart.
 
 _NONE: Final[frozenset[str]] = frozenset()
 
-_DELIVERED, _KEPT = 2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 2
+_DELIVERED, _KEPT, _TAKEN_BACK = range(2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 4)
 """What a row of a part is.
 
 2 n + 1 an invocation of the n-th paired operation, 2 n + 2 its completion, or one of these; 0 is
 nothing of a part.
 """
+_ALONE: Final = {("deliver", "ok"): _DELIVERED, ("browse", "ok"): _KEPT, ("timeout", "info"): _TAKEN_BACK}
+"""Rows of a part without an invocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,8 @@ def _of_messages(rows: Rows, places: PlaceTable, lacking: frozenset[str]) -> Ite
         missing = at[rows.session[at] == NONE]
         if len(missing):
             yield _null(rows.index, rows.f, int(missing[0]), "session")
-    yield _at(rows, (what > 0) & (what <= 2) & (rows.message == NONE), lambda _: "message is null in a send")
+    for name, of in (("send", (what > 0) & (what <= 2)), ("timeout", what == _TAKEN_BACK)):
+        yield _at(rows, of & (rows.message == NONE), partial("message is null in a {0}".format, name))
     if "producer" not in lacking and not rows.producer.complete:
         at = np.flatnonzero((what > 0) & (what <= 2))
         counted = at[(rows.producer[at] == NONE) & (rows.sequence[at] != NONE)]
@@ -267,8 +271,8 @@ def _what(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
         for j, outcome in enumerate(type_.values):
             if operation in _PAIRED:
                 table[i, j] = 2 * _PAIRED.index(operation) + (1 if outcome == "invoke" else 2)
-            elif outcome == "ok":
-                table[i, j] = {"deliver": _DELIVERED, "browse": _KEPT}.get(operation, 0)
+            else:
+                table[i, j] = _ALONE.get((operation, outcome), 0)
     found: npt.NDArray[np.int8] = table.ravel().take(f.codes * np.int32(table.shape[1]) + type_.codes)
     return found
 
@@ -419,7 +423,7 @@ def _of_control(
     f, type_, process = texts_of(table, "f"), texts_of(table, "type"), numbers_of(table, "process")
     yield from _of_words(index, f, type_)
     queue = texts_of(table, "queue").codes
-    messages = f.are(*_PAIRED, "deliver")
+    messages = f.are(*_PAIRED, "deliver", "timeout")
     for n in np.flatnonzero(messages | (f.are("browse") & (queue >= 0)))[:1].tolist():
         if queue[n] < 0:
             yield _null(index, f, n, "queue")

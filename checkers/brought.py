@@ -11,6 +11,7 @@ events of any harness (``checkers.intake``), a table, or files of which nothing 
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ def check(
     guarantee: str = "at-least-once",
     ordered: bool = True,
     drained: bool = False,
+    ack_wait_s: float | None = None,
     engine: Engine = "auto",
     options: CheckOptions | None = None,
 ) -> Checked:
@@ -60,6 +62,8 @@ def check(
         guarantee: "at-most-once", "at-least-once" or "exactly-once".
         ordered: whether order within a group is promised.
         drained: of events: everything was received in the end, so that what is missing is lost.
+        ack_wait_s: after how many seconds without an acknowledgement a broker takes a message back
+            (``Promises.ack_wait_s``); None: what ``options`` say.
         engine: "here" or "spark"; "auto": here up to ``checkers.api.HERE_ROWS`` rows.
         options: what else is promised, and how patient the judge is; the brokers' ``Promises``
             are those of any broker where none are given. ``guarantee`` and ``ordered`` are not
@@ -71,7 +75,12 @@ def check(
         raise ValueError(f'engine is "{engine}"; it must be one of {", ".join(ENGINES)}')
     if guarantee not in GUARANTEES:
         raise ValueError(f'guarantee is "{guarantee}"; it must be one of {", ".join(GUARANTEES)}')
+    if ack_wait_s is not None and not 0 < ack_wait_s < math.inf:
+        raise ValueError(f"ack_wait_s is {ack_wait_s}; it must be a number of seconds above 0")
     asked = options or CheckOptions(broker=CAUTIOUS)
+    if ack_wait_s is not None:
+        broker = msgspec.structs.replace(asked.broker, ack_wait_s=ack_wait_s)
+        asked = msgspec.structs.replace(asked, broker=broker)
     asked = msgspec.structs.replace(asked, guarantee=guarantee, ordered=ordered)
     if isinstance(history, str | Path):
         return _of_files(_existing([Path(history)]), asked, engine)

@@ -134,6 +134,8 @@ def _details(
         details |= {"missing": known.missing, "receives": known.receives.total()}
     if name in ("lost", "duplicate"):
         details["unprotected_ns"] = known.unprotected()
+    if name == "double-delivery" and options.broker.ack_wait_s is not None:
+        details["ack_wait_s"] = options.broker.ack_wait_s
     if name == "double-delivery" and source is not None:
         _settlements(source, some.first[: options.examples], examples)
     if name == "split-brain":

@@ -26,6 +26,8 @@ columns, for convenience:
                   delivery, asked for since the invocation (its ``time_low``), and its ack, ``ok``
                   without one and ``fail`` are nothing, ``info`` (or no answer) may have taken one
                   message
+    timeout       ``info``: the broker took a message back from a session, whose acknowledgement was
+                  late (a visibility time-out)
     phase         value "drained": everything was received until nothing came any more
     nemesis       ``f`` is whatever it did; without a ``value`` that has a label it is a fault of
                   which nothing is claimed but that there was one from then on
@@ -76,7 +78,7 @@ _OF_CLIENTS: Final[Mapping[str, str | None]] = {
 }  # fmt: skip
 """Operations that are asked and answered, and what tells two of one process apart."""
 _OF_MESSAGES: Final = ("send", "ack", "nack")
-_TOLD: Final = ("deliver", "disconnect", "receive")
+_TOLD: Final = ("deliver", "disconnect", "receive", "timeout")
 _NAMED: Final = ("process", "producer", "session", "transaction", "connection")
 _BITS: Final = {"int64": 63, "int32": 31}
 _PHASES: Final = ("load", "heal", "recovered", "not-recovered", "drain", "browse", "end", DRAINED)
@@ -203,7 +205,7 @@ class Intake:
                 row[name] = self._called(name, given[name])
         if "digest" in given:
             row["digest"] = numbered("digest", given["digest"])[0]
-        if f in ("send", "ack", "nack", "deliver", "receive"):
+        if f in ("send", "ack", "nack", "deliver", "receive", "timeout"):
             return self._of_message(f, type_, row, given)
         if f in ("subscribe", "unsubscribe", "disconnect"):
             row.setdefault("session", self._default_session(given))
@@ -233,6 +235,8 @@ class Intake:
             raise IntakeError(f"time_low is {row['time_low']} ns, which is after {given['time']} ns")
         if f == "deliver" and type_ != "ok":
             raise IntakeError(f"deliver is {type_}: it has no invocation and must be ok")
+        if f == "timeout" and type_ != "info":
+            raise IntakeError(f"timeout is {type_}: it has no invocation and must be info")
         if f in ("send", "deliver") and name is not None:
             row["value"] = name
         message = row.get("message")
@@ -248,7 +252,7 @@ class Intake:
             sent = self._send(type_, row, given, what)
         else:
             row.setdefault("session", self._default_session(given))
-            if f != "deliver":
+            if f not in ("deliver", "timeout"):
                 self._pair(row, message, what)
         if row.get("group") is None or sent is None:
             return [row]

@@ -34,6 +34,7 @@ from checkers.rows import (
     SEND_FAIL,
     SEND_INVOKE,
     SEND_OK,
+    TIMEOUT,
     Column,
     Flags,
     Numbers,
@@ -55,6 +56,7 @@ from checkers.running import (
     segments,
     starts,
 )
+from checkers.timeouts import NEVER, Lapses, earliest_ns, lapses, late, read_late, waiting_ns
 from checkers.verdict import Promises
 
 
@@ -128,9 +130,11 @@ class Deliveries:
     """One row a delivery whose message and session are known.
 
     ``life``         number of the message among all lives
-    ``index``        of the row
+    ``index``, ``time``   of the row
     ``release``      what ends the hold first for the client: ack or nack, the end of its
                      transaction, or of the session; ``FOREVER``: nothing
+    ``lapse``        when (ns) the broker may have taken it back (``checkers.timeouts``); told only
+                     once what all parts know is known
     ``fresh``        the first of its message in its session
     ``producer``, ``sequence``   as delivered
     ``certain``      its send is
@@ -152,8 +156,10 @@ class Deliveries:
     life: Numbers
     message: Numbers
     index: Numbers
+    time: Numbers
     session: Numbers
     release: Numbers
+    lapse: Numbers
     fresh: Flags
     again: Flags
     producer: Numbers
@@ -291,6 +297,7 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
     answer_ids = rows.id[answers]
     involved = (lives.deliveries > 1) | (counted(answer_ids, size) > 1)
+    involved[rows.id[rows.of(TIMEOUT)]] = True
     if not rows.transaction.absent:
         involved[answer_ids[rows.transaction[answers] != NONE]] = True
     asked = np.full(size, -1, dtype=np.int64)
@@ -307,12 +314,21 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -
     no = np.zeros(len(single), dtype=bool)
     alone = _table(
         rows, lives, asking, single, release=np.where(released, rows.index[answer], FOREVER),
-        since=rows.index[single], fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, stuck=no,
-        settled=no, open=no,
+        lapse=_lapse(rows, asking, single), since=rows.index[single], fresh=~no, again=no, duplicate=no,
+        unflagged=no, fell=no, stuck=no, settled=no, open=no,
     )  # fmt: skip
     if not involved.any():
         return alone
     return joined([alone, _in_detail(rows, lives, asking, involved)])
+
+
+def _lapse(rows: Rows, asking: _Context, at: Numbers) -> Numbers:
+    """When deliveries of messages that have one each lapse; only once all parts are known."""
+    wait = waiting_ns(asking.promises)
+    if wait is None or asking.known is None:
+        return np.broadcast_to(np.int64(NEVER), len(at))
+    in_order = asking.promises.answers_in_order
+    return earliest_ns(rows, asking.ends, at, asking.known, in_order=in_order) + wait
 
 
 def _table(
@@ -322,6 +338,7 @@ def _table(
     at: Numbers,
     *,
     release: Numbers,
+    lapse: Numbers,
     since: Numbers,
     **columns: Flags,
 ) -> Deliveries:
@@ -337,7 +354,8 @@ def _table(
     since = np.where(perhaps, earliest(since, np.maximum(when, 0)), since)
     return Deliveries(
         place=rows.place[at], life=ids + asking.offset, message=rows.message[at], index=rows.index[at],
-        session=rows.session[at], release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
+        time=rows.time[at], lapse=lapse, session=rows.session[at],
+        release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
         producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late,
         sent=lives.sent[ids], connection=rows.connection[at], since=since, expired=expired,
         early=_early(rows, lives, asking, at), in_turn=lives.in_turn[ids], **columns,
@@ -415,7 +433,7 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     dead later or had asked to leave.
     """
     ends = asking.ends
-    at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
+    at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK, TIMEOUT)
     at = at[involved[rows.id[at]] & (rows.session[at] != NONE) & (rows.message[at] != NONE)]
     order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
     ids, kind, index, session = rows.id[order], rows.kind[order], rows.index[order], rows.session[order]
@@ -439,17 +457,17 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
 
     by_message = ordered(ids, index)
     whole = segments(ids[by_message])
-    earlier, settled, since = (np.empty(len(order), dtype=np.int64) for _ in range(3))
+    earlier, since = (np.empty(len(order), dtype=np.int64) for _ in range(2))
     earlier[by_message] = count_before(whole, delivering[by_message])
-    certain = np.full(len(order), NONE, dtype=np.int64)
-    if asking.promises.durable_acks:
-        certain = settling
-    settled[by_message] = lowest_before(whole, certain[by_message])
     since[by_message] = lowest_before(whole, index[by_message])
 
     ended = ends.sessions.find("ended", run, session)
     reconnected = (ended != NONE) & (ended > previous) & (ended < index)
-    excused = ((excuse != NONE) & (excuse > previous)) | reconnected
+    answering = np.where(kind == NACK_OK, np.where(alone, index, commit), NONE)
+    answering = np.where(ack & ~alone, ends.transactions.find("abort", run, transaction), answering)
+    open_nacks = count_before(one, nack) > count_before(one, kind == NACK_OK)
+    answered_later = open_nacks | (highest_before(one, answering) > np.maximum(previous, 0))
+    given_back = ((excuse != NONE) & (excuse > previous)) | reconnected
     again = earlier > 0
     begun = ends.sessions.find("begun", run, session)
     left = ends.sessions.find("left", run, session)
@@ -466,14 +484,20 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     here = np.flatnonzero(delivering)
     refused = refusals.certain(rows, ends, involved)
 
-    def judged(possible: Numbers, alive: Numbers) -> _Verdicts:
+    def judged(possible: Numbers, alive: Numbers, lapsed: Lapses) -> _Verdicts:
         """Judges deliveries by when they can have been sent and how long their sessions lived.
 
-        The earliest at which each can have been sent, and the latest at which its session was
-        certainly alive.
+        The earliest at which each can have been sent, the latest at which its session was
+        certainly alive, and what the broker may have taken back.
         """
+        settled = np.full(len(order), NONE, dtype=np.int64)
+        if asking.promises.durable_acks:
+            settles = np.where(late(rows, order, lapsed, asking.promises), NONE, settling)
+            settled[by_message] = lowest_before(whole, settles[by_message])
+        excused = given_back | lapsed.over | (lapsed.crossed & answered_later)
         excusable = (begun != NONE) & lost & ~taken
         underway = excusable & (possible < settled) & (alive < settled)
+        underway |= ~taken & read_late(rows, lapsed, settled)
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
         known = refusals.Redeliveries(order[here], possible[here], alive[here], excusable[here])
         twice[here] |= refusals.deadly(rows, asking.promises, asking.deaths, refused, known)
@@ -485,20 +509,24 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         return _Verdicts(twice, unflagged, _fell(rows, order, possible), stuck)
 
     nothing = np.full(len(order), NONE, dtype=np.int64)
+    lapsed = lapses(rows, order, release, ends, asking.promises, asking.known)
     if asking.known is None:
-        found = judged(begun, nothing)
-        worst = judged(np.maximum(begun, index), np.full(len(order), FOREVER))
+        found = judged(begun, nothing, lapsed)
+        every = np.full(len(order), FOREVER)
+        worst = judged(np.maximum(begun, index), every, Lapses.none(len(order)))
         opened = delivering & worst.differ(found)
     else:
         links = nothing
         if asking.promises.answers_in_order:
             links = asking.known.links.before(run, session, rows.connection[order], index)
-        found = judged(np.maximum(begun, links), asking.known.proven.find("proven", run, session))
+        proven = asking.known.proven.find("proven", run, session)
+        found = judged(np.maximum(begun, links), proven, lapsed)
         opened = np.zeros(len(order), dtype=bool)
     return _table(
         rows, lives, asking, order[here], release=np.where(release[here] == NONE, FOREVER, release[here]),
-        since=since[here], fresh=previous[here] == NONE, again=again[here], duplicate=found.twice[here],
-        unflagged=found.unflagged[here], fell=found.fell[here], stuck=found.stuck[here],
+        lapse=lapsed.lapse[here], since=since[here], fresh=previous[here] == NONE, again=again[here],
+        duplicate=found.twice[here], unflagged=found.unflagged[here], fell=found.fell[here],
+        stuck=found.stuck[here],
         settled=_settled_twice(rows, order, settling)[here], open=opened[here],
     )  # fmt: skip
 

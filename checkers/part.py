@@ -548,7 +548,7 @@ def conflicts(
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     before = 0
-    for table in part.slices(READ):
+    for table in part.slices([*READ, "time_low"]):
         columns = question.rows(table, places)
         some, others = lives_and_deliveries(
             columns,
@@ -563,7 +563,8 @@ def conflicts(
         before += len(some.place)
         lives.append(some)
         deliveries.append(others)
-    whole, ordinary = joined(deliveries), Ordinary.none()
+    whole = sessions.held_until_lapse(joined(deliveries), places)
+    ordinary = Ordinary.none()
     held = sessions.holds(whole, ordinary, places.grouped())
     tally = _of_sessions(joined(lives), whole, ordinary, held, places, question)
     refused = question.promises.refuses_stale_acks

@@ -46,8 +46,8 @@ one number.
 
 (
     SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL,
-    SEND_INFO, BROWSE,
-) = range(1, 13)  # fmt: skip
+    SEND_INFO, BROWSE, TIMEOUT,
+) = range(1, 14)  # fmt: skip
 _KINDS: Final = {
     ("send", "invoke"): SEND_INVOKE,
     ("send", "ok"): SEND_OK,
@@ -61,6 +61,7 @@ _KINDS: Final = {
     ("nack", "ok"): NACK_OK,
     ("nack", "fail"): NACK_FAIL,
     ("browse", "ok"): BROWSE,
+    ("timeout", "info"): TIMEOUT,
 }
 
 READ: Final = (
@@ -218,6 +219,7 @@ class Rows:
     delivery_count: Column
     digest: Column
     headers: Column
+    time_low: Column
     value: Texts
     by_message: Numbers
     starts: Numbers
@@ -257,7 +259,8 @@ class Rows:
             transaction=self.transaction.some(at), session=self.session.some(at),
             connection=self.connection.some(at), broker=self.broker.some(at),
             redelivered=self.redelivered.some(at), delivery_count=self.delivery_count.some(at),
-            digest=self.digest.some(at), headers=self.headers.some(at), value=self.value.some(at),
+            digest=self.digest.some(at), headers=self.headers.some(at),
+            time_low=self.time_low.some(at), value=self.value.some(at),
             by_message=by_message, starts=starts,
         )  # fmt: skip
 
@@ -295,7 +298,8 @@ def from_table(table: pa.Table, places: PlaceTable) -> Rows:
         connection=_column_of(table, "connection"), broker=texts_of(table, "broker"),
         redelivered=_column_of(table, "redelivered"), delivery_count=_column_of(table, "delivery_count"),
         digest=_column_of(table, "digest"), headers=_column_of(table, "headers"),
-        value=texts_of(table, "value"), by_message=by_message, starts=starts,
+        time_low=_column_of(table, "time_low"), value=texts_of(table, "value"), by_message=by_message,
+        starts=starts,
     )  # fmt: skip
 
 

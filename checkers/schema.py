@@ -28,7 +28,9 @@ Operations ``f`` of clients
                   session, broker, error
     connect       broker on completion; a failed connect is ``fail``
     timeout       ``info``, one row without invocation: the broker took a message back because its
-                  acknowledgement was late; queue, group, message, session. It ends no process
+                  acknowledgement was late; queue, group, message, producer, sequence, and the
+                  session that had it. It is written when the client knows, so the broker did it
+                  earlier. It ends neither the process nor the session
     receive       ``info``, one row without invocation: a client had asked for one message, to be
                   acknowledged by being handed out, and never heard whether it got one; queue. It
                   may have taken one message of that queue, nobody knows which: so many messages
@@ -117,7 +119,8 @@ What a history must be before it is judged
     words         ``type`` and ``f`` are those above; what the processes below 0 write is theirs
                   alone, and what clients write is theirs
     not null      index, time, process, type, f; queue and message of a send, and producer where it
-                  has a sequence; queue and session of ack, nack and deliver; session of subscribe,
+                  has a sequence; queue and session of ack, nack, deliver and timeout, and
+                  message of a timeout; session of subscribe,
                   unsubscribe and disconnect; transaction of begin, commit and abort; queue and
                   subscription of a drop of a topic; subscription of what consumers of a topic do;
                   broker, role,
@@ -132,10 +135,10 @@ What a history must be before it is judged
                   ack and nack (of a message), subscribe and unsubscribe (of a session), begin,
                   commit and abort (of a transaction), drop (of a subscription, or a queue) and
                   connect; a fault's by its label. All others have no invocation
-    files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver and browse that
-                  name a queue, all of one queue and group in one file, and those without a group
-                  all of one queue and producer (none counts as 0); ``control.parquet`` has the
-                  others. Files of other names may have any rows
+    files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver, timeout and
+                  browse that name a queue, all of one queue and group in one file, and those
+                  without a group all of one queue and producer (none counts as 0);
+                  ``control.parquet`` has the others. Files of other names may have any rows
 What breaks this is no finding about a broker: one line names file, row and cause, the exit status
 is 254, and the other runs of a batch are judged. A row of the monitor, the nemesis or the harness
 that says nothing sensible leaves unjudged what such rows tell of; findings that other rows prove

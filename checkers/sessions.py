@@ -6,10 +6,10 @@ A session *holds* a delivery from its row until the first of: the invocation of 
 the commit or abort, for an ack in a transaction), of the unsubscribe, or the disconnect row. The
 hold is *certain* only until the latest moment at which the session is proven alive at the broker:
 the invocation of an operation in it that later completed ``ok``. A partitioned client may hold
-deliveries of a session that its broker ended long ago; that is no anomaly. Two holds conflict if
-both are certain at one instant. A session was alive, too, when it got something that was sent only
-then: whatever is known of it afterwards, a broker that sends to it while another certainly holds
-errs.
+deliveries of a session that its broker ended long ago; that is no anomaly. Nor is a hold certain
+when the broker may have taken the message back (``checkers.timeouts``). Two holds conflict if both
+are certain at one instant. A session was alive, too, when it got something that was sent only then:
+whatever is known of it afterwards, a broker that sends to it while another certainly holds errs.
 
 Why the running maximum is enough: let d be the first delivery that begins within an earlier certain
 hold of another session. If the hold that ends last among the earlier ones is of d's own session,
@@ -22,7 +22,7 @@ conflict if every session lived for ever (``conflicts``): in most runs, failures
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ from checkers.rows import (
 from checkers.running import exceeded, highest_and_whose, segments, starts
 from checkers.selective import ALL_WITH_ALL, SelectiveQueues, Waits, comparisons
 from checkers.tally import InstanceTally
+from checkers.timeouts import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,20 @@ def holds(deliveries: Deliveries, ordinary: Ordinary, grouped: Flags) -> Holds:
         ]
     )  # fmt: skip
     return whole if grouped.all() else whole.at(np.flatnonzero(grouped[whole.place]))
+
+
+def held_until_lapse(deliveries: Deliveries, places: PlaceTable) -> Deliveries:
+    """End each hold with the first delivery of its run that may come after it lapsed."""
+    if (deliveries.lapse == NEVER).all():
+        return deliveries
+    release, run = deliveries.release.copy(), places.runs()[deliveries.place]
+    for one in np.unique(run):
+        mine = np.flatnonzero(run == one)
+        mine = mine[np.argsort(deliveries.index[mine])]
+        index = np.append(deliveries.index[mine], FOREVER)
+        lapsed = index[np.searchsorted(deliveries.time[mine], deliveries.lapse[mine], "left")]
+        release[mine] = np.minimum(release[mine], lapsed)
+    return replace(deliveries, release=release)
 
 
 def find(deliveries: Deliveries, tally: InstanceTally) -> None:

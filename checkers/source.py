@@ -36,7 +36,7 @@ SLICE_ROWS: Final = 4_000_000
 A single huge group must pass too.
 """
 _BATCH_ROWS: Final = 500_000
-WITH_MESSAGES: Final = ("send", "ack", "nack", "deliver", "browse")
+WITH_MESSAGES: Final = ("send", "ack", "nack", "deliver", "timeout", "browse")
 """Operations whose rows carry messages, where they name a queue."""
 
 Result = TypeVar("Result")

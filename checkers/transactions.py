@@ -46,6 +46,7 @@ from checkers.rows import (
     SEND_FAIL,
     SEND_INVOKE,
     SEND_OK,
+    TIMEOUT,
     Flags,
     Numbers,
     Place,
@@ -262,7 +263,8 @@ def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
         transaction[here], index[here], got[here], upto[here],
     )  # fmt: skip
     sure = (ok[here] != NONE) & (ok[here] < ask.upto)
-    sure &= promises.durable_acks and promises.single
+    sure &= promises.durable_acks and promises.single and promises.ack_wait_s is None
+    sure &= ~marked(rows.id[rows.of(TIMEOUT)], rows.messages)[ask.id]
     clean = (before[here] == NONE) | (before[here] < ask.got)
     same = (again[here] != NONE) & (again[here] < ask.upto)
     how = np.full(len(here), NONE, dtype=np.int64)

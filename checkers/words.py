@@ -256,6 +256,16 @@ class _Fields:
     def both_settled(self) -> str:
         return "; both acks were answered ok" if self._example.get("both_acknowledged") else ""
 
+    def ack_wait(self) -> str:
+        """What a broker promises that takes back what is not acknowledged in time."""
+        wait = self._details.get("ack_wait_s")
+        if wait is None:
+            return (
+                "; a broker may take a message back when its acknowledgement is late, but none is promised "
+                "to (ack_wait_s, --ack-wait)"
+            )
+        return f"; its acknowledgement was not certainly late, for which {wait:g} s are promised"
+
     def sent_by(self) -> str:
         return str(self._row("send", "ok").get("broker", "a broker"))
 

@@ -19,6 +19,13 @@ from harness.history.known import KnownFinding
 @options.ordered()
 @click.option("--drained", is_flag=True, help="All that was left was received in the end: the rest is lost.")
 @click.option("--fifo", is_flag=True, help="A queue without groups was promised to be in order as a whole.")
+@click.option(
+    "--ack-wait",
+    "ack_wait_s",
+    type=float,
+    metavar="SECONDS",
+    help="The brokers take a message back that is not acknowledged for so long [never].",
+)
 @options.store()
 @options.known()
 @options.spark_master()
@@ -31,6 +38,7 @@ def import_command(
     ordered: bool | None,
     drained: bool,
     fifo: bool,
+    ack_wait_s: float | None,
     root: Path,
     accepted: tuple[KnownFinding, ...] | None,
     spark_master: str | None,
@@ -45,8 +53,9 @@ def import_command(
     from harness.run import session  # noqa: PLC0415 - as above
 
     found = importing.of(
-        file, kind, root, name=name, guarantee=guarantee, ordered=ordered, drained=drained, fifo=fifo
-    )
+        file, kind, root, name=name, guarantee=guarantee, ordered=ordered, drained=drained, fifo=fifo,
+        ack_wait_s=ack_wait_s,
+    )  # fmt: skip
     talk = sys.stderr if as_json else sys.stdout
     print(f"imported {found.rows:,} rows from {file}\nstore: {found.store}", file=talk)
     if not found.drained:

@@ -37,6 +37,7 @@ import pyarrow.parquet as pq
 
 from checkers.arrow_schema import SCHEMA
 from checkers.schema import DECLARED
+from checkers.source import WITH_MESSAGES
 from harness.history.store import HISTORY
 from harness.interface import UsageError
 
@@ -49,7 +50,6 @@ MAX_FILES: Final = 256
 CHUNK_ROWS: Final = 2_000_000
 """Rows partitioned at a time: bounds the memory, whatever the length of the history."""
 
-_MESSAGE_OPERATIONS: Final = ("send", "ack", "nack", "deliver", "browse")
 _PRODUCER_STRIDE: Final = 2_654_435_761  # spreads consecutive producers over the files
 
 _DELTA: Final = ("index", "time", "sequence", "time_low", "time_high")
@@ -249,7 +249,7 @@ def _file_numbers(chunk: pa.Table, parts: int) -> npt.NDArray[np.int16]:
     queue, queues = _codes(chunk, "queue")
     group, groups = _codes(chunk, "group")
     operation, operations = _codes(chunk, "f")
-    with_messages = np.array([name in _MESSAGE_OPERATIONS for name in operations] + [False])
+    with_messages = np.array([name in WITH_MESSAGES for name in operations] + [False])
     data = with_messages[operation] & (queue < len(queues))
     grouped = group < len(groups)
 

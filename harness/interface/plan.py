@@ -85,13 +85,15 @@ class BroughtHistory(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Where a history comes from that another harness recorded.
 
     ``drained``: everything was received in the end; ``fifo``: queues without groups were promised
-    to be in order; ``not_judged`` are rules of which it says too little, each with why.
+    to be in order; ``ack_wait_s``: after how many seconds without an acknowledgement a broker takes
+    a message back; ``not_judged`` are rules of which it says too little, each with why.
     """
 
     file: str
     format: str
     drained: bool = False
     fifo: bool = False
+    ack_wait_s: float | None = None
     not_judged: dict[str, str] = msgspec.field(default_factory=dict)
 
 

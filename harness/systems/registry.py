@@ -76,7 +76,8 @@ def promises(spec: TestSpec) -> Promises:
     And what was said when it was brought.
     """
     if spec.imported is not None:
-        return Promises(**{**msgspec.structs.asdict(CAUTIOUS), "fifo": spec.imported.fifo})
+        told = {"fifo": spec.imported.fifo, "ack_wait_s": spec.imported.ack_wait_s}
+        return Promises(**{**msgspec.structs.asdict(CAUTIOUS), **told})
     return of(spec).promises(spec)
 
 

@@ -20,20 +20,19 @@ from checkers.arrow_schema import SCHEMA
 from checkers.decide import undecidable
 from checkers.instance import Instance
 from checkers.schema import HARNESS
-from checkers.source import FilePart, HereSource
+from checkers.source import WITH_MESSAGES, FilePart, HereSource
 from checkers.spark_source import COLUMNS, FrameSource
 from checkers.verdict import CheckOptions
 
 Row = dict[str, Any]
 MS = 1_000_000
 S = 1_000 * MS
-_MESSAGE_OPERATIONS = ("send", "ack", "nack", "deliver", "browse")
 
 
 def o(index: int, process: int, type_: str, f: str, message: int | None = None, **columns: Any) -> Row:
     """A row; messages are in queue "q", group "g" unless said otherwise, time is 1 ms an index."""
     row: Row = {"index": index, "time": index * MS, "process": process, "type": type_, "f": f}
-    if message is not None or (f in _MESSAGE_OPERATIONS and process >= 0):
+    if message is not None or (f in WITH_MESSAGES and process >= 0):
         row |= {"queue": "q", "group": "g", "message": message}
     row |= columns
     return {name: value for name, value in row.items() if value is not None}
@@ -112,7 +111,7 @@ class Here(HereSource):
 def lay_out(directory: Path, rows: Sequence[Row], *, slice_rows: int) -> Here:
     """One part for each of the groups, so that proofs must come from others; control rows apart."""
     directory.mkdir()
-    carries = [r["f"] in _MESSAGE_OPERATIONS and "queue" in r for r in rows]
+    carries = [r["f"] in WITH_MESSAGES and "queue" in r for r in rows]
     groups: dict[Any, list[Row]] = {}
     for row, carried in zip(rows, carries, strict=True):
         if carried:

@@ -34,6 +34,7 @@ from test_totals import ALL as TOTALS
 from checkers import api, part, reference
 from checkers.anomaly import ANOMALIES, looked_for, severity
 from checkers.arrow_schema import OLDER, SCHEMA
+from checkers.source import WITH_MESSAGES
 
 BOUNDS = {"unavailable_bound_s": 10.0, "recovery_bound_s": 10.0}
 GOOD = [*send(0, 1), *deliver(5, 1), *answer(7, 1), *finished(90)]
@@ -42,7 +43,7 @@ GOOD = [*send(0, 1), *deliver(5, 1), *answer(7, 1), *finished(90)]
 def store(directory: Path, rows) -> Path:
     """As the recorder lays it out: one part, and control."""
     rows = dense(tidy(rows))
-    carries = [r["f"] in ("send", "ack", "nack", "deliver", "browse") and "queue" in r for r in rows]
+    carries = [r["f"] in WITH_MESSAGES and "queue" in r for r in rows]
     history = directory / "history"
     history.mkdir()
     for name, wanted in (("part-00000.parquet", True), ("control.parquet", False)):

@@ -7,6 +7,7 @@ behind, and what was read needs no memory: rows are written as they come.
 from __future__ import annotations
 
 import gzip
+import math
 import shlex
 import shutil
 import tempfile
@@ -70,6 +71,7 @@ def of(
     ordered: bool | None = None,
     drained: bool = False,
     fifo: bool = False,
+    ack_wait_s: float | None = None,
 ) -> Imported:
     """Read a history into a new store below ``root``; one that cannot be read leaves nothing there.
 
@@ -82,6 +84,7 @@ def of(
         ordered: whether they promised order.
         drained: everything was received in the end.
         fifo: they promised that a queue is in order as a whole, without groups.
+        ack_wait_s: after how many seconds without an acknowledgement they take a message back.
 
     Raises UsageError, in one line that names file, line and cause; InfrastructureError if there is
     no space.
@@ -89,6 +92,8 @@ def of(
     kind = choose("format", kind, FORMATS) if kind is not None else _kind_of(file)
     if guarantee is not None and guarantee not in GUARANTEES:
         raise UsageError(f'unknown guarantee "{guarantee}": {near(guarantee, GUARANTEES)}')
+    if ack_wait_s is not None and not 0 < ack_wait_s < math.inf:
+        raise UsageError(f"--ack-wait is {ack_wait_s:g}: it must be a number of seconds above 0")
     spec = build(
         {
             "name": name or _name_of(file), "system": IMPORTED, "policy": IMPORTED,
@@ -114,6 +119,7 @@ def of(
             format=kind,
             drained=reading.intake.drained,
             fifo=fifo,
+            ack_wait_s=ack_wait_s,
             not_judged=reading.not_judged,
         )
         stores.save(store, stores.SPEC, build({"imported": brought, "name": spec.name}, spec))
@@ -126,6 +132,7 @@ def of(
             *(["--drained"] * drained),
         ]
         again += ["--fifo"] * fifo
+        again += [] if ack_wait_s is None else ["--ack-wait", f"{ack_wait_s:g}"]
         started = begun.isoformat(timespec="milliseconds")
         record = stores.RunRecord(
             state="ended", environment=IMPORTED, started=started, again=shlex.join(again)

@@ -16,11 +16,13 @@ from harness.interface.errors import near
 QUEUE: Final = "queue."
 SCHEDULERS: Final = "erl.schedulers"
 TICK: Final = "net_ticktime"
+TIMEOUT: Final = "consumer_timeout"
+"""After how many ms a consumer that does not acknowledge loses its channel."""
 
 KNOWN: Final[Mapping[str, type]] = {
     "cluster_keepalive_interval": int,
     "cluster_partition_handling": str,
-    "consumer_timeout": int,
+    TIMEOUT: int,
     "disk_free_limit.absolute": str,
     "mnesia_table_loading_retry_limit": int,
     "mnesia_table_loading_retry_timeout": int,

@@ -91,6 +91,8 @@ class RabbitmqSystem(Management):
         """
         asked = arguments(spec, spec.pairs)
         limit = asked.get("x-delivery-limit")
+        waits = [properties.chosen(spec.properties, node).get(properties.TIMEOUT) for node in self.plan(spec)]
+        waits_ms = [one for one in waits if one is not None]
         in_order = asked["x-single-active-consumer"] and (limit is not None or not refusing(spec.workload))
         return Promises(
             nack="requeue",
@@ -100,6 +102,7 @@ class RabbitmqSystem(Management):
             keeps_dead_letters=False,
             durable_acks=False,
             refuses_stale_acks=False,
+            ack_wait_s=min(waits_ms) / 1000 if waits_ms else None,
             answers_in_order=False,
             atomic=False,  # "closer to providing a 'batching' feature" (Broker Semantics, tx)
             independent_pairs=False,  # a majority of the nodes of a queue decides
