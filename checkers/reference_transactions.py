@@ -35,9 +35,15 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
         ):
             if did:
                 happened.add(transaction)
-            elif transaction not in missing or index < missing[transaction].index:
-                missing[transaction] = m.instance("torn-transaction", index, str(transaction))
+            else:
+                one = m.instance("torn-transaction", index, str(transaction))
+                missing[transaction] = min(one, missing.get(transaction, one), key=_order)
     yield from (instance for transaction, instance in missing.items() if transaction in happened)
+
+
+def _order(instance: Instance) -> tuple[int, str]:
+    """Return a key by which the first effect of a transaction comes first, of copies one."""
+    return instance.index, str(instance.queue)
 
 
 def _is_seen_elsewhere(history: History, m: PlainMessage) -> bool:

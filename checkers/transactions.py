@@ -388,6 +388,7 @@ def torn(
     for (run, transaction), some in by_transaction.items():
         happened = [one for one in some if HOW.index(one.how) < _HAPPENED]
         missing = [one for one in some if HOW.index(one.how) >= _HAPPENED]
+        missing.sort(key=lambda one: (one.index, str(one.place[1])))
         if happened and missing:
             result.append(Torn(run, transaction, happened, missing))
     return sorted(result, key=lambda one: one.missing[0].index)

@@ -952,12 +952,83 @@ def _left_in_it(rows: list[Row], chance: random.Random) -> None:
                 r["connection"] = chance.choice([1, 101, 999])
 
 
+def _left_out(rows: list[Row], chance: random.Random) -> None:
+    """Leave a message out of one subscription or temporary queue."""
+    read = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
+    read = [r for r in read if r["queue"].startswith(("/topic/", "/temp-queue/"))]
+    if not read:
+        return
+    of = chance.choice(read)
+    names = ("queue", "subscription", "message")
+    gone = [r for r in rows if r["f"] != "send" and all(r.get(name) == of.get(name) for name in names)]
+    rows[:] = [r for r in rows if not any(r is one for one in gone)]
+
+
+def _copied_in_part(rows: list[Row], chance: random.Random) -> None:
+    """Make the outcome of a send to a topic unknown, alone or in a transaction."""
+    sends = [
+        r for r in rows if r["f"] == "send" and r["queue"].startswith("/topic/") and r["type"] == "invoke"
+    ]
+    if not sends:
+        return
+    of = chance.choice(sends)
+    mine = [r for r in rows if r["f"] == "send" and r.get("message") == of["message"]]
+    inside, outcome = chance.random() < 0.6, chance.choice(["ok", "info", "info", "fail"])
+    for r in mine:
+        if inside:
+            r["transaction"] = 700 + of["message"]
+        elif r["type"] != "invoke":
+            r["type"] = outcome
+    if inside:
+        at = max(n for n, r in enumerate(rows) if any(r is one for one in mine)) + 1
+        rows[at:at] = [
+            o(0, 164, "invoke", "commit", transaction=700 + of["message"]),
+            o(0, 164, outcome, "commit", transaction=700 + of["message"]),
+        ]
+        if chance.random() < 0.5:  # another message beside it
+            other = chance.choice(sends)
+            for r in rows:
+                if r["f"] == "send" and r.get("message") == other["message"]:
+                    r["transaction"] = 700 + of["message"]
+    if chance.random() < 0.7:
+        _left_out(rows, chance)
+
+
+def _made_again(rows: list[Row], chance: random.Random) -> None:
+    """Make a subscription again, mostly with another selector, or drop it at last."""
+    subscribed = [r for r in rows if r["f"] == "subscribe" and r.get("subscription") is not None]
+    if not subscribed:
+        return
+    of = chance.choice(subscribed)
+    told = {"queue": of["queue"], "subscription": of["subscription"]}
+    at = chance.randrange(rows.index(of), len(rows) + 1)
+    if chance.random() < 0.4:
+        f, columns = "drop", told
+    else:
+        value = chance.choice([json.dumps({"selector": {"colour": ["red"]}}), None, None])
+        f, columns = "subscribe", told | {"session": 78, "value": value}
+    outcome = chance.choice(["ok", "ok", "info", "fail"])
+    rows[at:at] = [o(0, 163, "invoke", f, **columns), o(0, 163, outcome, f, broker="a1", **columns)]
+
+
+def _taken_elsewhere(rows: list[Row], chance: random.Random) -> None:
+    """Let another broker, of the same node or not, take, give or serve; or nobody say who."""
+    some = [r for r in rows if r.get("broker") is not None and r["f"] in ("send", "deliver", "subscribe")]
+    for r in chance.sample(some, min(len(some), chance.randint(1, 4))):
+        r["broker"] = chance.choice(["a2", "a2", "b1", None])
+    if chance.random() < 0.7:
+        at = chance.randrange(len(rows))
+        told = {"node_id": "n", "role": "backup", "time_low": rows[at]["time"], "time_high": rows[at]["time"]}
+        rows.insert(at, o(0, -2, "info", "role", broker="a2", **told))
+
+
 DAMAGE_BESIDE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _subscribed_otherwise, _of_another, _select, _recolour, _dropped, _to_a_topic, _kept_for,
         _ungroup, _pull, _receive, _alone,
         _hurry, _made_temporary, _ended, _left_in_it,
+        _left_out, _copied_in_part, _made_again, _taken_elsewhere,
     )
 }  # fmt: skip
 """Apart, so that what the other tests draw by chance stays what it is."""
