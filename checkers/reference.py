@@ -111,6 +111,10 @@ class History:
                 if answer.get(what) is not None:
                     self._answered[what, answer[what]].append((asked["index"], answer["index"]))
 
+    def reached_the_end(self) -> bool:
+        """Whether everything was drained, and then the stores were looked into to the end."""
+        return {"browse", "end"} <= {r.get("value") for r in self.control if r["f"] == "phase"}
+
     def looked_everywhere(self) -> bool:
         """Whether every store that may hold a message was read in the end.
 

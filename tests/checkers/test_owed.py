@@ -1,4 +1,4 @@
-"""What releases a message, what gives it back and what it dies of, by the reference alone.
+"""What releases a message, what gives it back and what it dies of.
 
 For each clause of a definition a history that has the finding, and neighbours that have it not. The
 names of the cases are what they prove.
@@ -7,9 +7,10 @@ names of the cases are what they prove.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from checker_rows import Row, finished, o, phase
+from checker_rows import Row, file_instances, finished, o, phase
 from test_findings import answer, deliver, end, gone, role, send, takeover
 
 from checkers import reference
@@ -121,15 +122,20 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
 }  # fmt: skip
 
 
-def found(rows: list[Row], promises: Promises) -> set[tuple[str, str | None]]:
+def found(rows: list[Row], promises: Promises, directory: Path | None = None) -> set[tuple[str, str | None]]:
+    """What the reference finds, and the columns, too, in a directory of their own."""
     rows = sorted(rows, key=lambda row: row["index"])
-    return {(one.name, one.key) for one in reference.find(rows, CheckOptions(broker=promises))}
+    options = CheckOptions(broker=promises)
+    by_reference = set(reference.find(rows, options))
+    if directory is not None:
+        assert file_instances(directory / "history", rows, options) == by_reference
+    return {(one.name, one.key) for one in by_reference}
 
 
 @pytest.mark.parametrize("name", UNKNOWN_OUTCOME)
-def test_what_was_asked_of_a_process_that_was_gone_releases_nothing(name):
+def test_what_was_asked_of_a_process_that_was_gone_releases_nothing(tmp_path, name):
     rows, promises, expected = UNKNOWN_OUTCOME[name]
-    assert found(rows, promises) == expected
+    assert found(rows, promises, tmp_path) == expected
 
 
 TWO = Promises(delivery_attempts=2, most_attempts=2)
@@ -269,9 +275,9 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusals_that_may_have_happened_excuse_and_certain_ones_accuse(name):
+def test_refusals_that_may_have_happened_excuse_and_certain_ones_accuse(tmp_path, name):
     rows, promises, expected = REFUSALS[name]
-    assert found(rows, promises) == expected
+    assert found(rows, promises, tmp_path) == expected
 
 
 SENT = send(0, 1)
@@ -331,9 +337,9 @@ READINGS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
 
 
 @pytest.mark.parametrize("name", READINGS)
-def test_nothing_is_missing_before_every_store_was_read_that_may_have_it(name):
+def test_nothing_is_missing_before_every_store_was_read_that_may_have_it(tmp_path, name):
     rows, expected = READINGS[name]
-    assert found(rows, ANY) == expected
+    assert found(rows, ANY, tmp_path) == expected
 
 
 STUCK = {("stuck", "either way")}
@@ -400,9 +406,9 @@ EITHER_WAY: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] =
 
 
 @pytest.mark.parametrize("name", EITHER_WAY)
-def test_what_an_ack_of_unknown_outcome_left_in_a_store_is_wrong_either_way(name):
+def test_what_an_ack_of_unknown_outcome_left_in_a_store_is_wrong_either_way(tmp_path, name):
     rows, promises, expected = EITHER_WAY[name]
-    assert found(rows, promises) == expected
+    assert found(rows, promises, tmp_path) == expected
 
 
 COUNTS = Promises(counts="given back")
@@ -447,9 +453,9 @@ COUNTED: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_what_was_given_back_must_be_counted(name):
+def test_what_was_given_back_must_be_counted(tmp_path, name):
     rows, promises, expected = COUNTED[name]
-    assert {one for one in found(rows, promises) if one[0].startswith("count")} == expected
+    assert {one for one in found(rows, promises, tmp_path) if one[0].startswith("count")} == expected
 
 
 WITH_HEADERS = send(0, 1, headers=5)

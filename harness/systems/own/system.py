@@ -102,6 +102,7 @@ class OwnSystem(AdminClients):
             most_attempts=most,
             keeps_dead_letters=keeps,
             redelivery_s=redelivery_s(spec),
+            counts="given back",
             durable_counts=True,  # a refusal is answered when the journal has its count
         )
 
