@@ -101,7 +101,7 @@ def decide(
         hidden=frozenset(found & open_),
         undecided=undecided,
         empty=tuple(_empty(known, options)),
-        unknown=tuple(sorted(set(unknown))),
+        unknown=tuple(sorted({*unknown, *([] if known.unlooked is None else [known.unlooked])})),
         trouble=options.trouble,
     )
 

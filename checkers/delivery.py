@@ -178,6 +178,9 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     if asked.elsewhere is not None:
         at_home = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) == NONE
     missing, unsettled = left.missing & at_home, left.unsettled & at_home
+    browsed = [asked.owners.browsed.get(run, NONE) for run in places.runs().tolist()]
+    in_time = lives.ok < np.array(browsed, dtype=np.int64)[lives.place]
+    missing = missing & in_time
     gone, early = _untimely(rows, places, lives, asked)
     early = early | _waiting(rows, places, lives, asked)
     dead_letters, expired, forwarded, main = _stores(rows, stored)
@@ -185,7 +188,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     lost &= ~(early & places.temporaries()[lives.place])  # its owner leaves before it is due
     stuck = missing & ((main & ~early) | expired) & ~gone
     on_its_way = missing & forwarded & ~early & ~stuck & ~gone
-    either = unsettled & _kept(rows, stored, left, asked) & ~early & ~gone
+    either = unsettled & in_time & _kept(rows, stored, left, asked) & ~early & ~gone
     elsewhere = ((main | forwarded) & ~early) | expired
     died_early = unsettled & (dead_letters != NONE) & ~elsewhere & ~left.dead & ~gone
     never = lives.delivered == NONE

@@ -103,6 +103,13 @@ class Facts:
             return "the stores were not looked into to the end"
         return None
 
+    @property
+    def unlooked(self) -> str | None:
+        """Why nobody knows what became of some messages alone; None if all were sent in time."""
+        if self.browsed_from is None or self.sent_until < self.browsed_from:
+            return None
+        return "messages were sent when the stores were being read already"
+
     def undecided(self, *, missing: bool = True) -> str | None:
         """Why ``lost`` cannot be decided; None if it can.
 
@@ -131,9 +138,9 @@ class Facts:
         """Which brokers had stores that no row says to have been read; None: none had.
 
         The stores of a broker are read with it, with another of its node ID, or with one that took
-        its node over. What was sent after a reading may be where that had been.
+        its node over.
         """
-        since = max(self.sent_until, self.browsed_from or 0)
+        since = self.browsed_from or 0
         read = {row["broker"] for row in self.readings if row["index"] > since}
         if not read:
             return "no store was read"

@@ -372,30 +372,33 @@ def left_over(
     """Lost, stuck or died early: owed, in nobody's hands, and given up neither.
 
     What lies among the dead letters is in nobody's hands, and died early whatever became of its
-    last ack, if that was not answered. Nothing may be missed unless all was drained and every store
-    read (``complete``), nor in a temporary queue what was still to come when that ended.
+    last ack, if that was not answered. Nothing may be missed unless all was drained; lost, or stuck
+    on its way to another broker, unless every store was read (``complete``). Nor may in a temporary
+    queue what was still to come when that ended.
     """
     if not m.sends or m.ok is None or not is_owed(history, m) or may_have_expired(history, m):
         return
     releases = may_be_released(history, m, options)
     if any(happened(history, m, one, options) for one in releases):
         return
-    complete = complete and sent_before_the_reading(history, m.ok)
-    missing = complete and not releases and all(is_given_back(history, m, d, options) for d in m.deliveries)
+    ended = history.reached_the_end() and sent_before_the_reading(history, m.ok)
+    missing = ended and not releases and all(is_given_back(history, m, d, options) for d in m.deliveries)
     dead = may_be_dead(history, m, options)
     kind = "after delivery" if m.deliveries else "never delivered"
     dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
     others = [r for r in m.stored if r.get("value") != "dead-letter"]
     late = may_be_delayed(history, m) or may_wait(history, m, options)
     if any(r.get("value") == "expired" or not late for r in others):
-        if missing:
+        on_its_way = all(r.get("value") == "store-and-forward" for r in others)
+        if missing and (complete or not on_its_way):
             yield m.instance("stuck", m.sends[0]["index"], kind)
-        elif complete and not late and wrong_either_way(history, m, releases, options):
+        elif ended and not late and wrong_either_way(history, m, releases, options):
             yield m.instance("stuck", m.sends[0]["index"], "either way")
     elif dead_letters and not dead:
         yield m.instance("died-early", min(dead_letters))
     elif (
         missing
+        and complete
         and not m.stored
         and not (late and is_temporary(m))
         and (not dead or options.broker.keeps_dead_letters)
@@ -410,7 +413,8 @@ def is_temporary(m: PlainMessage) -> bool:
 
 def sent_before_the_reading(history: History, ok: int) -> bool:
     """Whether what was certainly sent at that row was there when the stores were read."""
-    return any(r["f"] == "phase" and r.get("value") == "browse" and r["index"] > ok for r in history.control)
+    phases = (r for r in history.control if r["f"] == "phase")
+    return next((r["index"] > ok for r in phases if r.get("value") == "browse"), False)
 
 
 def wrong_either_way(

@@ -221,6 +221,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 }  # fmt: skip
 
 BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
+    "a count that stays after a refusal is stuck where it is promised to grow": (
+        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, f="nack"),
+         *deliver(9, 1, redelivered=True, delivery_count=2)],
+        Promises(counts="given back"), {"count-stuck"}),
     "a dead letter that was refused as often as it may be is settled": (
         [*REFUSED, *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=1), set()),
     "a dead letter that was refused less often has died early": (

@@ -135,7 +135,8 @@ def found(rows: list[Row], promises: Promises, directory: Path | None = None) ->
 @pytest.mark.parametrize("name", UNKNOWN_OUTCOME)
 def test_what_was_asked_of_a_process_that_was_gone_releases_nothing(tmp_path, name):
     rows, promises, expected = UNKNOWN_OUTCOME[name]
-    assert found(rows, promises, tmp_path) == expected
+    known = "answered after" not in name and "got afterwards" not in name  # in other parts
+    assert found(rows, promises, tmp_path if known else None) == expected
 
 
 TWO = Promises(delivery_attempts=2, most_attempts=2)
@@ -301,9 +302,11 @@ READINGS: dict[str, tuple[list[Row], set[tuple[str, str | None]]]] = {
     "a reading before the drain was over says nothing": (
         [*SENT, o(80, -3, "ok", "browse", broker="a1"), *UNREAD], set()),
     "nor does one of what was sent only then": ([*DONE, *send(97, 1)], set()),
-    "a message that was found is no reading": ([*SENT, *seen(80, "a1"), *UNREAD], set()),
-    "nothing is stuck either, where another store was not read": (
-        [*SENT, *role(10, "b1", "live", 9, 10, "other"), *seen(80, "a1"), *DONE], set()),
+    "a message that was found is stuck, whether or not the reading was complete": (
+        [*SENT, *seen(80, "a1"), *UNREAD], {("stuck", "never delivered")}),
+    "so it is where another store was not read": (
+        [*SENT, *role(10, "b1", "live", 9, 10, "other"), *seen(80, "a1"), *DONE],
+        {("stuck", "never delivered")}),
     "where all were read it is stuck": (
         [*SENT, *role(10, "b1", "live", 9, 10, "other"), *seen(80, "a1"), *finished(90, read=("a1", "b1"))],
         {("stuck", "never delivered")}),
@@ -367,8 +370,8 @@ EITHER_WAY: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] =
          *STAYS], ANY, STUCK),
     "where acks need not last it may have come back": (
         [*HELD, *UNKNOWN, *LET_GO, *STAYS], Promises(durable_acks=False), set()),
-    "where a store was not read nothing is said": (
-        [*HELD, *UNKNOWN, *LET_GO, *role(30, "b1", "live", 29, 30, "other"), *STAYS], ANY, set()),
+    "whether or not another store was read": (
+        [*HELD, *UNKNOWN, *LET_GO, *role(30, "b1", "live", 29, 30, "other"), *STAYS], ANY, STUCK),
     "an ack that was answered is undone": (
         [*HELD, *answer(20, 1), *LET_GO, *STAYS], ANY, {("resurrected", None)}),
     "an ack that failed was not processed": (
