@@ -66,7 +66,8 @@ class Anomaly:
     warning where the faults in force explain it. ``allowed``: guarantees under which it is no
     finding at all.
 
-    ``columns`` are those that tell of it: where a history does not have them it is not judged.
+    ``columns`` are those that tell of it: where a history does not have them it is not judged;
+    ``one_column``: any of them is enough.
     ``of_queues``: where queues as a whole are promised to be in order it is told of them, too,
     which takes none of these.
 
@@ -93,6 +94,7 @@ class Anomaly:
     follows: frozenset[str] = frozenset()
     evidence: Evidence = Evidence()
     columns: tuple[str, ...] = ()
+    one_column: bool = False
     of_queues: bool = False
 
 
@@ -131,7 +133,8 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="corrupted",
-        columns=("digest", "producer", "sequence", "group"),
+        columns=("digest", "headers", "producer", "sequence", "group"),
+        one_column=True,
         rule="What is delivered or stored must be what was sent, in the queue and group to which it was "
              "sent.",
         words="{message} ({place}) {seen} {otherwise}",

@@ -139,7 +139,7 @@ def _source(table: pa.Table) -> HereSource:
     source = HereSource(
         [TablePart(0, whole.filter(messages))], whole.filter(pc.invert(messages)), last, len(whole)
     )
-    source.undeclared = frozenset(OLDER.names) - set(table.column_names)
+    source.undeclared = frozenset((*OLDER.names, "headers")) - set(table.column_names)
     return source
 
 

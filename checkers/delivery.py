@@ -375,10 +375,11 @@ def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers |
     """
     sends, shown = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)
     ids = rows.id[shown]
-    wrong = _other(lives.producer, rows.producer, ids, shown) | _other(
-        lives.sequence, rows.sequence, ids, shown
-    )
-    wrong |= _other(as_sent(rows, rows.digest, sends), rows.digest, ids, shown)
+    wrong = _other(rows, rows.producer, lives.producer, sends, shown)
+    wrong |= _other(rows, rows.sequence, lives.sequence, sends, shown)
+    wrong |= _other(rows, rows.digest, as_sent(rows, rows.digest, sends), sends, shown)
+    if not rows.headers.absent:
+        wrong |= _other(rows, rows.headers, as_sent(rows, rows.headers, sends), sends, shown)
     unreadable = lives.message == NONE
     if unreadable.any():
         wrong |= unreadable[ids] & ((rows.kind[shown] == DELIVER) | (rows.digest[shown] != NONE))
@@ -388,10 +389,22 @@ def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers |
     return found if misplaced is None else earliest(found, misplaced)
 
 
-def _other(meant: Numbers, column: Column, ids: npt.NDArray[np.int32], at: Numbers) -> Flags:
-    told, meant = column[at], meant[ids]
+def _other(rows: Rows, column: Column, meant: Numbers, sends: Numbers, at: Numbers) -> Flags:
+    """Which rows show a value with which no attempt sent their message.
+
+    ``meant`` is the value of one attempt of each message.
+    """
+    told, meant = column[at], meant[rows.id[at]]
     result: Flags = told != meant
-    return result & (told != NONE) & (meant != NONE) if result.any() else result
+    if not result.any():
+        return result
+    result &= (told != NONE) & (meant != NONE)
+    others = np.flatnonzero(result)
+    sends = sends[marked(rows.id[at[others]], rows.messages)[rows.id[sends]]]
+    sent = set(zip(rows.id[sends].tolist(), column[sends].tolist(), strict=True))
+    shown = zip(rows.id[at[others]].tolist(), told[others].tolist(), strict=True)
+    result[others] = [one not in sent for one in shown]
+    return result
 
 
 def _aborted(lives: Lives, shown: Numbers) -> Flags:

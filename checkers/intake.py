@@ -13,6 +13,8 @@ columns, for convenience:
                   text is kept as ``value``. Each message is sent once, unless the send before
                   failed for certain
     digest        a number or any text, likewise
+    headers       the application's own headers as an object, or a digest of them, a number or a
+                  text. Of an object in a delivery only the names count that the send has
     queue, group  of a delivery or an answer that gives neither: those of the message's send. A send
                   without a queue goes to "queue"
     session       of a delivery or an answer to it: the process where none is given
@@ -43,7 +45,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from checkers import breakage
+from checkers import breakage, headers
 from checkers.schema import (
     ALWAYS,
     COLUMNS,
@@ -123,6 +125,8 @@ class Intake:
         self._counts: bool | None = None
         self._numbers: dict[str, dict[str, int]] = {}
         self._kinds: dict[str, type] = {}
+        self._header_names: dict[int, tuple[str, ...]] = {}
+        self._names_alike: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._labels: dict[tuple[str, str], str] = {}
         self._phases: set[str] = set()
 
@@ -205,6 +209,8 @@ class Intake:
                 row[name] = self._called(name, given[name])
         if "digest" in given:
             row["digest"] = numbered("digest", given["digest"])[0]
+        if "headers" in given:
+            row |= self._headers(f, given)
         if f in ("send", "ack", "nack", "deliver", "receive", "timeout"):
             return self._of_message(f, type_, row, given)
         if f in ("subscribe", "unsubscribe", "disconnect"):
@@ -263,6 +269,22 @@ class Intake:
             if "sequence" in given:
                 row["sequence"] = _sequence(given["sequence"])
         return [row]
+
+    def _headers(self, f: str, given: Event) -> Row:
+        """The digest of a message's headers: given, or of those that its send has."""
+        told = given["headers"]
+        if not isinstance(told, Mapping):
+            return {"headers": numbered("headers", told)[0]}
+        if not all(isinstance(name, str) for name in told):
+            raise IntakeError(f"headers is {_shown(told)}: each name must be a text")
+        if "message" not in given:
+            return {}
+        message = numbered("message", given["message"])[0]
+        if f == "send":
+            names = tuple(sorted(name.lower() for name in told))
+            self._header_names[message] = self._names_alike.setdefault(names, names)
+        names_sent = self._header_names.get(message)
+        return {} if names_sent is None else {"headers": headers.digest(told, names_sent)}
 
     def _as_sent(self, message: int | None) -> tuple[_Lane, int] | None:
         code = None if message is None else self._sent.get(message)
@@ -362,7 +384,7 @@ class Intake:
         for name in FIELDS:
             if name not in given or name in row or name in ("time", "value"):
                 continue
-            if name in ("message", "digest"):
+            if name in ("message", "digest", "headers"):
                 row[name], _ = numbered(name, given[name])
             elif name in _NAMED:
                 row[name] = self._called(name, given[name])

@@ -48,7 +48,7 @@ from checkers import (
     transactions,
     views,
 )
-from checkers.anomaly import ANOMALIES, LOSSLESS, looked_for, rank
+from checkers.anomaly import ANOMALIES, LOSSLESS, looked_for, named, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
 from checkers.decide import decide
@@ -430,7 +430,11 @@ def _untold(source: HistorySource, options: CheckOptions) -> dict[str, list[str]
         for anomaly in ANOMALIES
         if not (anomaly.of_queues and options.broker.fifo)
     }
-    return {name: columns for name, columns in lacking.items() if columns}
+    return {
+        name: columns
+        for name, columns in lacking.items()
+        if columns and not (named(name).one_column and len(columns) < len(named(name).columns))
+    }
 
 
 def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:

@@ -319,7 +319,8 @@ def _looked_at(file: Path) -> tuple[int, frozenset[str]]:
     wrong = of_schema(schema, has)
     if wrong:
         raise HistoryError(f"{file} is not a history: {wrong}")
-    return int(metadata.num_rows), frozenset(OLDER.names) - set(has)
+    told = OLDER.names if declared is None else (*OLDER.names, "headers")
+    return int(metadata.num_rows), frozenset(told) - set(has)
 
 
 def _read(file: Path) -> pa.Table:

@@ -167,6 +167,8 @@ class _Fields:
             and self._at.get(name) != sent.get(name)
             and (name == "group" or None not in (self._at.get(name), sent.get(name)))
         ]
+        if sent and None not in (self._at.get("headers"), sent.get("headers")):
+            differ += ["other headers than were sent"] * (self._at["headers"] != sent["headers"])
         return f"with {' and '.join(differ)}" if differ else "with other contents than were sent"
 
     def unreadable(self) -> str:

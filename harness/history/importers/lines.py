@@ -96,7 +96,16 @@ def table(file: BinaryIO) -> Iterator[tuple[int, Event]]:
         yield reader.line_num, _event(read, row, reader.line_num)
 
 
-_EITHER: Final = ("message", "digest", "process", "producer", "session", "transaction", "connection")
+_EITHER: Final = (
+    "message",
+    "digest",
+    "headers",
+    "process",
+    "producer",
+    "session",
+    "transaction",
+    "connection",
+)
 
 
 def _rows(reader: Any) -> Iterator[list[str]]:
