@@ -52,6 +52,11 @@ def properties_of(value: str | None) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
+def closes(value: str | None) -> bool:
+    """Whether a send asks to close the group of its message."""
+    return value is not None and '"close"' in value and (json_object(value) or {}).get("close") is True
+
+
 _AMOUNT_MAX: Final = 2**40
 """More than that is no amount: sums must fit into 64 bits."""
 

@@ -8,7 +8,7 @@ They are few beside the messages, so every task gets all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -92,6 +92,8 @@ class Ends:
     ``holders`` has by (run, queue) in order of each session that has ended up to which row it may
     have been given something: the answer to its unsubscribe, else any.
 
+    ``endings`` has by (run, queue) the rows with which its sessions ended, in order.
+
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` and ``kept``
     (of a commit's and of an abort's ``fail``), ``void`` (a commit's where each that was asked for
     failed), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort),
@@ -102,6 +104,7 @@ class Ends:
     sessions: Keyed
     transactions: Keyed
     holders: Mapping[tuple[int, str | None], Numbers]
+    endings: Mapping[tuple[int, str | None], Numbers] = field(default_factory=dict)
 
     def held(self, run: int, queue: str | None, sent: Numbers) -> Numbers:
         """How many sessions of a queue may have held what was sent at these rows, and have ended.
@@ -185,19 +188,25 @@ def read(control: pa.Table) -> Ends:
     void = np.where(commits <= failures, transactions.values["refused"], NONE)
     known = {**transactions.values, "undone": undone, "void": void}
     transactions = Keyed(transactions.numbers, transactions.keys, known)
-    return Ends(sessions, transactions, _holders(control, run, session, sessions))
+    return Ends(sessions, transactions, *_holders(control, run, session, sessions))
 
 
 def _holders(
     control: pa.Table, run: Numbers, session: Numbers, sessions: Keyed
-) -> dict[tuple[int, str | None], Numbers]:
+) -> tuple[dict[tuple[int, str | None], Numbers], dict[tuple[int, str | None], Numbers]]:
+    """Return ``holders`` and ``endings`` of ``Ends``."""
     ended = sessions.find("ended", run, session)
     rows = np.flatnonzero((ended != NONE) & (ended == numbers_of(control, "index")))
     answered = sessions.find("answered", run[rows], session[rows])
     until = np.where(answered == NONE, _EVER, answered)
     queue = texts_of(control, "queue")
     whose = [(int(run[at]), queue.values[code] if (code := queue.codes[at]) >= 0 else None) for at in rows]
-    return {one: np.sort(until[[each == one for each in whose]]) for one in set(whose)}
+    by_queue = {one: np.array([each == one for each in whose], dtype=bool) for one in set(whose)}
+    at = ended[rows]
+    return (
+        {one: np.sort(until[mine]) for one, mine in by_queue.items()},
+        {one: np.sort(at[mine]) for one, mine in by_queue.items()},
+    )
 
 
 def _reigns(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers import counts, refusals
-from checkers.asked import Asked, asked_by
+from checkers.asked import Asked, asked_by, closes
 from checkers.attempts import attempts_of, rolled_back
 from checkers.clocks import Clocks
 from checkers.deaths import Deaths, sealed
@@ -81,13 +81,15 @@ class Lives:
     ``recovered``    delivered though no send was certain, and not all certainly failed
     ``sealed``       of those, since when it must have been stored: the process that took it was
                      seen to be gone
-    ``untaken``      its send was certain, nobody got it or settled it, and it cannot have expired
+    ``untaken``      its send was certain, nobody got it or settled it, it cannot have expired, and
+                     it is not among the dead letters
     ``in_turn``      it asked neither for a delay nor for a priority: it comes when it was sent
     ``timely``       its first delivery was read before it may have expired: one that had may have
                      been left out, and be read late where it was given before
     ``expires``      from when on (ns) it may have expired; ``due``: until when it may be delayed
     ``delayed``      it asked for a delay
     ``matched``      which selectors of its queue match it, as bits (``checkers.selective``)
+    ``closing``      until when it may be given out and close its group; ``NONE``: it closes none
     """
 
     place: npt.NDArray[np.int32]
@@ -113,6 +115,7 @@ class Lives:
     due: Numbers
     delayed: Flags
     matched: Numbers
+    closing: Numbers
 
     @property
     def there(self) -> Numbers:
@@ -142,6 +145,7 @@ class Deliveries:
     ``late``         its session was over before
     ``expired``      its message had certainly expired before it was sent
     ``early``        it was read before its message was to be delivered
+    ``marked``       it says that it is not the first of its message
     ``fell``         its delivery count is lower than that of one that was certainly sent before
     ``stuck``        its delivery count is not higher than that of one that had been given back
     ``settled``      two sessions settled its message, and the second of them had it before the
@@ -170,6 +174,7 @@ class Deliveries:
     late: Flags
     expired: Flags
     early: Flags
+    marked: Flags
     fell: Flags
     stuck: Flags
     settled: Flags
@@ -240,6 +245,7 @@ def lives_and_deliveries(
     recovered = (sent != NONE) & (delivered != NONE) & (ok == NONE) & ~aborted
     untaken = (sent != NONE) & (ok != NONE) & (delivered == NONE) & (message != NONE)
     untaken[rows.id[rows.of(ACK_INVOKE, NACK_INVOKE)]] = False
+    untaken[rows.id[stores[rows.value.are("dead-letter", "expired")[stores]]]] = False
     wish = asked_by(rows, attempts)
     untaken &= wish.expires == NONE
     nothing = np.broadcast_to(np.False_, size)
@@ -253,6 +259,7 @@ def lives_and_deliveries(
         in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks or Clocks()),
         expires=wish.expires, due=wish.due, delayed=wish.delayed,
         matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
+        closing=_closing(rows, sends),
     )  # fmt: skip
     asking = _Context(
         ends, promises or Promises(), known, offset, wish, clocks or Clocks(), deaths or Deaths()
@@ -268,6 +275,30 @@ def _timely(rows: Rows, wish: Asked, sent: Numbers, delivered: Numbers, clocks: 
         delivers = rows.of(DELIVER)
         read_ns = first(rows.id[delivers], rows.time[delivers], rows.messages)[at]
         result[at] = (read_ns < wish.expires[at]) & ~clocks.wrong(rows, at, sent[at], delivered[at])
+    return result
+
+
+def says_again(rows: Rows, at: Numbers) -> Flags:
+    """Return which deliveries say that they are not the first of their message."""
+    result: Flags = (rows.redelivered[at] == 1) | (rows.delivery_count[at] > 1)
+    return result
+
+
+def _closing(rows: Rows, sends: Numbers) -> Numbers:
+    """Return until when messages may be given out and close their group; ``NONE``: they do not.
+
+    Until the last delivery of what was acknowledged for certain; for ever, if it may come again.
+    """
+    closing = np.array([closes(value) for value in rows.value.values] + [False])
+    sends = sends[closing[rows.value.codes[sends]]]
+    if not len(sends):
+        return np.broadcast_to(np.int64(NONE), rows.messages)
+    result = np.full(rows.messages, NONE, dtype=np.int64)
+    some = marked(rows.id[sends], rows.messages)
+    delivers, acks = rows.of(DELIVER), rows.of(ACK_OK)
+    latest = highest(rows.id[delivers], rows.index[delivers], rows.messages)
+    acked = marked(rows.id[acks[rows.transaction[acks] == NONE]], rows.messages)
+    result[some] = np.where(acked & (latest != NONE), latest, FOREVER)[some]
     return result
 
 
@@ -358,7 +389,8 @@ def _table(
         release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
         producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late,
         sent=lives.sent[ids], connection=rows.connection[at], since=since, expired=expired,
-        early=_early(rows, lives, asking, at), in_turn=lives.in_turn[ids], **columns,
+        early=_early(rows, lives, asking, at), marked=says_again(rows, at),
+        in_turn=lives.in_turn[ids], **columns,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from checkers.acknowledgements import Operations, acks, impossible, nacks
 from checkers.deaths import Deaths
@@ -92,6 +93,20 @@ def owed(
     if doubtful.any():
         idle = doubtful & ~_busy(rows, custody, doubtful, pending.at)
     return OwedMessages(unsettled, missing, doubtful, idle, dead)
+
+
+def died_untaken(
+    place: npt.NDArray[np.int32], sent: Numbers, of: Flags, places: PlaceTable, ends: Ends, promises: Promises
+) -> Flags:
+    """Return which messages that nobody read may have died in the hands of sessions that ended."""
+    result = np.zeros(len(place), dtype=bool)
+    if promises.attempts != "given back" or promises.delivery_attempts < 0:
+        return result
+    for code in np.unique(place[of]):
+        run, queue, _ = places.named[code]
+        here = of & (place == code)
+        result[here] = ends.held(run, queue, sent[here]) >= promises.delivery_attempts
+    return result
 
 
 def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Operations]:

@@ -13,14 +13,16 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from checkers import (
+    alternation,
     availability,
     breakage,
     delivery,
@@ -40,11 +42,13 @@ from checkers import (
 )
 from checkers.cause import in_a_line
 from checkers.clocks import Clocks
+from checkers.closings import Closings
 from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found, Instance
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
 from checkers.ordinary import Ordinary, apart
+from checkers.owed import died_untaken
 from checkers.rows import (
     NONE,
     READ,
@@ -168,13 +172,19 @@ class Messages:
     marks: Sequence[delivery.SliceMarks] = ()
 
     @cached_property
+    def closings(self) -> Closings:
+        """The messages that close their group."""
+        return Closings.of(self.lives)
+
+    @cached_property
     def turns(self) -> order.Turns:
         """What was delivered of groups that are to be in order."""
         return order.turns(self.lives, self.ordinary, self.in_line)
 
     def compared(self, some: order.Turns) -> Sequence[Comparison]:
         """Which of some messages must keep an order among each other."""
-        waits = Waits(some.place, some.matched, some.waits, some.delivered)
+        closed = self.closings.unread(some.place, np.minimum(some.delivered, some.stored), some.delivered)
+        waits = Waits(some.place, some.matched, some.waits, some.delivered, closed)
         return comparisons(waits, self.places.named, self.choosers)
 
     @cached_property
@@ -294,9 +304,10 @@ def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, F
     heard = np.array([(run, queue) not in question.unheard for run, queue, _ in places.named], dtype=bool)
     lossless = question.lossless & heard & ~places.passing()
     overtaken = marked(messages.turns.place[messages.overtaken], len(places.named))
-    fifo.find(
-        messages.lives, messages.ordinary, messages.in_line, lossless, overtaken, messages.compared, tally
-    )
+    lives = messages.lives
+    died = died_untaken(lives.place, lives.sent, lives.untaken, places, question.ends, question.promises)
+    lives = replace(lives, untaken=lives.untaken & ~died)
+    fifo.find(lives, messages.ordinary, messages.in_line, lossless, overtaken, messages.compared, tally)
     return tally.found
 
 
@@ -304,9 +315,14 @@ def _sessions(messages: Messages, question: Question) -> Held:
     deliveries, places = messages.deliveries, messages.places
     refused = question.promises.refuses_stale_acks
     held = sessions.holds(deliveries, messages.ordinary, places.grouped())
-    found = sessions.conflicts(deliveries, held, places, question.ends, None, stale_acks_refused=refused)
+    found = sessions.conflicts(
+        deliveries, held, messages.closings, places, question.ends, None, stale_acks_refused=refused
+    )
     wanted = deliveries.wanted(places.runs())
-    tally = _of_sessions(messages.lives, deliveries, messages.ordinary, held, places, question)
+    tally, alternating = _of_sessions(
+        messages.lives, deliveries, messages.ordinary, held, messages.closings, places, question
+    )
+    tally.add("group-split", *alternating)
     return Held(tally.found, bool(found.any()) or len(wanted.run) > 0, wanted)
 
 
@@ -315,14 +331,16 @@ def _of_sessions(
     deliveries: Deliveries,
     ordinary: Ordinary,
     held: sessions.Holds,
+    closings: Closings,
     places: PlaceTable,
     question: Question,
-) -> InstanceTally:
-    """What is found without proofs from all parts."""
+) -> tuple[InstanceTally, tuple[npt.NDArray[np.int32], Numbers]]:
+    """What is found without proofs from all parts, and which groups alternate between sessions."""
     tally = InstanceTally(places, question.examples)
     sessions.find(deliveries, tally)
-    sessions.find_backwards(held, lives, ordinary, places, question.choosers, tally)
-    return tally
+    sessions.find_backwards(held, lives, ordinary, closings, places, question.choosers, tally)
+    beside = alternation.Changes(places, question.ends, closings, question.choosers)
+    return tally, alternation.alternating(sessions.of_groups(held, lives), beside)
 
 
 GROUP_FAMILIES: Final[Mapping[str, GroupFamily]] = {
@@ -566,9 +584,14 @@ def conflicts(
     whole = sessions.held_until_lapse(joined(deliveries), places)
     ordinary = Ordinary.none()
     held = sessions.holds(whole, ordinary, places.grouped())
-    tally = _of_sessions(joined(lives), whole, ordinary, held, places, question)
+    every = joined(lives)
+    closings = Closings.of(every)
+    tally, alternating = _of_sessions(every, whole, ordinary, held, closings, places, question)
     refused = question.promises.refuses_stale_acks
-    sessions.conflicts(whole, held, places, question.ends, tally, known.proven, stale_acks_refused=refused)
+    sessions.conflicts(
+        whole, held, closings, places, question.ends, tally, alternating, known.proven,
+        stale_acks_refused=refused,
+    )  # fmt: skip
     return tally.found
 
 
@@ -646,6 +669,8 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
             deaths=question.deaths,
             matched=classes(rows, places, question.choosers),
         )
+        died = died_untaken(lives.place, lives.sent, lives.untaken, places, question.ends, question.promises)
+        lives = replace(lives, untaken=lives.untaken & ~died)
         found.append(queues.told(rows, places, lives, numbers_of(few, "time_low")))
     return found
 

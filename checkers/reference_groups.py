@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 HANDFUL: Final = 5
-"""How often a group may change between two sessions for no reason that a row tells."""
+"""How often in a row a group may change its session for no reason that a row tells, and come back
+to where it was.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,12 @@ def is_closed_between(closings: Sequence[Closing], first: int, second: int) -> b
 
 
 def alternation(history: History, queue: str | None, messages: Sequence[PlainMessage]) -> int | None:
-    """Return the first delivery by which a group has changed too often between two sessions.
+    """Return the first delivery by which a group has alternated too often between sessions.
 
-    First deliveries of a group that alternate between two sessions more than a handful of times,
-    without a redelivery, a closed group, a selector, or a session's end in between.
+    First deliveries of a group that alternate more than a handful of times, without a redelivery, a
+    closed group, a selector, or a session's end in between. The first change is to a session that
+    had nothing of the group yet, and so may be the first to a third one; all others return it to a
+    session that had it.
     """
     firsts = [m.deliveries[0] for m in messages if m.deliveries]
     firsts = sorted((d for d in firsts if d.get("session") is not None), key=_index)
@@ -72,7 +76,7 @@ def alternation(history: History, queue: str | None, messages: Sequence[PlainMes
     ends = _session_ends(history, queue)
     selective = [consumer for consumer in consumers_of(history, queue) if consumer.selector]
     sessions = {_session(d) for d in firsts[:1]}
-    changes = 0
+    returns = 0
     for n in range(1, len(firsts)):
         before, d = firsts[n - 1], firsts[n]
         begin, end = _index(before), _index(d)
@@ -86,11 +90,11 @@ def alternation(history: History, queue: str | None, messages: Sequence[PlainMes
             or _was_lost(history, _session(before), firsts[n:])
         )
         if explained:
-            sessions, changes = {_session(d)}, 0
+            sessions, returns = {_session(d)}, 0
         elif _session(d) != _session(before):
-            changes = changes + 1 if len(sessions | {_session(d)}) <= 2 else 1
-            sessions = {_session(before), _session(d)}
-            if changes > HANDFUL:
+            returns += _session(d) in sessions
+            sessions.add(_session(d))
+            if returns >= HANDFUL:
                 return end
     return None
 
@@ -118,11 +122,10 @@ def _was_lost(history: History, session: int, following: Sequence[Row]) -> bool:
 
 
 def _session_ends(history: History, queue: str | None) -> list[int]:
-    """Return where sessions of a queue ended, and those that may be of any queue."""
+    """Return where sessions of a queue ended, and those of which the row names no queue."""
     ends = []
     for session, rows in history.by_session.items():
-        places = {r["queue"] for r in rows if r.get("queue") is not None}
         end = history.session_end(session)
-        if end is not None and (queue in places or not places):
+        if end is not None and next(r.get("queue") for r in rows if r["index"] == end) in (queue, None):
             ends.append(end)
     return ends

@@ -102,8 +102,8 @@ its name is unique in the history, its owner is the connection of its first subs
 as long as that (``checkers.temporaries``).
 ``value`` of a send or a subscribe may be a JSON object of what it asks for (``checkers.asked``): of
 a subscribe a ``selector``, of a send ``properties``, ``priority``, ``expires`` and ``delay`` (each
-[low, high] in ns), ``reply_to``, ``amount``. Else ``value`` of a send or a delivery is what others
-call its message, where that is no number of 64 bits.
+[low, high] in ns), ``reply_to``, ``amount``, ``close``. Else ``value`` of a send or a delivery is
+what others call its message, where that is no number of 64 bits.
 
 What a history must be before it is judged
     columns       of the types below; texts plain or by dictionary. ``connection``,

@@ -197,12 +197,16 @@ def classes(rows: Rows, places: PlaceTable, queues: SelectiveQueues) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """In which rows messages may have waited, one row a message: from ``begun`` until ``read``."""
+    """In which rows messages may have waited, one row a message: from ``begun`` until ``read``.
+
+    ``closed``: a message that closes its group may have been given out before, and was read later.
+    """
 
     place: npt.NDArray[np.int32]
     matched: Numbers
     begun: Numbers
     read: Numbers
+    closed: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,27 +228,26 @@ ALL_WITH_ALL: Final[Sequence[Comparison]] = (Comparison(None, _NONE, _NONE),)
 
 
 def comparisons(waits: Waits, places: Sequence[Place], queues: SelectiveQueues) -> Sequence[Comparison]:
-    """Return which messages must keep an order."""
+    """Return which messages must keep an order: in no class and no closed group, all with all."""
     known = queues.by_queue(places)
-    if not known:
+    if not known and not waits.closed.any():
         return ALL_WITH_ALL
     number = np.full(len(places), -1, dtype=np.int64)
     for n, (_, some) in enumerate(known.values()):
         number[some] = n
     of = number[waits.place]
     plain = np.flatnonzero(of < 0)
-    every = np.ones(len(plain), dtype=bool)
-    found = [Comparison(plain, every, every)]
+    found = [Comparison(plain, np.ones(len(plain), dtype=bool), ~waits.closed[plain])]
     for n, (choosers, _) in enumerate(known.values()):
         at = np.flatnonzero(of == n)
         matched, begun, read = waits.matched[at], waits.begun[at], waits.read[at]
         present = np.unique(matched).tolist()
         for one in present:
-            late, early = matched == one, np.ones(len(at), dtype=bool)
+            late, early = matched == one, ~waits.closed[at]
             for other in present:
                 passers, mine = choosers.passers(one, other), matched == other
                 if len(passers.begun):
-                    early[mine] = ~passers.meet(begun[mine], read[mine])
-                    found.append(Comparison(at, late, mine, passers.first_after(begun)))
+                    found.append(Comparison(at, late, mine & early, passers.first_after(begun)))
+                    early[mine] &= ~passers.meet(begun[mine], read[mine])
             found.append(Comparison(at, late, early))
     return found

@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from checkers.alternation import GroupDeliveries
+from checkers.closings import Closings
 from checkers.ends import Ends, Keyed
 from checkers.lifecycle import Deliveries, Lives
 from checkers.order import Line, Spans
@@ -74,6 +76,7 @@ class Holds:
     certain: Flags
     in_turn: Flags
     sent: Numbers
+    marked: Flags
 
     def at(self, some: Numbers) -> Holds:
         """Some of them."""
@@ -89,7 +92,7 @@ def holds(deliveries: Deliveries, ordinary: Ordinary, grouped: Flags) -> Holds:
             Holds(
                 ordinary.place, -1 - np.arange(len(every)), ordinary.message, ordinary.delivered,
                 ordinary.session, ordinary.acked, every, ordinary.producer, ordinary.sequence, every, every,
-                ordinary.sent,
+                ordinary.sent, ~every,
             ),
         ]
     )  # fmt: skip
@@ -154,30 +157,53 @@ def find_backwards(
     some: Holds,
     lives: Lives,
     ordinary: Ordinary,
+    closings: Closings,
     places: PlaceTable,
     choosers: SelectiveQueues,
     tally: InstanceTally,
 ) -> None:
-    """In a session after one of the same producer that belongs behind it."""
+    """In a session after one of the same producer that belongs behind it.
+
+    Where a group was closed what was given back may come behind what the next session got.
+    """
     in_line = choosers.judged(places.named)[some.place]
+    if len(closings.place):
+        closed = closings.any_in(len(places.named))[some.place]
+        in_line &= ~closed | _first_of_all(some, lives)
     at = some.fresh & some.in_turn & (some.producer != NONE) & in_line
     some = some if at.all() else some.at(np.flatnonzero(at))
     compared, spans = ALL_WITH_ALL, None
-    if choosers.consumers or lives.several.any() or (lives.sealed != NONE).any():
+    if choosers.consumers or len(closings.place) or lives.several.any() or (lives.sealed != NONE).any():
         sent = _Sent.of(some, lives, ordinary)
         spans = Spans(sent.several, sent.since, sent.there)
-        waits = Waits(some.place, sent.matched, sent.waits, some.index)
+        closed = closings.unread(some.place, np.minimum(some.index, sent.there), some.index)
+        waits = Waits(some.place, sent.matched, sent.waits, some.index, closed)
         compared = comparisons(waits, places.named, choosers)
     line = Line((some.place, some.producer, some.session), some.index, some.sequence, some.certain, spans)
     _firsts("reordered-session", some.at(line.misplaced(compared)), tally)
 
 
+def _first_of_all(some: Holds, lives: Lives) -> Flags:
+    """Return which holds are the first deliveries of their messages."""
+    result = some.life < 0
+    others = np.flatnonzero(~result)
+    result[others] = lives.delivered[some.life[others]] == some.index[others]
+    return result
+
+
+def of_groups(some: Holds, lives: Lives) -> GroupDeliveries:
+    """Return the deliveries of groups, as ``checkers.alternation`` reads them."""
+    return GroupDeliveries(some.place, some.index, some.session, _first_of_all(some, lives), some.marked)
+
+
 def conflicts(
     deliveries: Deliveries,
     of_groups: Holds,
+    closings: Closings,
     places: PlaceTable,
     ends: Ends,
     tally: InstanceTally | None,
+    alternating: tuple[npt.NDArray[np.int32], Numbers] | None = None,
     proven: Keyed | None = None,
     *,
     stale_acks_refused: bool = True,
@@ -196,17 +222,36 @@ def conflicts(
     if stale_acks_refused:
         twice = np.union1d(twice, np.flatnonzero(deliveries.settled))
     found[deliveries.place[twice]] = True
-    order = ordered(of_groups.place, of_groups.index)
-    split = order[_conflicting(of_groups, order, of_groups.place[order], places, ends, proven)]
+    order, segment = _side_by_side(of_groups, closings)
+    split = order[_conflicting(of_groups, order, segment, places, ends, proven)]
     found[of_groups.place[split]] = True
     if tally is not None:
         marked = np.zeros(len(deliveries.index), dtype=bool)
         marked[twice] = True
         _firsts("double-delivery", deliveries, tally, marked)
-        _, first_of = np.unique(of_groups.place[split], return_index=True)
-        split = split[first_of]
-        tally.add("group-split", of_groups.place[split], of_groups.index[split])
+        place, index = of_groups.place[split], of_groups.index[split]
+        if alternating is not None:
+            place = np.concatenate([place, alternating[0]])
+            index = np.concatenate([index, alternating[1]])
+        first_of = ordered(place, index)
+        first_of = first_of[starts(place[first_of].astype(np.int64))]
+        tally.add("group-split", place[first_of], index[first_of])
     return found
+
+
+def _side_by_side(some: Holds, closings: Closings) -> tuple[Numbers, Numbers]:
+    """Return the holds in order, and which of them may exclude each other.
+
+    Those of a group, but on either side of a message that closed it.
+    """
+    order = ordered(some.place, some.index)
+    place, index = some.place[order], some.index[order]
+    if not len(closings.place):
+        return order, place.astype(np.int64)
+    freed = closings.freed(place, index)
+    later = freed < index
+    order, place, freed = order[later], place[later], freed[later]
+    return order, segments(place, freed)
 
 
 def _among_several(deliveries: Deliveries) -> Flags:

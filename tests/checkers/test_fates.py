@@ -19,10 +19,10 @@ from checkers.verdict import Promises
 DONE = finished(90)
 
 
-def left(at: int, session: int) -> list[Row]:
+def left(at: int, session: int, **columns: object) -> list[Row]:
     return [
-        o(at, 10 + session, "invoke", "unsubscribe", session=session),
-        o(at + 1, 10 + session, "ok", "unsubscribe", session=session, broker="a1"),
+        o(at, 10 + session, "invoke", "unsubscribe", session=session, **columns),
+        o(at + 1, 10 + session, "ok", "unsubscribe", session=session, broker="a1", **columns),
     ]
 
 

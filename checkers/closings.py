@@ -1,0 +1,77 @@
+"""Messages that close their group, and what may happen beside them.
+
+A closing message frees its group when it is given out: the next message may go to another session,
+and be read there before the closing one, and what came before that, is read. So the order between
+what came before a closing message and what came after it is off until the closing one was read, and
+two sessions may hold messages of the group on either side of it.
+
+A closing message that is given back and comes again frees the group again. So for holders it counts
+until its last delivery if it was acknowledged for certain, else for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.lifecycle import Lives
+from checkers.rows import FOREVER, NONE, Flags, Numbers, ordered
+
+_BITS: Final = 33
+_MASK: Final = 2**_BITS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Closings:
+    """The closing messages of all groups, by group and ``begun``, when each may have been stored.
+
+    ``read``: the highest row of each, and of all before it in its group, with which one was first
+    delivered; ``over``: after which none of these is given out any more. Both are packed with the
+    group.
+    """
+
+    place: npt.NDArray[np.int32]
+    begun: Numbers
+    read: Numbers
+    over: Numbers
+
+    @classmethod
+    def of(cls, lives: Lives) -> Closings:
+        """Return those of some messages."""
+        at = np.flatnonzero((lives.closing != NONE) & (lives.since != NONE) & ~lives.aborted)
+        at = at[ordered(lives.place[at], lives.since[at])]
+        group = lives.place[at].astype(np.int64) << _BITS
+        delivered = lives.delivered[at]
+        read = group | np.where(delivered == NONE, FOREVER, delivered)
+        over = group | lives.closing[at]
+        return cls(
+            lives.place[at], group | lives.since[at], np.maximum.accumulate(read), np.maximum.accumulate(over)
+        )
+
+    def any_in(self, places: int) -> Flags:
+        """Return of each place whether it has any."""
+        result = np.zeros(places, dtype=bool)
+        result[self.place] = True
+        return result
+
+    def unread(self, place: npt.NDArray[np.int32], begun_by: Numbers, read: Numbers) -> Flags:
+        """Return before which rows of a group a closing message may have been given out, unread.
+
+        It may have been stored before ``begun_by``, and was first read after ``read``.
+        """
+        return self._latest(self.read, place, begun_by) > read
+
+    def freed(self, place: npt.NDArray[np.int32], index: Numbers) -> Numbers:
+        """Return up to which row closing messages of a group count that were sent before a row."""
+        return self._latest(self.over, place, index)
+
+    def _latest(self, of: Numbers, place: npt.NDArray[np.int32], before: Numbers) -> Numbers:
+        if not len(of):
+            return np.full(len(place), -1, dtype=np.int64)
+        group = place.astype(np.int64)
+        at = np.searchsorted(self.begun, (group << _BITS) | before, "left") - 1
+        found = of[np.maximum(at, 0)]
+        return np.where((at >= 0) & (found >> _BITS == group), found & _MASK, -1)
