@@ -64,14 +64,14 @@ def recipients(
     brief = places.temporaries()[lives.place]
     if brief.any():
         queue = temporaries.number(places.named)[lives.place]
-        owed[brief] = temporaries.owed(rows, queue, lives.sent)[brief]
+        owed[brief] = temporaries.owed(rows, queue, lives.since)[brief]
         anothers, outlived = temporaries.strayed(rows, queue), temporaries.outlived(rows, queue, lives.over)
     if not topics.any() and not subscriptions.selectors:
         return Recipients(owed, anothers=anothers, outlived=outlived)
     selection = Selection(rows)
     number = subscriptions.number(places.named)[lives.place]
     of_topics = topics[lives.place]
-    owed[of_topics] = owed_to_subscriptions(number, lives.sent, subscriptions, selection)[of_topics]
+    owed[of_topics] = owed_to_subscriptions(number, lives.since, subscriptions, selection)[of_topics]
     return Recipients(
         owed,
         _earlier(rows, lives, ends, subscriptions, number),
@@ -86,7 +86,8 @@ def owed_to_subscriptions(
 ) -> Flags:
     """Return which messages their subscription is owed to the end of the test.
 
-    ``number`` is that of the subscription of each (``NONE``: of none), ``sent`` its first send.
+    ``number`` is that of the subscription of each (``NONE``: of none), ``sent`` the first send that
+    may have reached it.
     """
     owed = np.zeros(len(number), dtype=bool)
     mine = np.flatnonzero(number != NONE)

@@ -71,6 +71,8 @@ def _comes_later(
     """
     if (later.queue, later.group) != (m.queue, m.group) or later.id == m.id or not later.sends:
         return False
+    if later.sends[0]["index"] <= m.sends[0]["index"]:
+        return False
     if not options.ordered or not (options.broker.fifo if m.group is None else options.broker.groups):
         return False
     since = later.begun(history)
@@ -79,7 +81,7 @@ def _comes_later(
         return certain
     if m.producer is None or later.producer != m.producer or m.sequence is None or later.sequence is None:
         return False
-    if later.sequence <= m.sequence or later.sends[0]["index"] <= m.sends[0]["index"]:
+    if later.sequence <= m.sequence:
         return False
     if len(m.sends) > 1 or len(later.sends) > 1:
         return certain

@@ -64,6 +64,8 @@ def is_owed(history: History, m: PlainMessage) -> bool:
         if r["index"] > ended and answer is not None and answer["type"] == "ok":
             since = answer["index"] if since is None else min(since, answer["index"])
     selectors, sent = [asked_selector(r) for r in asked], stored_from(m)
+    if sent is None and m.sends:  # every attempt failed
+        sent = m.sends[0]["index"]
     if since is None or sent is None or sent < since or any(one != selectors[0] for one in selectors):
         return False
     return matches(selectors[0], m)

@@ -482,11 +482,12 @@ def _rivals_until(read: ReadMessages, queue: tuple[int, str], audience: Audience
         table.append((latest, second, session))
     latest_over, second_over, latest_session = np.array(table, dtype=np.int64).T
     at = np.searchsorted(sessions.begun[order], read.index, "left")
+    begun = sessions.since(read.session)
     until = np.where(latest_session[at] == read.session, second_over[at], latest_over[at])
     promises = audience.promises
     if promises.attempts == "refused" or promises.delivery_attempts < 0:
-        until = np.where(until < read.session_begun, -1, until)
-    return np.full(len(until), FOREVER, dtype=np.int64) if nameless else until
+        until = np.where(until < begun, -1, until)
+    return np.where(nameless | (begun < 0), FOREVER, until)
 
 
 class _Comparison:

@@ -150,6 +150,8 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         two().subscribe(2).consume(2, 1).leave(2).leave(1).drop(),
         two().subscribe(2, "info").consume(2, 1).leave(1).drop(),
         two().deliver(2, 9).consume(2, 1).leave(1).drop(),
+        two().subscribe(2, "fail").deliver(2, 2).leave(1).drop(),
+        two().subscribe(2, of=BOB).deliver(2, 2).leave(1).drop(),
         # It came before, in any way, or was found among the dead.
         overtaken().deliver(1, 1).leave(1).drop(),
         two().deliver(1, 1).add(190, "invoke", "nack", 1, **ALICE, session=1).consume(2, 1).leave(1).drop(),
@@ -184,6 +186,14 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
 )  # fmt: skip
 def test_what_a_subscription_may_not_have_been_owed_is_not_lost(tmp_path, story):
     assert {name for name, *_ in found(tmp_path, story)}.isdisjoint({"lost", "torn-transaction"})
+
+
+def test_a_repeated_send_is_owed_since_the_first_that_did_not_fail(tmp_path):
+    story = Story().send(1, "fail").subscribe(1).send(1)
+    assert found(tmp_path, story) == {("lost", NEWS_OF_ALICE, 1, "never delivered")}
+    early = Story().send(1, "info").subscribe(1).send(1)
+    (tmp_path / "early").mkdir()
+    assert found(tmp_path / "early", early) == set()  # the first may have happened, before anybody subscribed
 
 
 def test_what_is_owed_to_the_end_is_lost_for_that_alone(tmp_path):
