@@ -111,8 +111,8 @@ def _reader(history: History, m: PlainMessage, d: Row) -> Consumer | None:
     mine = [c for c in mine if c.begin < d["index"]]
     if not mine:
         return None
-    end = history.session_end(mine[-1].session)
-    return mine[-1] if end is None or end > d["index"] else None
+    end = history.session_end(mine[0].session)
+    return mine[0] if end is None or end > d["index"] else None
 
 
 def _existed(history: History, m: PlainMessage, d: Row, reader: Consumer) -> bool:
