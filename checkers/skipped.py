@@ -59,6 +59,7 @@ from checkers.rows import (
     SEND_FAIL,
     SEND_INVOKE,
     SEND_OK,
+    TIMEOUT,
     Flags,
     Numbers,
     Place,
@@ -78,7 +79,7 @@ from checkers.verdict import Promises
 
 _BEYOND: Final = int(np.iinfo(np.int64).max)
 """A moment after all others: of what never expires."""
-_ANSWERS: Final = (DELIVER, BROWSE, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL)
+_ANSWERS: Final = (DELIVER, BROWSE, TIMEOUT, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL)
 _ANYTHING: Final = -1
 """The number of the selector that wants every message."""
 
