@@ -135,6 +135,13 @@ class Pair:
 
     # --------------------------------------------------------------------------------------- lives
 
+    @property
+    def successors(self) -> list[Broker]:
+        """The backups that can take over now."""
+        world = self.world
+        ready = [one for one in self.brokers if one.role == "backup" and not one.is_frozen]
+        return [one for one in ready if not world.is_cut(one)]
+
     def activate(self, broker: Broker) -> None:
         assert self.live is None
         broker.role = "live"

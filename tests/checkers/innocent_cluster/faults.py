@@ -97,8 +97,7 @@ class Fault:
         }
         found = of_role[self.target]
         if self.kind in ORDERLY:
-            served = [pair for pair in pairs if any(one.role == "backup" for one in pair.brokers)]
-            found = [one for one in found if one.is_live and one.pair in served]
+            found = [one for one in found if one.is_live and one.pair.successors]
         return found[:1] if self.kind in LINKS else found
 
     def _plan_links(self) -> None:
@@ -129,7 +128,8 @@ class Fault:
             if any("zone1" in link for link in self.links):
                 world.cut(broker, kind)
         elif kind in ORDERLY:
-            world.switch_over(broker)
+            if broker.is_live and broker.pair.successors:
+                world.switch_over(broker)
         else:
             assert kind in CLOCKS, kind
             broker.skew = round(self.options.get("skew_ms", self.options.get("step_ms", 0)) * MS)

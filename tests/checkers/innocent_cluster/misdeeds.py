@@ -82,6 +82,16 @@ def is_read_by_the_wrong_one(world: World) -> bool:
     return any(not session.matches(copy) for session, copy in place.read)
 
 
+def is_read_after_expiry(world: World) -> bool:
+    """A session that began long after a message had expired was given it."""
+    place = world.culprit.place
+    assert place is not None
+    return any(
+        copy.expires is not None and session.connection.opened > copy.expires + S
+        for session, copy in place.read
+    )
+
+
 def is_certainly_dead(world: World) -> bool:
     """The victim was refused as often as it may be, with answers."""
     copy = world.culprit.copy
@@ -129,7 +139,9 @@ MISDEEDS: Mapping[str, Misdeed] = {
         counts=is_certainly_dead,
     ),
     "loses a dead letter": Misdeed(_of("lost"), REFUSALS | {"most_attempts": 2}),
-    "delivers what has expired": Misdeed(_of("expired-delivery"), QUEUES | {"expiry": True}, lasts=True),
+    "delivers what has expired": Misdeed(
+        _of("expired-delivery"), QUEUES | {"expiry": True}, lasts=True, counts=is_read_after_expiry
+    ),
     "delivers before it is due": Misdeed(_of("early-delivery"), QUEUES | {"delays": True}, lasts=True),
     "gives one message to two sessions": Misdeed(_of("double-delivery", "duplicate"), QUEUES),
     "gives a group to two sessions": Misdeed(

@@ -233,7 +233,7 @@ class World:
 
     def switch_over(self, live: Broker) -> None:
         """The live leaves in order, and a backup takes over at once."""
-        (backup, *_) = [one for one in live.pair.brokers if one.role == "backup"]
+        backup = live.pair.successors[0]
         live.die(cleanly=True)
         live.role = "backup"
         self.monitor(live, "backup")
@@ -241,7 +241,13 @@ class World:
 
     def _fail_back(self, broker: Broker) -> None:
         live = broker.pair.live
-        if live is None or broker.role != "backup" or {live, broker} & self.struck or self.is_leaving:
+        if (
+            live is None
+            or broker.role != "backup"
+            or broker not in broker.pair.successors
+            or {live, broker} & self.struck
+            or self.is_leaving
+        ):
             return
         self.switch_over(live)
 
@@ -311,8 +317,7 @@ class World:
 
         def fence() -> None:
             silent = broker.is_frozen or self._cut.get(broker) == "partition"
-            backups = [one for one in broker.pair.brokers if one.role == "backup" and not one.is_frozen]
-            if broker.is_live and broker.life == life and silent and backups:
+            if broker.is_live and broker.life == life and silent and broker.pair.successors:
                 was_seen = not broker.is_frozen
                 broker.stop("backup")
                 if was_seen:
@@ -325,10 +330,8 @@ class World:
         while not self.is_over:
             yield self.chance.choice([100, 200, 300]) * MS
             pair.push()
-            backups = [one for one in pair.brokers if one.role == "backup" and not one.is_frozen]
-            backups = [one for one in backups if not self.is_cut(one)]
-            if pair.live is None and backups:
-                self.activate(self.chance.choice(backups))
+            if pair.live is None and pair.successors:
+                self.activate(self.chance.choice(pair.successors))
 
     # ------------------------------------------------------------------------------------ the test
 
