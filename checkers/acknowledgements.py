@@ -82,8 +82,8 @@ def _operations(rows: Rows, of: Flags, kinds: tuple[int, int, int]) -> Operation
     return Operations(at[here], np.where(told == ok, answer, -1), told == fail)
 
 
-def impossible(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Flags:
-    """Which acks and nacks cannot have taken effect.
+def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numbers:
+    """The rows that show that acks and nacks cannot have taken effect; ``NONE``: they may have.
 
     The process at the other end of their connection had been seen gone before they, or the commit
     that they waited for, were asked for (``asked``). Which broker that was say the answers to the
@@ -91,7 +91,7 @@ def impossible(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Flags
     session.
     """
     if not deaths.rows or not len(at):
-        return np.zeros(len(at), dtype=bool)
+        return np.full(len(at), NONE, dtype=np.int64)
     run, session, index = rows.run[at], rows.session[at], rows.index[at]
     told = Answers.of(deaths.sessions, run, session, index)
     told = told.with_(Answers.of(deaths.connections, run, rows.connection[at], index))
@@ -101,8 +101,7 @@ def impossible(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Flags
     delivery = (rows.index[given], rows.time[given], deaths.numbered(rows.broker, given))
     told = told.with_(Answers(*(np.where(known, some, nothing) for some in delivery)))
     dead = deaths.first_after(run, told)
-    result: Flags = (dead != NONE) & (dead < asked)
-    return result
+    return deaths.unanswered(run, session, rows.connection[at], np.where(dead < asked, dead, NONE))
 
 
 def given_before(rows: Rows, at: Numbers) -> Numbers:

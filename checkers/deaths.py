@@ -27,6 +27,7 @@ import pyarrow as pa
 from checkers.attempts import Attempts
 from checkers.ends import Ends, Keyed
 from checkers.facts import Facts
+from checkers.links import Questions
 from checkers.rows import (
     DELIVER,
     FOREVER,
@@ -82,6 +83,31 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
+class AnsweredSince:
+    """Until when sessions and connections were answered, as far as was asked for.
+
+    ``sessions`` and ``connections``: the latest answer (``until``); ``proven``: until when a
+    session was certainly alive (``checkers.sessions``).
+    """
+
+    sessions: Keyed = _NO_LINKS
+    connections: Keyed = _NO_LINKS
+    proven: Keyed = _NO_LINKS
+
+    @classmethod
+    def of(cls, some: Questions, proven: Keyed) -> AnsweredSince:
+        """The latest of some answers."""
+
+        def latest(number: Numbers) -> Keyed:
+            named = number != NONE
+            run, number, answered = some.run[named], number[named], some.answered[named]
+            last = Keyed.of(run, number, {"until": (np.ones(len(run), dtype=bool), -answered)})
+            return Keyed(last.numbers, last.keys, {"until": -last.values["until"]})
+
+        return cls(latest(some.session), latest(some.connection), proven)
+
+
+@dataclass(frozen=True, slots=True)
 class Deaths:
     """The deaths of brokers' processes, by (run, broker).
 
@@ -104,6 +130,7 @@ class Deaths:
     sessions: Keyed = _NO_LINKS
     connections: Keyed = _NO_LINKS
     transactions: Keyed = _NO_LINKS
+    answered: AnsweredSince = field(default_factory=AnsweredSince)
 
     def of_one_node(self, run: int, one: str, other: str) -> bool:
         """Whether two brokers are one, or of one node ID: nothing need be forwarded."""
@@ -160,23 +187,30 @@ class Deaths:
         told = Answers.of(self.transactions, run, transaction, asked)
         return told.with_(Answers.of(self.connections, run, connection, asked))
 
-    def may_be_committed(self, ends: Ends, run: Numbers, transaction: Numbers) -> Flags:
-        """Whether each transaction may have been committed.
+    def gone_before_commit(self, ends: Ends, run: Numbers, transaction: Numbers) -> Numbers:
+        """The rows that show that transactions cannot have been committed.
 
-        Its commit was answered ``ok``, or was asked for and not refused, of a broker whose process
-        had not been seen gone by then.
+        The process that was asked for it had been seen gone before; ``NONE`` for all others.
         """
-        asked, ok, refused = (
-            ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
-        )
-        result: Flags = ((asked != NONE) | (ok != NONE)) & (refused == NONE)
-        doubtful = np.flatnonzero(result & (ok == NONE))
+        asked, ok = (ends.transactions.find(name, run, transaction) for name in ("asked", "commit"))
+        dead = np.full(len(run), NONE, dtype=np.int64)
+        doubtful = np.flatnonzero((asked != NONE) & (ok == NONE))
         if len(doubtful) and self.rows:
-            dead = self.first_after(
-                run[doubtful], self.committing(ends, run[doubtful], transaction[doubtful])
-            )
-            result[doubtful] = (dead == NONE) | (dead > asked[doubtful])
-        return result
+            some = self.committing(ends, run[doubtful], transaction[doubtful])
+            dead[doubtful] = self.first_after(run[doubtful], some)
+        return np.where(dead < asked, dead, NONE)
+
+    def unanswered(self, run: Numbers, session: Numbers, connection: Numbers, dead: Numbers) -> Numbers:
+        """The deaths after which nothing was answered, in that session or on that connection.
+
+        ``NONE`` for all others: whoever was at the other end may have been another process.
+        """
+        answered = np.maximum(
+            self.answered.sessions.find("until", run, session),
+            self.answered.connections.find("until", run, connection),
+        )
+        answered = np.maximum(answered, self.answered.proven.find("proven", run, session))
+        return np.where(answered > dead, NONE, dead)
 
     def one_process(self, run: int, broker: str | None, since: int, until: int, until_ns: int) -> bool:
         """Whether no row says that a broker was another process from a row to another.

@@ -28,6 +28,7 @@ from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
 from checkers.lifecycle import Lives, as_sent
+from checkers.links import UnderWay
 from checkers.owed import Custody, OwedMessages, owed
 from checkers.recipients import Recipients, recipients
 from checkers.rows import (
@@ -155,12 +156,14 @@ class RuleContext:
 class SliceMarks:
     """What is found of the messages of a slice, and what must be asked for elsewhere.
 
-    ``copies`` are compared when all slices have been read.
+    ``copies`` are compared when all slices have been read. ``late``: acks and nacks that came too
+    late for the process that they were meant for, if nothing was answered there later.
     """
 
     marks: Marks
     stray: Stray
     copies: Copies
+    late: UnderWay
 
 
 def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offset: int) -> SliceMarks:
@@ -223,7 +226,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
             whats = np.full(len(life), what, dtype=np.int64)
             pieces.append(Marks(lives.place[life], lives.message[life], life + offset, whats, index[life]))
     copies = copies_of(rows, places, lives, asked.audience, at_home & ~of.owed, siblings.shown, offset)
-    return SliceMarks(joined(pieces), stray, copies)
+    return SliceMarks(joined(pieces), stray, copies, left.late)
 
 
 def skipped(found: SkippedMessages) -> Marks:

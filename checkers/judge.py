@@ -527,9 +527,12 @@ def _delivery(
     """What became of messages, and by run and queue how many are missing.
 
     Asked once more where ids were seen to which no send of theirs belongs, but which may have been
-    sent elsewhere; and where all that is missing in a queue may have been received unheard.
+    sent elsewhere; where something was asked of a process that had been seen gone, and something
+    else was answered there later; and where all that is missing in a queue may have been received
+    unheard.
     """
     stray = joined(delivered.stray for delivered in given) if given else None
+    late = joined(delivered.late for delivered in given) if given else None
 
     def again(changed: Question) -> list[part.Delivered]:
         family = {"delivery": check_run.group_families["delivery"]}
@@ -546,7 +549,11 @@ def _delivery(
             elsewhere = delivery.elsewhere(stray, sends)
             if elsewhere is not None:
                 changed = replace(changed, elsewhere=elsewhere)
-                found = again(changed)
+        if late is not None and len(late.run):
+            answered = _answered_since(check_run.source, question, late)
+            changed = replace(changed, deaths=replace(changed.deaths, answered=answered))
+        if changed is not question:
+            found = again(changed)
         missing: dict[int, dict[str, int]] = {}
         for (run, queue), count in ((key, n) for one in found for key, n in one.missing.items()):
             queues = missing.setdefault(run, {})
@@ -557,6 +564,16 @@ def _delivery(
         return (again(replace(changed, taken=taken)) if taken else found), missing
 
     return check_run.attempt("delivery", ask) or ([], {})
+
+
+def _answered_since(source: HistorySource, question: Question, late: links.UnderWay) -> deaths.AnsweredSince:
+    """What was answered where something came too late."""
+    spans = links.Spans.of(late)
+    gathered = [pair for some in source.ask(partial(part.proofs, spans=spans)).values() for pair in some]
+    answered = joined([links.questions(_control(source)[0], spans), *(some for _, some in gathered)])
+    return deaths.AnsweredSince.of(
+        answered, sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
+    )
 
 
 def _sessions(

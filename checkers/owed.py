@@ -15,14 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from checkers.acknowledgements import Operations, acks, impossible, nacks
+from checkers.acknowledgements import Operations, acks, gone_before, nacks
 from checkers.deaths import Deaths
 from checkers.ends import Ends
+from checkers.links import UnderWay
 from checkers.rows import (
     ACK_FAIL,
     ACK_INVOKE,
     ACK_OK,
     DELIVER,
+    FOREVER,
     NACK_INVOKE,
     NACK_OK,
     NONE,
@@ -31,6 +33,7 @@ from checkers.rows import (
     PlaceTable,
     Rows,
     counted,
+    joined,
     marked,
     ordered,
 )
@@ -60,7 +63,8 @@ class OwedMessages:
 
     ``doubtful``: the same, but that an ack of unknown outcome may have settled it. ``idle``: of
     those, nobody had it in hand any more when the drain began, nor could an ack of it be under way.
-    ``dead``: refused, or given back, so often that the broker may have given it up.
+    ``dead``: refused, or given back, so often that the broker may have given it up. ``late``: what
+    was asked of a process that had been seen gone, which an answer of a later row would refute.
     """
 
     unsettled: Flags
@@ -68,6 +72,7 @@ class OwedMessages:
     doubtful: Flags
     idle: Flags
     dead: Flags
+    late: UnderWay
 
 
 def owed(
@@ -78,7 +83,7 @@ def owed(
     ``sent`` is the first send of each, ``certain`` are those whose send is; ``stored`` those that
     are in a store: of others no doubt is looked into.
     """
-    settled, pending = _released(rows, custody, certain)
+    settled, pending, late = _released(rows, custody, certain)
     unsettled = certain & ~settled
     doubtful = unsettled & marked(rows.id[pending.at], rows.messages)
     missing = unsettled & ~doubtful
@@ -89,10 +94,11 @@ def owed(
         missing, doubtful = missing & ~held, doubtful & ~held
     looked_at = missing | (unsettled & stored)
     if looked_at.any():
-        dead = _may_be_dead(rows, custody, places, sent, looked_at)
+        dead, late_too = _may_be_dead(rows, custody, places, sent, looked_at)
+        late = joined([late, late_too])
     if doubtful.any():
         idle = doubtful & ~_busy(rows, custody, doubtful, pending.at)
-    return OwedMessages(unsettled, missing, doubtful, idle, dead)
+    return OwedMessages(unsettled, missing, doubtful, idle, dead, late)
 
 
 def died_untaken(
@@ -109,40 +115,53 @@ def died_untaken(
     return result
 
 
-def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Operations]:
+def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Operations, UnderWay]:
     """Which messages were settled for certain, and the acks that may have settled others.
 
-    An ack is certain when it was answered ``ok`` and, in a transaction, its commit was.
+    An ack is certain when it was answered ``ok`` and, in a transaction, its commit was. With them
+    go the acks that came too late for the process that they were meant for.
     """
     ends, deaths = custody.ends, custody.deaths
     consuming = custody.promises.nack == "consume"
     oks = rows.of(ACK_OK, NACK_OK) if consuming else rows.of(ACK_OK)
     if not rows.transaction.absent:
         run, transaction = rows.run[oks], rows.transaction[oks]
-        committed = deaths.may_be_committed(ends, run, transaction)
-        committed &= ends.transactions.find("commit", run, transaction) != NONE
-        oks = oks[(transaction == NONE) | committed]
+        commit, refused = (ends.transactions.find(name, run, transaction) for name in ("commit", "refused"))
+        oks = oks[(transaction == NONE) | ((commit != NONE) & (refused == NONE))]
     settled = marked(rows.id[oks], rows.messages)
     open_ = certain & ~settled
     asked = acks(rows, open_)
     if consuming:
         asked = asked.with_(nacks(rows, open_))
     asked = asked.some(~asked.failed)
-    question = rows.index[asked.at]
-    answered = asked.answer >= 0
+    question, answered = rows.index[asked.at], asked.answer >= 0
+    dead = np.full(len(question), NONE, dtype=np.int64)
     if len(question) and not rows.transaction.absent:
+        inside = rows.transaction[asked.at] != NONE
+        commit, ok, refused = (
+            ends.transactions.find(name, rows.run[asked.at], rows.transaction[asked.at])
+            for name in ("asked", "commit", "refused")
+        )
+        possible = ~inside | (((commit != NONE) | (ok != NONE)) & (refused == NONE))
+        asked, inside, commit, ok = asked.some(possible), inside[possible], commit[possible], ok[possible]
+        question, answered = question[possible], answered[possible]
         run, transaction = rows.run[asked.at], rows.transaction[asked.at]
-        inside = transaction != NONE
-        possible = ~inside | deaths.may_be_committed(ends, run, transaction)
-        committed = ends.transactions.find("commit", run, transaction) != NONE
-        known = committed | (deaths.committing(ends, run, transaction).told != NONE)
-        commit = ends.transactions.find("asked", run, transaction)
+        dead = deaths.gone_before_commit(ends, run, transaction)
+        dead = deaths.unanswered(run, rows.session[asked.at], rows.connection[asked.at], dead)
+        known = (ok != NONE) | (deaths.committing(ends, run, transaction).told != NONE)
         question = np.where(inside & ~known, np.maximum(question, commit), question)
         answered &= ~inside | known
-        asked, question, answered = asked.some(possible), question[possible], answered[possible]
-    possible = answered.copy()
-    possible[~answered] = ~impossible(rows, deaths, asked.at[~answered], question[~answered])
-    return settled, asked.some(possible)
+    alone = ~answered & (dead == NONE)
+    dead[alone] = gone_before(rows, deaths, asked.at[alone], question[alone])
+    return settled, asked.some(dead == NONE), _too_late(rows, asked.at, dead)
+
+
+def _too_late(rows: Rows, at: Numbers, dead: Numbers) -> UnderWay:
+    """Questions that came too late, since which row nothing may have been answered to who asked."""
+    late = np.flatnonzero(dead != NONE)
+    at = at[late]
+    forever = np.full(len(at), FOREVER, dtype=np.int64)
+    return UnderWay(rows.run[at], rows.session[at], rows.connection[at], dead[late], forever)
 
 
 def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
@@ -208,7 +227,9 @@ def _answered_later(one: Numbers, index: Numbers, asked: Flags, answered: Flags)
     return result
 
 
-def _may_be_dead(rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers, of: Flags) -> Flags:
+def _may_be_dead(
+    rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers, of: Flags
+) -> tuple[Flags, UnderWay]:
     """Refused often enough, as far as refusals may have happened.
 
     A nack that was asked for and not answered ``fail``; an ack that did not fail in a transaction
@@ -218,12 +239,16 @@ def _may_be_dead(rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers
     promises, transactions = custody.promises, custody.ends.transactions
     refusing, asked = nacks(rows, of), acks(rows, of)
     nacked, acked = refusing.at[~refusing.failed], asked.at[~asked.failed]
-    nacked = nacked[~impossible(rows, custody.deaths, nacked, rows.index[nacked])]
+    late = gone_before(rows, custody.deaths, nacked, rows.index[nacked])
+    too_late = [_too_late(rows, nacked, late)]
+    nacked = nacked[late == NONE]
     run, transaction = rows.run[acked], rows.transaction[acked]
     back, kept = (transactions.find(name, run, transaction) for name in ("back", "kept"))
     acked = acked[(back != NONE) & (kept == NONE)]
     back = back[(back != NONE) & (kept == NONE)]
-    acked = acked[~impossible(rows, custody.deaths, acked, np.maximum(back, rows.index[acked]))]
+    late = gone_before(rows, custody.deaths, acked, np.maximum(back, rows.index[acked]))
+    too_late.append(_too_late(rows, acked, late))
+    acked = acked[late == NONE]
     refused = counted(rows.id[nacked], rows.messages)
     dead = (refused > 0) & (promises.nack == "dead-letter")
     attempts = refused + counted(rows.id[acked], rows.messages)
@@ -234,8 +259,8 @@ def _may_be_dead(rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers
             whose, queue, _ = places.named[code]
             here = of & (place == code)
             attempts[here] += custody.ends.held(whose, queue, sent[here])
-    result: Flags = dead | ((promises.delivery_attempts >= 0) & (attempts >= promises.delivery_attempts))
-    return result
+    dead |= (promises.delivery_attempts >= 0) & (attempts >= promises.delivery_attempts)
+    return dead, joined(too_late)
 
 
 def _open_deliveries(rows: Rows, custody: Custody, of: Flags) -> Numbers:

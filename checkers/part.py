@@ -205,6 +205,7 @@ class Delivered:
     Of each group that lost a message the first and last send that got somewhere; how many are
     missing, by run and queue; and what must be asked for elsewhere.
 
+    ``late``: acks and nacks that came too late for the process that they were meant for.
     ``overtakers``: of messages that were skipped the later one that shows it. ``effects``: copies
     that were sent in transactions and skipped. ``ungrouped``: copies without a group in FIFO
     queues, which lie in all parts. ``places`` are those of both.
@@ -214,6 +215,7 @@ class Delivered:
     kept: Mapping[Place, tuple[int, int]]
     missing: Mapping[tuple[int, str], int]
     stray: delivery.Stray
+    late: links.UnderWay
     overtakers: Mapping[Instance, int]
     effects: transactions.Effects
     ungrouped: skipped.Copies
@@ -258,6 +260,7 @@ def _delivery(messages: Messages, question: Question) -> Delivered:
         _kept(messages, delivery.lost(marks)),
         missing,
         joined(one.stray for one in messages.marks),
+        joined(one.late for one in messages.marks),
         delivery.skipped_instances(overtaken.earliest(question.examples), places.named),
         transactions.skipped_effects(overtaken, places.named),
         ungrouped,

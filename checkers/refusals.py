@@ -20,7 +20,19 @@ import numpy as np
 from checkers.acknowledgements import nacks
 from checkers.deaths import Deaths
 from checkers.ends import Ends
-from checkers.rows import ACK_OK, DELIVER, NONE, Flags, Numbers, Rows, counted, joined, marked, ordered
+from checkers.rows import (
+    ACK_OK,
+    DELIVER,
+    NONE,
+    TIMEOUT,
+    Flags,
+    Numbers,
+    Rows,
+    counted,
+    joined,
+    marked,
+    ordered,
+)
 from checkers.running import highest_before, segments, starts
 from checkers.verdict import Promises
 
@@ -146,14 +158,17 @@ def deadly(
     beside: dict[tuple[int, int], list[int]] = {}
     for n in np.flatnonzero(np.isin(ids, ids[late])).tolist():
         beside.setdefault((int(ids[n]), int(session[n])), []).append(n)
+    timed = marked(rows.id[rows.of(TIMEOUT)], rows.messages)
+    untimed = promises.single and promises.refuses_stale_acks and promises.ack_wait_s is None
     for n in late.tolist():
+        one_holder = untimed and not timed[ids[n]]
         at = int(deliveries.at[n])
         here = [one for one in beside[int(ids[n]), int(session[n])] if index[one] <= index[n]]
         before = {
             int(refusals.asked[one] if refusals.held[one] == NONE else refusals.held[one])
             for one in mine[int(ids[n])]
             if refusals.asked[one] < index[n]
-            and _came_before(rows, promises, refusals, one, deliveries, n, here)
+            and _came_before(rows, refusals, one, deliveries, n, here, one_holder=one_holder)
             and _known(rows, promises, deaths, refusals, one, at)
         }
         result[n] = len(before) >= most
@@ -162,16 +177,18 @@ def deadly(
 
 def _came_before(
     rows: Rows,
-    promises: Promises,
     refusals: Refusals,
     refusal: int,
     deliveries: Redeliveries,
     delivery: int,
     here: Sequence[int],
+    *,
+    one_holder: bool,
 ) -> bool:
     """Whether a refusal took effect before a delivery was sent that was read after its question.
 
-    ``here`` are the deliveries in that session up to it.
+    ``here`` are the deliveries in that session up to it. ``one_holder``: nobody but its holder can
+    give a message back.
     """
 
     def after(one: int, row: int) -> bool:
@@ -180,7 +197,6 @@ def _came_before(
 
     index = rows.index[deliveries.at]
     held = int(refusals.held[refusal])
-    one_holder = promises.single and promises.refuses_stale_acks and promises.ack_wait_s is None
     if one_holder and held != NONE:
         mine = rows.session[refusals.asking[[refusal]]] == rows.session[deliveries.at[[delivery]]]
         return any(index[one] > held and (bool(mine[0]) or after(one, held)) for one in here)
