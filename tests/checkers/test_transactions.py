@@ -125,6 +125,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*moved("info"), *kept(80, 1), *ARRIVED, *DONE], {"torn-transaction"}),
     "what is among the dead letters was not consumed, though the send arrived": (
         [*moved("info"), *kept(80, 1, "dead-letter"), *ARRIVED, *DONE], {"torn-transaction", "died-early"}),
+    "what is with the expired was not consumed either, though the send arrived": (
+        [*moved("info"), *kept(80, 1, "expired"), *ARRIVED, *DONE], {"torn-transaction"}),
     "what is in a store-and-forward queue may have been forwarded": (
         [*moved("info"), *kept(80, 1, "store-and-forward"), *ARRIVED, *DONE], set()),
     "what was in a store before the commit was asked for proves nothing": (
