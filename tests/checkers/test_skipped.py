@@ -65,7 +65,9 @@ INSIDE = {**TOPIC, "transaction": 7}
         # Both have one priority.
         Story().subscribe(1).send(1, priority=7).send(2, priority=7).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, priority=4).send(2).consume(2, 1).leave(1).drop(),
-        # It cannot have expired.
+        # It cannot have expired, and does not care about clocks.
+        Story().subscribe(1).send(1).send(2).set_clock().consume(2, 1).leave(1).drop(),
+        Story().subscribe(1).send(1, expires=[S, 2 * S]).send(2).consume(2, 1).set_clock().leave(1).drop(),
         Story().subscribe(1).send(1, expires=[S, 2 * S]).send(2).consume(2, 1).leave(1).drop(),
         # In a transaction, alone or both.
         Story().subscribe(1).send(1, of=INSIDE).commit(7).send(2).consume(2, 1).leave(1).drop(),
@@ -144,6 +146,10 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         Story().subscribe(1).send(1, priority=2).send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, delay=[5 * MS, 9 * MS]).send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, expires=[5 * MS, 9 * MS]).send(2).consume(2, 1).leave(1).drop(),
+        Story().subscribe(1).send(1).send(2, expires=[5 * MS, 9 * S]).consume(2, 1).leave(1).drop(),
+        # It, or the later one, expires, and a clock is wrong.
+        Story().subscribe(1).send(1, expires=[S, 2 * S]).send(2).set_clock().consume(2, 1).leave(1).drop(),
+        Story().subscribe(1).send(1).send(2, expires=[S, 2 * S]).set_clock().consume(2, 1).leave(1).drop(),
         # Another member had it on its way, and is lost, or is there.
         Story().subscribe(1).subscribe(2).send(1).send(2).consume(2, 1).lose(2).leave(1).drop(),
         Story().subscribe(2).lose(2).subscribe(1).send(1).send(2).consume(2, 1).leave(1).drop(),
@@ -152,6 +158,10 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         two().deliver(2, 9).consume(2, 1).leave(1).drop(),
         two().subscribe(2, "fail").deliver(2, 2).leave(1).drop(),
         two().subscribe(2, of=BOB).deliver(2, 2).leave(1).drop(),
+        # Something came in no session, which may have held it.
+        overtaken().add(90, "ok", "deliver", 2, **ALICE, digest=2, producer=1, sequence=2).leave(1).drop(),
+        # No row had asked for the session by then.
+        Story().subscribe(1).leave(1).send(1).send(2).deliver(2, 2).subscribe(2).leave(2).drop(),
         # It came before, in any way, or was found among the dead.
         overtaken().deliver(1, 1).leave(1).drop(),
         two().deliver(1, 1).add(190, "invoke", "nack", 1, **ALICE, session=1).consume(2, 1).leave(1).drop(),
@@ -198,6 +208,14 @@ def test_a_repeated_send_is_owed_since_the_first_that_did_not_fail(tmp_path):
 
 def test_what_is_owed_to_the_end_is_lost_for_that_alone(tmp_path):
     assert found(tmp_path, overtaken()) == {("lost", NEWS_OF_ALICE, 1, "never delivered")}
+
+
+@pytest.mark.parametrize(("attempts", "lost"), [("refused", True), ("given back", False)])
+def test_what_a_session_gave_back_may_have_died_of_that(tmp_path, attempts, lost):
+    promises = Promises(attempts=attempts, delivery_attempts=1)
+    story = two().leave(1).subscribe(2).consume(2, 2).leave(2).drop()
+    options = msgspec.structs.replace(PATIENT, broker=promises)
+    assert found(tmp_path, story, options) == (SKIPPED if lost else set())
 
 
 @pytest.mark.parametrize("change", [{"ordered": False}, {"broker": Promises(groups=False)}])

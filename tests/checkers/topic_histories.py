@@ -47,6 +47,13 @@ class Story(checker_rows.Story):
     def lose(self, session, of=ALICE):
         return self.add(100 + session, "info", "disconnect", session=session, broker="a1", **of)
 
+    def set_clock(self):
+        """Set a clock wrong, of whatever broker."""
+        told_of = told(label="clock", bit=True)
+        return self.add(-1, "invoke", "clock-step", value=told_of).add(
+            -1, "info", "clock-step", value=told_of
+        )
+
     def commit(self, transaction, outcome="ok"):
         self.add(1, "invoke", "commit", transaction=transaction)
         return self.add(1, outcome, "commit", transaction=transaction, broker="a1")
