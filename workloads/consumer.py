@@ -26,6 +26,7 @@ from workloads.operations import Ack, ConsumerOperation, Nack, Subscribe, Unsubs
 from workloads.payload import Payload, decode, digest, unreadable
 from workloads.processes import Processes
 from workloads.sessions import Session, Sessions
+from workloads.stamp import arrived
 
 LEAVE_PATIENCE_S: Final = 1.0
 Style = Literal["unsubscribe", "disconnect", "drop"]
@@ -259,6 +260,7 @@ class Consumer:
             redelivered=redelivered,
             delivery_count=count,
             digest=digest(body),
+            headers=arrived(headers),
             error=unreadable(body) if payload is None else None,
         )
         if session.ending or self._leaving:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from harness.interface import WorkloadContext
 from stomp_protocol.codec import head
+from workloads import stamp
 from workloads.failover import Client
 from workloads.payload import PRODUCER_MAX, PRODUCER_SHIFT, Writer, digest
 
@@ -99,8 +100,8 @@ class Slot:
     """
 
     __slots__ = (
-        "_broker", "_connection", "_context", "_counters", "_digest", "_message", "_on_idle", "_process",
-        "_record", "_sequence", "_stream", "_value", "busy",
+        "_broker", "_connection", "_context", "_counters", "_digest", "_headers", "_message", "_on_idle",
+        "_process", "_record", "_sequence", "_stream", "_value", "busy",
     )  # fmt: skip
 
     def __init__(
@@ -112,7 +113,7 @@ class Slot:
         self._stream = stream
         self._on_idle = on_idle
         self._process = context.recorder.next_process()
-        self._message = self._sequence = self._digest = 0
+        self._message = self._sequence = self._digest = self._headers = 0
         self._connection: int | None = None
         self._broker: str | None = None
         self._value: str | None = None
@@ -132,7 +133,7 @@ class Slot:
         stream = self._stream
         self._next()
         body = stream.writer.encode(self._message, self._sequence)
-        self._digest = digest(body)
+        self._digest, self._headers = digest(body), stamp.sent(self._message)
         frame, self._value = self._asked()
         connection = stream.client.connection
         if connection is not None and connection.closed:
@@ -145,7 +146,7 @@ class Slot:
             self._finish("fail", "not connected", None)
             self._on_idle(self, False)
         else:
-            connection.request(frame, self, body)
+            connection.request(frame + stamp.line(self._message), self, body)
 
     def _next(self) -> None:
         """Which message is to be sent."""
@@ -185,6 +186,7 @@ class Slot:
             producer=stream.producer.number,
             sequence=self._sequence,
             digest=self._digest,
+            headers=self._headers,
             broker=broker,
             connection=self._connection,
             error=error,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.interface import WorkloadContext
+from workloads import stamp
 from workloads.connection import Connection
 from workloads.payload import digest
 from workloads.producer import Stream
@@ -48,10 +49,11 @@ class Sending:
         body = stream.writer.encode(message, sequence, note)
         self._columns = {
             "queue": stream.queue, "group": stream.group, "message": message,
-            "producer": stream.producer.number, "sequence": sequence, "digest": digest(body), "value": value,
+            "producer": stream.producer.number, "sequence": sequence, "digest": digest(body),
+            "headers": stamp.sent(message), "value": value,
         }  # fmt: skip
         self._row("invoke", None)
-        self._connection.request(head, self, body)
+        self._connection.request(head + stamp.line(message), self, body)
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
         """See ``workloads.connection.ReceiptWaiter``."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.interface import WorkloadContext
+from workloads import stamp
 from workloads.connection import Connection
 from workloads.consumer import LEAVE_PATIENCE_S, Consumer, Style, ack_head
 from workloads.payload import Payload, digest
@@ -222,9 +223,9 @@ class Transaction:
         columns: dict[str, object] = {
             "queue": stream.queue, "group": stream.group, "message": message,
             "producer": stream.producer.number, "sequence": sequence, "digest": digest(body),
-            "value": letter.value,
+            "headers": stamp.sent(message), "value": letter.value,
         }  # fmt: skip
-        self._request(stream.head, "send", columns, body)
+        self._request(stream.head + stamp.line(message), "send", columns, body)
 
     def ack(self, session: Session, ack_id: str, payload: Payload | None) -> None:
         """A delivery is acknowledged."""

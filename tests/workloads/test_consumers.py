@@ -14,6 +14,7 @@ from workloads.failover import BACKOFF_S
 from workloads.payload import Payload, digest
 from workloads.payload import encode as body_of
 from workloads.sessions import Sessions
+from workloads.stamp import DROPPED
 
 BODY = body_of(Payload(7, "q0", "g1", 2, 5), 40)
 DELIVERY = {"queue": "q0", "group": "g1", "message": 7, "producer": 2, "sequence": 5}
@@ -53,6 +54,7 @@ async def test_a_delivery_is_recorded_from_its_body_and_acknowledged():
                 "redelivered": False,
                 "delivery_count": 1,
                 "digest": digest(BODY),
+                "headers": DROPPED,
             }
         ]
         invoke, ok = rows.of("ack")
