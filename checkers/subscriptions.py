@@ -263,18 +263,15 @@ class SubscriptionHistory:
         """Return the row after which what was sent was for the life that lasted until each read.
 
         A life with that selector begins with a subscribe that is answered ``ok``; a drop, or a
-        subscribe with another selector, may end it as soon as it is asked for.
+        subscribe with another selector, may end it as soon as it is asked for. Such a subscribe
+        begins no life, as what it ends is over only when it is answered.
         """
         others = [one for one in self.subscribes if one.selector != selector]
         endings = sorted((one.asked, one.answered, one.outcome) for one in (*self.drops, *others))
         endings = [one for one in endings if one[2] != "fail"]
         over = [-1, *(answered if outcome == "ok" else NEVER for _, answered, outcome in endings)]
         last_over = np.maximum.accumulate(np.array(over, dtype=np.int64))
-        made = sorted(
-            (one.asked, one.answered)
-            for one in self.subscribes
-            if one.outcome == "ok" and one.selector == selector
-        )
+        made = sorted((one.asked, one.answered) for one in self.subscribes if one.outcome == "ok")
         answers = np.array([*(answered for _, answered in made), NEVER], dtype=np.int64)
         first_answer = np.minimum.accumulate(answers[::-1])[::-1]
         ended = last_over[np.searchsorted([asked for asked, *_ in endings], read, "left")]

@@ -65,6 +65,16 @@ INSIDE = {**TOPIC, "transaction": 7}
         # Both have one priority.
         Story().subscribe(1).send(1, priority=7).send(2, priority=7).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, priority=4).send(2).consume(2, 1).leave(1).drop(),
+        # The first later message was read before it may have expired, and another after that.
+        Story()
+        .subscribe(1)
+        .send(1, expires=[10 * MS, 9 * S])
+        .send(2)
+        .send(3)
+        .consume(2, 1)
+        .consume(3, 1)
+        .leave(1)
+        .drop(),
         # It cannot have expired, and does not care about clocks.
         Story().subscribe(1).send(1).send(2).set_clock().consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, expires=[S, 2 * S]).send(2).consume(2, 1).set_clock().leave(1).drop(),
@@ -133,6 +143,22 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         .consume(2, 1)
         .leave(1)
         .drop(),
+        Story()
+        .subscribe(1)
+        .send(1)
+        .leave(1)
+        .subscribe(2, value=RED)
+        .leave(2)
+        .subscribe(3)
+        .send(2)
+        .consume(2, 3)
+        .leave(3)
+        .drop(),
+        # A drop of unknown outcome may happen late, and a subscribe that failed made nothing.
+        Story().subscribe(9).leave(9).drop("info").subscribe(1).send(1).send(2).consume(2, 1).leave(1).drop(),
+        Story().subscribe(1, "fail").send(1).subscribe(2).send(2).consume(2, 2).leave(2).drop(),
+        # Somebody may have received it, and was never heard.
+        overtaken().add(60, "info", "receive", **TOPIC).leave(1).drop(),
         # Its selector does not match.
         Story()
         .subscribe(1, value=RED)
@@ -179,7 +205,10 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         # Another producer, or another group.
         Story().subscribe(1).send(1).send(2, of={**TOPIC, "producer": 2}).deliver(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1).send(2, of={**TOPIC, "group": "h"}).leave(1).drop(),
+        # It was sent after the one with the higher number.
+        Story().subscribe(1).send(2).send(1).consume(2, 1).leave(1).drop(),
         # Another broker took it.
+        Story().subscribe(1).leave(1).send(1, broker="b1").send(2).subscribe(2).consume(2, 2).leave(2).drop(),
         Story().subscribe(1).send(1, broker="b1").send(2).consume(2, 1).leave(1).drop(),
         Story()
         .add(-2, "info", "role", **role("a1", "n"))
@@ -237,6 +266,10 @@ def temporary(*messages):
         (temporary(1, 2).consume(2, 1, of=TEMPORARY).lose(1, of=TEMPORARY), True),
         (temporary(1, 2).leave(1, of=TEMPORARY).drop(of=TEMPORARY), False),
         (temporary(1, 2).drop("info", of=TEMPORARY).consume(2, 1, of=TEMPORARY), False),
+        (Story().add(-2, "info", "role", **role("a1", "n")).add(-2, "info", "role", **role("a2", "n"))
+         .subscribe(1, of=TEMPORARY).add(-3, "info", "restart", broker="a1")
+         .send(1, of=TEMPORARY, broker="a2").send(2, of=TEMPORARY).subscribe(2, of=TEMPORARY)
+         .consume(2, 2, of=TEMPORARY).lose(2, of=TEMPORARY), False),
         (Story().send(1, of=TEMPORARY).subscribe(1, of=TEMPORARY).send(2, of=TEMPORARY)
          .consume(2, 1, of=TEMPORARY).lose(1, of=TEMPORARY), False),
     ],
