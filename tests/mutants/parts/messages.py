@@ -18,6 +18,21 @@ SENT_ONCE_TO_A_PAIR: Final = Arena(ONE_PAIR.kinds, {**ONE_PAIR.fields, "send_aga
 
 MUTANTS: Final = (
     Mutant(
+        "header-dropped-at-a-restart",
+        _PART,
+        "own",
+        "a message that is read from the journal has lost the last of its headers",
+        frozenset({"corrupted"}),
+        DISK,
+        (
+            Replacement(
+                "broker/core/message.py",
+                "        data[headers_at:file_at],\n",
+                '        data[headers_at : data.rfind(b"\\n", headers_at, file_at - 1) + 1],\n',
+            ),
+        ),
+    ),
+    Mutant(
         "ids-of-sends-not-journalled",
         _PART,
         "own",
