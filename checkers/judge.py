@@ -290,6 +290,9 @@ def examine(check_run: CheckRun) -> Examination | None:
     if choosers is None:
         return None
     waited = partial(availability.waiting, phases, last_ns, options.recovery_bound_s)
+    consumers = queues.Consumers()
+    if subscribed.numbers or temporary.numbers:
+        consumers = queues.consumers(renamed(source.control), control_ends, died)
     question = Question(
         ends=control_ends,
         examples=options.examples,
@@ -311,7 +314,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         subscriptions=subscribed,
         choosers=choosers,
         temporaries=temporary,
-        consumers=queues.consumers(renamed(source.control), control_ends, died),
+        consumers=consumers,
         ordered=options.ordered,
         lossless=options.guarantee in LOSSLESS,
         unheard=frozenset((run, queue) for run, known in case.known.items() for queue in known.receives),

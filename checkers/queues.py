@@ -29,6 +29,7 @@ are looked at together (``find``): one row of numbers a message.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -233,13 +234,16 @@ def consumers(control: pa.Table, ends: Ends, deaths: Deaths) -> Consumers:
         else:
             refused.add(key)
     found: dict[tuple[int, str | None], list[tuple[int, int, int]]] = defaultdict(list)
-    for (run, number), (queue, index) in asked.items():
+    keys = np.array([*asked], dtype=np.int64).reshape(len(asked), 2)
+    answers = ends.sessions.find("answered", keys[:, 0], keys[:, 1]).tolist()
+    for ((run, number), (queue, index)), answered in zip(asked.items(), answers, strict=True):
         if (run, number) in refused:
             continue
-        (answered,) = ends.sessions.find("answered", np.array([run]), np.array([number])).tolist()
         broker, since = served.get((run, number), (None, FOREVER))
-        over = [answered] if answered != NONE else []
-        over += [at for at in deaths.rows.get((run, broker or ""), ()) if at > since]
+        seen_gone = deaths.rows.get((run, broker or ""), ())
+        over = list(seen_gone[bisect_right(seen_gone, since) :][:1])
+        if answered != NONE:
+            over.append(answered)
         found[run, queue].append((number, index, min(over, default=FOREVER)))
     return Consumers(found)
 
