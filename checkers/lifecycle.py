@@ -32,6 +32,7 @@ from checkers.rows import (
     NACK_OK,
     NONE,
     SEND_FAIL,
+    SEND_INFO,
     SEND_INVOKE,
     SEND_OK,
     TIMEOUT,
@@ -259,7 +260,7 @@ def lives_and_deliveries(
         in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks or Clocks()),
         expires=wish.expires, due=wish.due, delayed=wish.delayed,
         matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
-        closing=_closing(rows, sends),
+        closing=_closing(rows),
     )  # fmt: skip
     asking = _Context(
         ends, promises or Promises(), known, offset, wish, clocks or Clocks(), deaths or Deaths()
@@ -284,15 +285,16 @@ def says_again(rows: Rows, at: Numbers) -> Flags:
     return result
 
 
-def _closing(rows: Rows, sends: Numbers) -> Numbers:
+def _closing(rows: Rows) -> Numbers:
     """Return until when messages may be given out and close their group; ``NONE``: they do not.
 
     Until the last delivery of what was acknowledged for certain; for ever, if it may come again.
     """
     closing = np.array([closes(value) for value in rows.value.values] + [False])
-    sends = sends[closing[rows.value.codes[sends]]]
-    if not len(sends):
+    if not closing.any():
         return np.broadcast_to(np.int64(NONE), rows.messages)
+    sends = rows.of(SEND_INVOKE, SEND_OK, SEND_FAIL, SEND_INFO)
+    sends = sends[closing[rows.value.codes[sends]]]
     result = np.full(rows.messages, NONE, dtype=np.int64)
     some = marked(rows.id[sends], rows.messages)
     delivers, acks = rows.of(DELIVER), rows.of(ACK_OK)

@@ -10,8 +10,8 @@ A message is *ordinary* if it has five rows, each with its id, and none in a tra
 
 in this order, but that the send may be answered at any time after it was asked for; if those of the
 consumer are of one session, which had not ended when the ack was asked for; if what was delivered
-is what was sent (producer, sequence, digest, headers), and does not say that it came before; if the send
-asked for nothing (``value``); and if it is of a plain queue, in a run in which nobody has a
+is what was sent (producer, sequence, digest, headers), and does not say that it came before; if the
+send asked for nothing (``value``); and if it is of a plain queue, in a run in which nobody has a
 selector.
 
 Why no rule about single messages finds anything in it, whatever a broker promised:

@@ -105,9 +105,11 @@ def died_untaken(
     place: npt.NDArray[np.int32], sent: Numbers, of: Flags, places: PlaceTable, ends: Ends, promises: Promises
 ) -> Flags:
     """Return which messages that nobody read may have died in the hands of sessions that ended."""
+    if promises.delivery_attempts < 0:
+        return np.zeros(len(place), dtype=bool)
+    if promises.attempts != "given back":
+        return of & (promises.delivery_attempts == 0)
     result = np.zeros(len(place), dtype=bool)
-    if promises.attempts != "given back" or promises.delivery_attempts < 0:
-        return result
     for code in np.unique(place[of]):
         run, queue, _ = places.named[code]
         here = of & (place == code)

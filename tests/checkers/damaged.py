@@ -780,6 +780,54 @@ def _refuse(rows: list[Row], chance: random.Random) -> None:
         )
 
 
+def _send_again(rows: list[Row], chance: random.Random) -> None:
+    """Repeat the sends of one message or of several, whatever becomes of each attempt."""
+    sends = [r for r in rows if r["f"] == "send" and r["type"] == "invoke"]
+    for of in chance.sample(sends, min(len(sends), chance.choice([1, 1, 2, 4]))):
+        for _ in range(chance.choice([1, 1, 2])):
+            process = chance.choice([of["process"], 7000 + len(rows)])
+            asked = {**of, "process": process}
+            if chance.random() < 0.3:
+                asked["transaction"] = chance.choice([of.get("transaction"), 500, 501, None])
+            if chance.random() < 0.2:
+                asked["value"] = chance.choice([None, '{"close": true}', '{"delay": [0, 5]}'])
+            at = chance.randrange(len(rows) + 1)
+            rows.insert(at, asked)
+            if chance.random() < 0.9:
+                answer = {**asked, "type": chance.choice(["ok", "ok", "info", "info", "fail"])}
+                answer["broker"] = chance.choice(["a1", "a1", "a2", None])
+                rows.insert(chance.choice([at, chance.randrange(at, len(rows))]) + 1, answer)
+            if chance.random() < 0.3:
+                first = [r for r in rows if r["f"] == "send" and r["message"] == of["message"]]
+                chance.choice(first)["type"] = chance.choice(["invoke", "ok", "info", "fail"])
+
+
+def _close(rows: list[Row], chance: random.Random) -> None:
+    """Let a message close its group."""
+    sends = [r for r in rows if r["f"] == "send"]
+    if sends:
+        chosen = chance.choice(sends)
+        for r in sends:
+            if r["message"] == chosen["message"] and chance.random() < 0.8:
+                r["value"] = '{"close": true}'
+
+
+def _alternate(rows: list[Row], chance: random.Random) -> None:
+    """Give what is delivered to a few sessions in turn, which mostly are not told to be others'."""
+    sessions = chance.sample([1, 2, 3, 4], chance.choice([2, 2, 3]))
+    given: dict[int, int] = {}
+    turn = 0
+    for r in rows:
+        if r["f"] == "deliver" and r.get("message") is not None:
+            if r["message"] not in given:
+                turn += chance.random() < 0.9
+                given[r["message"]] = sessions[turn % len(sessions)]
+            r["session"] = given[r["message"]]
+            r["redelivered"] = chance.random() < 0.03
+        elif r["f"] in ("ack", "nack") and r.get("message") in given:
+            r["session"] = given[r["message"]]
+
+
 DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
@@ -787,6 +835,7 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
         _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
         _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _tear,
         _commit_later, _vanish, _late_copy, _reconnect, _mute, _ask, _clock, _fault, _refuse,
+        _send_again, _close, _alternate,
     )
 }  # fmt: skip
 
