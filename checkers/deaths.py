@@ -117,6 +117,9 @@ class Deaths:
     ``node_ids`` has the node ID that a broker told last. ``changes`` has all rows that tell of its
     role, as (index, earliest moment in ns): it may have been another process before.
 
+    ``first_live`` has the broker that was live first in each run, and the moments (ns) since which
+    it and since which any other may have been so.
+
     ``sessions``, ``connections`` and ``transactions`` say, by (run, number), which broker answered
     the latest ``subscribe``, ``connect`` or ``begin``: ``told`` (the row), ``ns`` (its moment) and
     ``broker`` (its place in ``names``).
@@ -126,6 +129,7 @@ class Deaths:
     possible_ns: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
     node_ids: Mapping[Broker, str] = field(default_factory=dict)
     changes: Mapping[Broker, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    first_live: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)
     names: Sequence[str] = ()
     sessions: Keyed = _NO_LINKS
     connections: Keyed = _NO_LINKS
@@ -236,14 +240,24 @@ def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
     seen: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     changes: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     node_ids: dict[Broker, str] = {}
+    first_live: dict[int, tuple[str, int, int]] = {}
 
     for run, facts in known.items():
+        live: dict[str, int] = {}
         for row in facts.roles:
+            if row["role"] == "live":
+                live[row["broker"]] = min(row["time_low"], live.get(row["broker"], _EVER))
             changes[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["role"] == "stopped":
                 seen[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["node_id"] is not None:
                 node_ids[run, row["broker"]] = row["node_id"]
+        (since, broker), (until, _) = [
+            *sorted((ns, name) for name, ns in live.items()),
+            (_EVER, ""),
+            (_EVER, ""),
+        ][:2]
+        first_live[run] = (broker, since, until)
         for row in facts.restarts:
             seen[run, row["broker"]].append((row["index"], _EVER))
         for row in facts.faults:
@@ -254,6 +268,7 @@ def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
         possible_ns={broker: [ns for _, ns in sorted(some)] for broker, some in seen.items()},
         node_ids=node_ids,
         changes=changes,
+        first_live=first_live,
         names=sorted({broker for _, broker in seen}),
     )
     return deaths if control is None else _with_links(deaths, control)
@@ -300,14 +315,16 @@ def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None
     giver = first(rows.id[delivers], codes[delivers], rows.messages)
     open_ = _open_sends(rows, codes, unknown, attempts)
     gone = np.full(len(open_.message), FOREVER, dtype=np.int64)
-    at = np.flatnonzero(open_.alone & (open_.taker >= 0) & (giver[open_.message] >= 0))
+    names = list(rows.broker.values)
+    taker = _takers(open_, rows, deaths, names)
+    at = np.flatnonzero(open_.alone & (taker >= 0) & (giver[open_.message] >= 0))
     mine = open_.message[at]
-    pairs = np.column_stack([rows.run[rows.first_row[mine]], open_.taker[at], giver[mine]])
+    pairs = np.column_stack([rows.run[rows.first_row[mine]], taker[at], giver[mine]])
     kinds, which = np.unique(pairs, axis=0, return_inverse=True)
     for number, (run, one, other) in enumerate(kinds.tolist()):
-        broker = rows.broker.values[one]
+        broker = names[one]
         seen = np.array(deaths.rows.get((run, broker), ()), dtype=np.int64)
-        if len(seen) and deaths.of_one_node(run, broker, rows.broker.values[other]):
+        if len(seen) and deaths.of_one_node(run, broker, names[other]):
             some = at[which.ravel() == number]
             after = np.searchsorted(seen, open_.asked[some], "right")
             gone[some] = np.append(seen, FOREVER)[after]
@@ -319,13 +336,33 @@ def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None
 class _OpenSends:
     """Sends of unknown outcome: when each was asked for, and the code of the broker that took it.
 
-    ``taker`` is negative where no row names the broker. ``alone``: in no transaction.
+    ``taker`` is negative where no row names the broker. ``given_up``: the moment (ns) at which the
+    client gave it up; ``NONE``: no row says so. ``alone``: in no transaction.
     """
 
     message: Numbers
     asked: Numbers
     taker: Numbers
+    given_up: Numbers
     alone: Flags
+
+
+def _takers(open_: _OpenSends, rows: Rows, deaths: Deaths, names: list[str]) -> Numbers:
+    """Return the brokers that took sends, by their places in ``names``, which may grow.
+
+    Where no row of a send names its broker, it is the only one that can have been live by the time
+    at which the send was given up.
+    """
+    taker = open_.taker.copy()
+    run = rows.run[rows.first_row[open_.message]]
+    unnamed = (taker < 0) & (open_.given_up != NONE)
+    for one in np.unique(run[unnamed]).tolist():
+        broker, since, until = deaths.first_live.get(one, ("", _EVER, _EVER))
+        if broker not in names:
+            names.append(broker)
+        alone = unnamed & (run == one) & (since <= open_.given_up) & (open_.given_up < until)
+        taker[alone] = names.index(broker)
+    return taker
 
 
 def _open_sends(rows: Rows, codes: Numbers, unknown: Flags, attempts: Attempts | None) -> _OpenSends:
@@ -333,15 +370,16 @@ def _open_sends(rows: Rows, codes: Numbers, unknown: Flags, attempts: Attempts |
     sends, ends = rows.of(SEND_INVOKE), rows.of(SEND_INFO)
     once = unknown if attempts is None else unknown & ~attempts.several
     sends = sends[once[rows.id[sends]]]
-    taker = first(rows.id[ends], codes[ends], rows.messages)
+    taker, given_up = (first(rows.id[ends], column[ends], rows.messages) for column in (codes, rows.time))
     message = rows.id[sends].astype(np.int64)
-    found = _OpenSends(message, rows.index[sends], taker[message], rows.transaction[sends] == NONE)
+    alone = rows.transaction[sends] == NONE
+    found = _OpenSends(message, rows.index[sends], taker[message], given_up[message], alone)
     if attempts is None:
         return found
     at = np.flatnonzero(attempts.unknown & unknown[attempts.message])
     answer = attempts.answer[at]
     again = _OpenSends(
         attempts.message[at], attempts.asked[at], np.where(answer < 0, NONE, codes[answer]),
-        attempts.transaction[at] == NONE,
+        np.where(answer < 0, NONE, rows.time[answer]), attempts.transaction[at] == NONE,
     )  # fmt: skip
     return joined([found, again])

@@ -49,10 +49,21 @@ class Attempt:
         """Whether it may or may not have happened."""
         return self.ok is None and not self.failed
 
-    @property
-    def taker(self) -> str | None:
-        """The broker to which an attempt went that was not answered, as far as the client knew."""
-        return next((r.get("broker") for r in self.answers if r["type"] == "info"), None)
+    def taker(self, history: History) -> str | None:
+        """Return the broker to which an attempt went that was not answered.
+
+        The client may have known it; else it is the only one that can have been live by then.
+        """
+        given_up = next((r for r in self.answers if r["type"] == "info"), None)
+        if given_up is None or given_up.get("broker") is not None:
+            return None if given_up is None else given_up["broker"]
+        live = {
+            r["broker"]
+            for r in history.control
+            if r["process"] == MONITOR and r["f"] == "role" and r.get("role") == "live"
+            if r["time_low"] <= given_up["time"]
+        }
+        return live.pop() if len(live) == 1 else None
 
 
 def attempts_of(history: History, rows: Sequence[Row]) -> list[Attempt]:
@@ -182,7 +193,7 @@ def sealed(history: History, m: PlainMessage) -> int | None:
     given = m.deliveries[0].get("broker")
     ends = []
     for attempt in unknown:
-        taker, asked = attempt.taker, attempt.asked
+        taker, asked = attempt.taker(history), attempt.asked
         if asked is None or taker is None or given is None or attempt.transaction is not None:
             return None
         if not of_one_node(history, given, taker):

@@ -51,6 +51,17 @@ NODE_A = [*role(0, "a1", "live", 0, 0, "a"), *role(1, "a2", "backup", 0, 0, "a")
 LATER = attempt(20, 2, "ok", by=9)
 """Message 2 is sent when every attempt to send message 1 is over."""
 
+FIRST_LIVE = role(2, "a1", "live", 2, 2, "a")
+TAKEN_OVER = [
+    *killed(8, "a1"),
+    *role(9, "a1", "stopped", 8, 9, "a"),
+    *role(10, "a2", "live", 10, 11, "a"),
+    *attempt(20, 2, "ok", by=9, broker="a2"),
+    *deliver(40, 2, broker="a2"),
+    *deliver(41, 1, broker="a2"),
+]
+"""Its backup takes over from a1, and message 2, which is sent then, comes before message 1."""
+
 CASES: dict[str, tuple[list[Row], set[str]]] = {
     # ---------------------------------------------------------------------------- aborted-delivery
     "what failed twice must not be delivered": (
@@ -133,6 +144,17 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what was committed the second time after the other was sent has no certain place": (
         [*within(5, 0), *end(2, "abort", 5), *within(6, 4, by=2), *LATER, *end(25, "commit", 6), *TWO_FIRST],
         set()),
+    # ------------------------------------------------------------------------- a taker without name
+    "what only one broker can have taken was stored when that was seen gone": (
+        [*FIRST_LIVE, *attempt(4, 1, "info", broker=None), *TAKEN_OVER],
+        {"reordered", "reordered-realtime", "reordered-session", "not-linearizable"}),
+    "what one that had been live before may have taken, too, may be stored later": (
+        [*role(0, "a2", "live", 0, 0, "a"), *role(1, "a2", "stopped", 0, 0, "a"), *FIRST_LIVE,
+         *attempt(4, 1, "info", broker=None), *TAKEN_OVER], set()),
+    "what was given up when a successor was live may be stored later": (
+        [*FIRST_LIVE, attempt(4, 1, None)[0], *TAKEN_OVER,
+         o(15, 1, "info", "send", 1, producer=1, sequence=1, digest=1)], set()),
+    "what nobody gave up may be stored later": ([*FIRST_LIVE, *attempt(4, 1, None), *TAKEN_OVER], set()),
     # -------------------------------------------------------------------- no attempt was certain
     "what nobody can still store was stored when its taker was seen gone": (
         [*NODE_A, *attempt(2, 1, "info"), *attempt(4, 1, "info", by=2), *killed(8, "a1"), *LATER, *TWO_FIRST],
