@@ -35,6 +35,7 @@ from checkers.rows import (
     ACK_OK,
     BROWSE,
     DELIVER,
+    FOREVER,
     NONE,
     SEND_INVOKE,
     Column,
@@ -181,7 +182,8 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     if asked.elsewhere is not None:
         at_home = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) == NONE
     missing, unsettled = left.missing & at_home, left.unsettled & at_home
-    browsed = [asked.owners.browsed.get(run, NONE) for run in places.runs().tolist()]
+    # Where no store was looked into nothing is decided, and it is told how many are missing so far.
+    browsed = [asked.owners.browsed.get(run, FOREVER) for run in places.runs().tolist()]
     in_time = lives.ok < np.array(browsed, dtype=np.int64)[lives.place]
     missing = missing & in_time
     gone, early = _untimely(rows, places, lives, asked)

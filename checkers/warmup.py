@@ -84,6 +84,8 @@ def _history() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     row(control, 11, "info", "disconnect", session=1, broker="a1")
     row(control, NEMESIS, "invoke", "heal:partition", value='{"label": "w"}')
     row(control, NEMESIS, "info", "heal:partition", value='{"label": "w"}')
-    for phase in ("heal", "recovered", "drain", "browse", "end"):
+    for phase in ("heal", "recovered", "drain", "browse"):
         row(control, HARNESS, "info", "phase", value=phase)
+    row(control, HARNESS, "ok", "browse", broker="a1")
+    row(control, HARNESS, "info", "phase", value="end")
     return data, control

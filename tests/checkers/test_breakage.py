@@ -690,7 +690,7 @@ def test_a_history_that_says_which_columns_it_has_is_judged_by_those(tmp_path):
     verdict = api.check(imported(tmp_path / "s", rows, *without), OPTIONS)
     assert {finding.name for finding in verdict.findings} == {"lost"}
     (told,) = [reason for reason in verdict.reasons if "not judged" in reason]
-    assert told.startswith("split-brain, double-takeover, phantom, corrupted, ")
+    assert told.startswith("split-brain, double-takeover, phantom, not-subscribed, ")
     assert told.endswith(
         "not judged, the history has no delivery_count, digest, node_id, role, session, time_high, time_low"
     )
@@ -702,10 +702,10 @@ def test_a_history_that_says_which_columns_it_has_is_judged_by_those(tmp_path):
 
 
 def test_what_needs_a_column_that_is_missing_is_not_told_in_part(tmp_path):
-    verdict = api.check(imported(tmp_path / "s", lossy(), "sequence"), OPTIONS)
-    assert {finding.name for finding in verdict.findings} == {"lost", "duplicate"}
+    verdict = api.check(imported(tmp_path / "s", lossy(), "session"), OPTIONS)
+    assert {finding.name for finding in verdict.findings} == {"lost", "corrupted"}
     (told,) = [reason for reason in verdict.reasons if "not judged" in reason]
-    assert re.fullmatch(r".*corrupted, .* not judged, the history has no sequence", told)
+    assert re.fullmatch(r".*duplicate, .* not judged, the history has no session", told)
 
 
 def test_columns_that_are_missing_and_not_said_to_be_are_missed(tmp_path):
