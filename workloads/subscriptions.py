@@ -4,7 +4,8 @@ Each topic is at home with a pair, as groups are, because in a cluster a topic i
 Of each topic there are durable subscriptions, one of them with a selector, a shared one, and one
 that ends with its session (``SHARES``), as far as the brokers have such. Consumers leave for a
 while and come back, and what is sent meanwhile waits for them; or they drop their subscription and,
-after a while, make it again under the same name.
+after a while, make it again under the same name. Where a test asks for it (``change_selectors``), a
+durable subscription with a selector is made again with another one, which drops the former.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ SHARES: Final = (
 
 PRESENT_S: Final = (0.5, 3.0)
 AWAY_S: Final = (0.2, 2.0)
+SELECTORS: Final = tuple({PROPERTY: wanted} for wanted in (COLOURS[:1], COLOURS[:2], COLOURS[1:]))
+"""What a durable subscription may ask for that is made again with another selector."""
+CHANGES: Final = 0.4
+"""How often a durable subscription with a selector gets another one when its consumer leaves."""
 GONE_S: Final = (0.1, 2.0)
 """How long a subscription that was dropped is not made again."""
 
@@ -126,7 +131,10 @@ class SubscriptionsLoad(Load):
             ]
             pair.consumers.extend(some)
             drops = min(1.0, share.drops * context.spec.churn)
-            followings.append(Following(some, drops, context.spec.churn, context.random.getrandbits(64)))
+            selects = share.kind == "durable" and share.selector is not None
+            changes = CHANGES if selects and context.spec.change_selectors else 0.0
+            seed = context.random.getrandbits(64)
+            followings.append(Following(some, drops, context.spec.churn, seed, changes=changes))
         self._followings = followings
         return pairs
 
@@ -210,11 +218,24 @@ class ColouredStream(ProducerStream):
 
 
 class Following(Churn):
-    """The consumers of one subscription, who leave it for a while, or drop it and make it again."""
+    """The consumers of one subscription, who leave it for a while, or drop it and make it again.
 
-    def __init__(self, consumers: Sequence[Subscriber], drops: float, churn: float, seed: int) -> None:
+    ``drops`` and ``changes`` say how often it is dropped, or made again with another selector, when
+    a consumer leaves.
+    """
+
+    def __init__(
+        self,
+        consumers: Sequence[Subscriber],
+        drops: float,
+        churn: float,
+        seed: int,
+        *,
+        changes: float = 0.0,
+    ) -> None:
         super().__init__(consumers, seed)
         self._drops = drops
+        self._changes = changes
         self._churn = churn
 
     async def run(self) -> None:
@@ -235,6 +256,9 @@ class Following(Churn):
             else:
                 await self._leave(one, style)
                 await asyncio.sleep(chance.uniform(*AWAY_S) / self._churn)
+                if self._changes and chance.random() < self._changes:
+                    others = [wanted for wanted in SELECTORS if wanted != one.followed.selector]
+                    one.followed.selector = chance.choice(others)
             for missing in self._consumers:
                 if missing not in self._stays:
                     self._stays[missing] = self._group.create_task(missing.run())

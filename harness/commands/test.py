@@ -62,6 +62,18 @@ from harness.systems import registry as systems
     help="Clients call all their transactions the same.",
 )
 @click.option(
+    "--close-groups",
+    is_flag=True,
+    default=None,
+    help="Some messages of workload groups close their group (JMSXGroupSeq -1).",
+)
+@click.option(
+    "--change-selectors",
+    is_flag=True,
+    default=None,
+    help="Durable subscriptions are made again with another selector now and then.",
+)
+@click.option(
     "--large-message-share",
     type=options.NUMBER,
     help="Share of the sends, 0 to 1, with a body of 150,000 bytes [0].",

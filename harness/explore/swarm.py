@@ -332,6 +332,12 @@ def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
         changes["reuse_transactions"] = True
     if chance.random() < _SENT_AGAIN and systems.of(base).dialect.once_header is not None:
         changes["send_again"] = True
+    closes, selects = (chance.random() < _HABIT for _ in range(2))
+    dialect = systems.of(base).dialect
+    if closes and "groups" in named and dialect.closing:
+        changes["close_groups"] = True
+    if selects and "subscriptions" in named and dialect.topics is not None and dialect.topics.remakes:
+        changes["change_selectors"] = True
     return changes
 
 

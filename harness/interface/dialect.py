@@ -55,6 +55,8 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
     drops: Literal["alone", "with-consumer", "either"] = "alone"
     """Whether the UNSUBSCRIBE that drops comes behind that of the consumer, or is that of it."""
     selector: str | None = "selector"  # header of SUBSCRIBE: in SQL, what is wanted; None: none
+    remakes: bool = False
+    """Whether a durable subscription that is asked for with another selector is made anew."""
 
     def wanting(self, selector: Mapping[str, Sequence[str]] | None) -> dict[str, str]:
         """The header that asks for messages with one of these texts in each of these properties."""
@@ -105,6 +107,11 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     durable: Mapping[str, str] = {}  # headers that make a send durable
     subscribe: Mapping[str, str] = {}  # headers of SUBSCRIBE that make its destination a queue
     group_header: str | None = "JMSXGroupID"
+    closing: Mapping[str, str] = {}
+    """Headers of a SEND that closes its group, so that another consumer may get what follows.
+
+    Empty: brokers cannot be asked for that.
+    """
     window_header: str | None = "prefetch-count"  # of SUBSCRIBE: what may be unacknowledged
     window_unit: int = 1  # what a message counts in a window, where that is in bytes
     ack_mode: str = "client-individual"

@@ -133,6 +133,9 @@ class TestSpec(
     send_again: bool = False
     """Whether what nobody answered is sent once more, with an id by which brokers take it once."""
     reuse_transactions: bool = False  # whether clients call all their transactions the same
+    close_groups: bool = False  # whether some messages of "groups" close their group
+    change_selectors: bool = False
+    """Whether some durable subscriptions are made again with another selector."""
     guarantee: str = "at-least-once"  # "at-most-once" | "at-least-once" | "exactly-once"
     ordered: bool = True
     interval_s: float = 8.0  # from the end of a fault to the start of the next

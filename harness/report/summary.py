@@ -62,7 +62,13 @@ _FLAGS: Final[Mapping[str, str]] = {
     "guarantee": "--guarantee",
 }
 _ALWAYS: Final = ("policy", "nemeses")
-_SAID_ALONE: Final = ("send_again", "reuse_transactions", "compare_backups")
+_SAID_ALONE: Final = (
+    "send_again",
+    "reuse_transactions",
+    "close_groups",
+    "change_selectors",
+    "compare_backups",
+)
 """What is an option without a value."""
 _OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties", *_SAID_ALONE)
 

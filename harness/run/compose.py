@@ -177,6 +177,13 @@ def compose(
         raise UsageError(f"--workload {spec.workload}: brokers of system {system.name} have no {lack}")
     if spec.send_again and system.dialect.once_header is None:
         raise UsageError(f"--send-again: brokers of system {system.name} have no ids by which they take once")
+    if spec.close_groups and not system.dialect.closing:
+        raise UsageError(f"--close-groups: brokers of system {system.name} cannot be asked to close a group")
+    if spec.change_selectors and not (system.dialect.topics and system.dialect.topics.remakes):
+        raise UsageError(
+            f"--change-selectors: brokers of system {system.name} do not make a durable subscription anew "
+            "for another selector"
+        )
     if spec.compare_backups and not (isinstance(system, Mirroring) and spec.policy in system.mirrored):
         raise UsageError(
             f"--compare-backups: backups of system {system.name} with policy {spec.policy} have no copies of "

@@ -130,6 +130,34 @@ def changed_selector(rows: Sequence[Row]) -> bool:
     return any(len(some) > 1 for some in wanted.values())
 
 
+def changed_durable_selector(rows: Sequence[Row]) -> bool:
+    """A subscription was made again with another selector, and got something afterwards."""
+    wanted: dict[tuple[str, str], str | None] = {}
+    changed = set()
+    for row in rows:
+        name = row.get("queue"), row.get("subscription")
+        if (row["f"], row["type"]) == ("subscribe", "ok") and name[1] is not None:
+            if wanted.setdefault(name, row.get("value")) != row.get("value"):
+                changed.add(name)
+        elif row["f"] == "deliver" and name in changed:
+            return True
+    return False
+
+
+def closed_group(rows: Sequence[Row]) -> bool:
+    """A message that closes its group was delivered, and another session got a later one."""
+    closing = {row["message"] for row in invoked(rows, "send") if value_of(row).get("close")}
+    closed = {}
+    for row in rows:
+        if row["f"] == "deliver" and row.get("group") is not None:
+            name = row["queue"], row["group"]
+            if closed.get(name, row["session"]) != row["session"]:
+                return True
+            if row["message"] in closing:
+                closed[name] = row["session"]
+    return False
+
+
 def held_several(rows: Sequence[Row]) -> bool:
     return most_held(rows) > 1
 
@@ -323,6 +351,8 @@ COUNTERPARTS: dict[str, Event] = {
     "field churn": made_anew,
     "field send_again": sent_again_elsewhere,
     "field reuse_transactions": reused_connection,
+    "field close_groups": closed_group,
+    "field change_selectors": changed_durable_selector,
     "field operation_timeout_s": timed_out,
     "field compare_backups": compared,
     **{f"fault {kind}": of_kind(kind) for kind in FAULTS},

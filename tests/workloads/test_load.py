@@ -196,6 +196,30 @@ async def test_what_nobody_answered_is_sent_again_under_its_id_where_that_is_ask
 
 
 @in_loop
+async def test_some_messages_close_their_group_where_that_is_asked_for():
+    async with Server("a1") as a:
+        context = make_context({"a1": a}, producers=1, groups=2)
+        context = msgspec.structs.replace(
+            context,
+            spec=msgspec.structs.replace(context.spec, close_groups=True),
+            dialect=msgspec.structs.replace(context.dialect, closing={"sequence": "-1"}),
+        )
+        closing = []
+
+        def note(peer, frame):
+            closing.append(frame.headers.get("sequence"))
+            a.answer(peer, frame)
+
+        a.script["SEND"] = note
+        await conduct(
+            context, workloads.registry.create("groups"), lambda rows: rows.types("send").count("ok") > 40
+        )
+        asked = [row["value"] for row in context.recorder.of("send") if row["type"] == "invoke"]
+        assert [told == '{"close": true}' for told in asked] == [one == "-1" for one in closing]
+        assert {*asked} == {None, '{"close": true}'}
+
+
+@in_loop
 async def test_a_pair_that_is_gone_shows_as_failing_sends_at_no_more_than_the_rate():
     async with Server("a1") as a:
         context = make_context({"a1": a, "b1": None}, producers=2, groups=2)

@@ -94,6 +94,15 @@ def test_a_selector_is_asked_for_and_what_it_does_not_want_does_not_come(rows):
     assert got["durable0-t0"] == {"red", "green", "blue"}
 
 
+def test_a_durable_subscription_is_made_again_with_another_selector_where_that_is_asked_for():
+    rows = run(change_selectors=True, seed=4)
+    asked = defaultdict(list)
+    for row in of(rows, "subscribe"):
+        asked[row["subscription"]].append(row["value"])
+    assert len(set(asked.pop("durable2-t0"))) > 2
+    assert all(len(set(some)) == 1 for some in asked.values())
+
+
 def test_what_waits_for_a_subscription_is_found_in_the_stores(monkeypatch):
     async def nothing(self, context):
         pass

@@ -75,7 +75,15 @@ _LATER = (
 )
 
 
-_LATER_FIELDS = ("imported", "compare_backups", "churn", "send_again", "reuse_transactions")
+_LATER_FIELDS = (
+    "imported",
+    "compare_backups",
+    "churn",
+    "send_again",
+    "reuse_transactions",
+    "close_groups",
+    "change_selectors",
+)
 """What specs have had since: where a row leaves it as it is by default, it is the row it was."""
 
 

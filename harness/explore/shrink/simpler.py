@@ -43,6 +43,8 @@ OFF_DEFAULT: Final = (
     "churn",
     "send_again",
     "reuse_transactions",
+    "close_groups",
+    "change_selectors",
     "compare_backups",
 )
 """Fields that are simplest as they are by default."""

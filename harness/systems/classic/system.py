@@ -57,12 +57,13 @@ class ClassicSystem(Management):
         login="tester",
         passcode="tester",
         durable={"persistent": "true"},
+        closing={"JMSXGroupSeq": "-1"},  # "Closing a message group" (manual, Message Groups)
         window_header="activemq.prefetchSize",
         heart_beat_s=0.5,
         on_the_way_s=2.0,
         connect_s=2.5,
         temporaries=Temporaries(),
-        topics=Topics(send={"persistent": "true"}, durable={"activemq.subscriptionName": "{}"}),
+        topics=Topics(send={"persistent": "true"}, durable={"activemq.subscriptionName": "{}"}, remakes=True),
     )
     patience = Patience(start_s=150.0, settle_s=30.0, silence_s=2.0, vacancy_s=30.0)
     events = EVENTS

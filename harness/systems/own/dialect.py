@@ -42,6 +42,7 @@ class _Topology(msgspec.Struct):
 DIALECT: Final = Dialect(
     login=LOGIN,
     passcode=PASSCODE,
+    closing={"JMSXGroupSeq": "-1"},
     count_header="JMSXDeliveryCount",
     once_header="_AMQ_DUPL_ID",
     name_header="broker",
@@ -52,6 +53,7 @@ DIALECT: Final = Dialect(
         durable={"durable-subscription-name": "{}"},
         shared={"durable-subscription-name": "{}", "shared": "true"},
         drops="either",
+        remakes=True,
     ),
     temporaries=Temporaries(),
     wishes=Wishes(expires="expiration", lasts=True, delay="AMQ_SCHEDULED_DELAY", priority="priority"),
