@@ -14,12 +14,14 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from checkers.anomaly import looked_for
 from checkers.excuses import Effect, Pairs, effects, records
 from checkers.instance import Instance
 from checkers.reference_attempts import attempts_of, is_aborted, node_id_of, of_one_node, stored_from
+from checkers.reference_consumers import Consumer
 from checkers.reference_groups import Closing, alternation, closings_of, is_closed_between
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, settled_twice, unflagged
@@ -105,6 +107,11 @@ class History:
         self._proven: dict[int, int] = {}
         self._ends: dict[int, int | None] = {}
         self._over: dict[int, int | None] = {}
+        self._left: dict[int, int | None] = {}
+        self.consumers: dict[str | None, Sequence[Consumer]] = {}
+        """What ``consumers_of`` has found of each queue."""
+        self.answers: dict[int, Row | None] = {}
+        """What ``answer_to`` has found of each question, by its index."""
         self._answered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for asked, answer in _answered(rows):
             for what in ("session", "connection"):
@@ -203,12 +210,13 @@ class History:
 
     def left(self, session: int) -> int | None:
         """Index of the answer to its unsubscribe, if it was ended in order."""
-        rows = self._of["session", session]
-        asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
-        if asked is None:
-            return None
-        answers = (r["index"] for r in rows if _is(r, "unsubscribe", "ok") and r["index"] > asked)
-        return max(answers, default=None)
+        if session not in self._left:
+            rows = self._of["session", session]
+            asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
+            answers = (r["index"] for r in rows if _is(r, "unsubscribe", "ok"))
+            later = (index for index in answers if asked is not None and index > asked)
+            self._left[session] = max(later, default=None)
+        return self._left[session]
 
     def possible(self, d: Row, options: CheckOptions) -> int | None:
         """The index after which a delivery was certainly sent.
@@ -324,6 +332,33 @@ class History:
     def all_messages(self) -> list[PlainMessage]:
         """Every message of which a row tells the number."""
         return [PlainMessage(self, key, rows) for key, rows in self.messages.items() if key[2] is not None]
+
+    @functools.cached_property
+    def lanes(self) -> Mapping[tuple[str | None, str | None], Sequence[PlainMessage]]:
+        """The messages of each queue and group."""
+        found: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
+        for m in self.all_messages:
+            found[m.queue, m.group].append(m)
+        return found
+
+    @functools.cached_property
+    def readers(self) -> Mapping[tuple[str | None, str | None], AbstractSet[int | None]]:
+        """The sessions to which messages of each queue and group were delivered."""
+        found: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
+        for r in self.data:
+            if r["f"] == "deliver":
+                found[r.get("queue"), r.get("group")].add(r.get("session"))
+        return found
+
+    @functools.cached_property
+    def received_from(self) -> AbstractSet[str | None]:
+        """The queues of which a receive was asked for."""
+        return {r.get("queue") for r in self.rows if r["f"] == "receive"}
+
+    @functools.cached_property
+    def with_unreadable_bodies(self) -> AbstractSet[str | None]:
+        """The queues from which a body was delivered that could not be read."""
+        return {r.get("queue") for r in self.data if r["f"] == "deliver" and r.get("message") is None}
 
     @functools.cached_property
     def same_id(self) -> Mapping[int, Sequence[PlainMessage]]:

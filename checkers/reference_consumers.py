@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,14 @@ class Consumer:
     end: float
 
 
-def consumers_of(history: History, queue: str | None) -> Iterator[Consumer]:
+def consumers_of(history: History, queue: str | None) -> Sequence[Consumer]:
     """Return the sessions that may have consumed from a queue; of a topic, from a subscription."""
+    if queue not in history.consumers:
+        history.consumers[queue] = [*_find_consumers(history, queue)]
+    return history.consumers[queue]
+
+
+def _find_consumers(history: History, queue: str | None) -> Iterator[Consumer]:
     for r in history.rows:
         if (r["f"], r["type"]) != ("subscribe", "invoke") or r.get("queue") not in (queue, None):
             continue

@@ -34,11 +34,11 @@ def is_skipped(history: History, m: PlainMessage, options: CheckOptions, stored:
     place = m.queue or ""
     if not place.startswith((TEMPORARY, TOPIC)) or not m.sends or _has_other_rows(m):
         return False
-    if _may_have_been_received(history, place) or _has_unreadable_bodies(history, place):
+    if _may_have_been_received(history, place) or place in history.with_unreadable_bodies:
         return False
     return any(
         _was_due(history, m, later, d, options)
-        for later in history.all_messages
+        for later in history.lanes[m.queue, m.group]
         if _comes_later(history, m, later, stored, options)
         for d in later.deliveries
     )
@@ -51,14 +51,7 @@ def _has_other_rows(m: PlainMessage) -> bool:
 
 def _may_have_been_received(history: History, place: str) -> bool:
     """Whether a receive that was not answered may have taken a message of a place."""
-    names = (place, place.partition(" > ")[0])
-    return any(r["f"] == "receive" and r.get("queue") in names for r in history.rows)
-
-
-def _has_unreadable_bodies(history: History, place: str) -> bool:
-    """Whether a body that could not be read was delivered, which may have been any message."""
-    mine = (r for r in history.data if r.get("queue") == place)
-    return any(r["f"] == "deliver" and r.get("message") is None for r in mine)
+    return not history.received_from.isdisjoint((place, place.partition(" > ")[0]))
 
 
 def _comes_later(
@@ -69,7 +62,7 @@ def _comes_later(
     It is of the same producer and group; or of the same queue, where the queue as a whole promises
     order.
     """
-    if (later.queue, later.group) != (m.queue, m.group) or later.id == m.id or not later.sends:
+    if later.id == m.id or not later.sends:
         return False
     if later.sends[0]["index"] <= m.sends[0]["index"]:
         return False
@@ -177,10 +170,8 @@ def _others_may_hold(
     """
     sessions = [c for c in consumers_of(history, m.queue) if c.session != reader.session]
     known = {c.session for c in sessions} | {reader.session}
-    for r in history.data:
-        here = (r.get("queue"), r.get("group")) == (m.queue, m.group)
-        if here and r["f"] == "deliver" and r.get("session") not in known:
-            return True  # no row asked for that session
+    if not history.readers[m.queue, m.group] <= known:
+        return True  # no row asked for one of the sessions that got something
     dies = options.broker.attempts == "given back" and options.broker.delivery_attempts >= 0
     sent = stored_from(m)
     over = max(-1 if sent is None else sent, -1 if dies else reader.begin)

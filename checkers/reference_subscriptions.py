@@ -143,11 +143,13 @@ def _over_before(history: History, subscribe: Row, index: int) -> bool:
 
 def answer_to(history: History, asked: Row) -> Row | None:
     """Return what the same process was answered, before it asked again."""
-    for r in history.subscribing_to[asked.get("queue")]:
-        same = (r["process"], r["f"]) == (asked["process"], asked["f"])
-        if same and r["index"] > asked["index"]:
-            return None if r["type"] == "invoke" else r
-    return None
+    index = asked["index"]
+    if index not in history.answers:
+        what = asked["process"], asked["f"]
+        mine = (r for r in history.subscribing_to[asked.get("queue")] if (r["process"], r["f"]) == what)
+        later = next((r for r in mine if r["index"] > index), None)
+        history.answers[index] = None if later is None or later["type"] == "invoke" else later
+    return history.answers[index]
 
 
 def selector(history: History, session: int | None) -> Any:

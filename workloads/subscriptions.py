@@ -234,6 +234,7 @@ class Following(Churn):
         changes: float = 0.0,
     ) -> None:
         super().__init__(consumers, seed)
+        self._subscription = consumers[0].followed
         self._drops = drops
         self._changes = changes
         self._churn = churn
@@ -257,8 +258,8 @@ class Following(Churn):
                 await self._leave(one, style)
                 await asyncio.sleep(chance.uniform(*AWAY_S) / self._churn)
                 if self._changes and chance.random() < self._changes:
-                    others = [wanted for wanted in SELECTORS if wanted != one.followed.selector]
-                    one.followed.selector = chance.choice(others)
+                    others = [wanted for wanted in SELECTORS if wanted != self._subscription.selector]
+                    self._subscription.selector = chance.choice(others)
             for missing in self._consumers:
                 if missing not in self._stays:
                     self._stays[missing] = self._group.create_task(missing.run())
