@@ -173,8 +173,11 @@ def _control(
     """
     rows: list[dict[str, object]] = [
         {"index": end + i, "process": -3, "type": "info", "f": "phase", "value": value}
-        for i, value in enumerate(["load", "heal", "recovered", "drain", "browse", "end"])
+        for i, value in enumerate(["load", "heal", "recovered", "drain", "browse"])
     ]
+    readings = [{"type": "ok", "f": "browse", "broker": broker} for broker in BROKERS]
+    for row in (*readings, {"type": "info", "f": "phase", "value": "end"}):
+        rows.append({"index": end + len(rows), "process": -3, **row})
     stride = parts + bool(messages)
     for turn, at in enumerate([0, *reigns.tolist()]):
         for n, (broker, role) in enumerate(((BROKERS[1 - turn % 2], "backup"), (BROKERS[turn % 2], "live"))):
