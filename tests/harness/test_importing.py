@@ -317,8 +317,11 @@ DAMAGED = {
         (b"#<x", 'line 1: "#<" is not closed on its line'),
         (b"\xff\xfe{", "is UTF-16: write it in UTF-8"),
         (b"PK\x03\x04", "is zip: unpack it first, or pack it with gzip"),
-        (gzip.compress(b"{:type :info, :f :start, :process :nemesis}\n" * 99)[:-9], "cannot be unpacked"),
-        (gzip.compress(b""), "is empty"),
+        (
+            gzip.compress(b"{:type :info, :f :start, :process :nemesis}\n" * 99, mtime=0)[:-9],
+            "cannot be unpacked",
+        ),
+        (gzip.compress(b"", mtime=0), "is empty"),
         (
             b"{:type :ok, :f :enqueue, :process 1, :value 1 :time 0}",
             "completes what that process has not invoked",
@@ -650,7 +653,7 @@ def test_files_are_read_however_they_were_written(tmp_path):
     for name, content in (
         ("crlf.edn", lines.replace(b"\n", b"\r\n")),
         ("marked.edn", b"\xef\xbb\xbf" + lines),
-        ("packed.edn.gz", gzip.compress(lines)),
+        ("packed.edn.gz", gzip.compress(lines, mtime=0)),
         ("two\nlines.edn", lines),
         ("record.edn", lines.replace(b"{:process", b"#jepsen.history.Op{:process")),
         ("marked.jsonl", b"\xef\xbb\xbf" + in_lines(LINES).encode()),
