@@ -65,7 +65,14 @@ INNOCENT: Final = Promises(fifo=True, delivery_attempts=ATTEMPTS, most_attempts=
 """What the innocent broker promises."""
 IMPATIENT: Final = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
 PATIENT: Final = CheckOptions(unavailable_bound_s=10_000, recovery_bound_s=10_000, broker=INNOCENT)
-PROMISES: Final = (*BROKERS, Promises(fifo=True), Promises(fifo=True, durable_acks=False))
+PROMISES: Final = (
+    *BROKERS,
+    Promises(fifo=True),
+    Promises(fifo=True, durable_acks=False),
+    Promises(ack_wait_s=0.01),
+    Promises(ack_wait_s=0.02, refuses_stale_acks=False, answers_in_order=False),
+    Promises(ack_wait_s=0.02, refuses_stale_acks=False, marks_redeliveries="never", attempts="given back"),
+)
 _EDITS: Final = {**DAMAGE, **DAMAGE_BESIDE}
 _EMPTY: Final = dict.fromkeys(COLUMNS)
 _SCHEMA: Final = pa.schema([pa.field("run", pa.int32()), *SCHEMA])

@@ -58,6 +58,7 @@ from checkers.stores import Owners, resurrected
 from checkers.subscriptions import Subscriptions
 from checkers.tally import InstanceTally
 from checkers.temporaries import Temporaries
+from checkers.timeouts import Lapses, lapses
 from checkers.verdict import Promises
 
 RECOVERED: Final = "~recovered"
@@ -145,12 +146,12 @@ class RuleContext:
     elsewhere: Elsewhere | None = None
     audience: Audience
 
-    @property
-    def custody(self) -> Custody:
+    def custody(self, lapsed: Lapses) -> Custody:
         """What says who has a message at the end."""
         return Custody(
-            ends=self.ends, deaths=self.deaths, promises=self.promises, drained_from=self.drained_from
-        )
+            ends=self.ends, deaths=self.deaths, promises=self.promises, drained_from=self.drained_from,
+            drained_ns=self.drained_ns, last_ns=self.last_ns, lapsed=lapsed,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,8 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
     of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries)
     certain = known & sent & (lives.ok != NONE) & of.owed
-    left = owed(rows, asked.custody, places, lives.sent, certain, lives.stored)
+    lapsed = lapses(rows, asked.ends, asked.promises)
+    left = owed(rows, asked.custody(lapsed), places, lives.sent, certain, lives.stored)
     at_home = np.ones(rows.messages, dtype=bool)
     if asked.elsewhere is not None:
         at_home = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) == NONE
@@ -211,7 +213,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
         (either, lives.sent),
         (on_its_way & never, lives.sent),
         (on_its_way & ~never, lives.sent),
-        (None, _resurrected(rows, of, asked) if len(stored) else None),
+        (None, _resurrected(rows, of, asked, lapsed) if len(stored) else None),
         (None, phantom),
         (None, _corrupted(rows, lives, misplaced)),
         (known & sent & (shown != NONE) & _aborted(lives, shown), shown),
@@ -250,9 +252,10 @@ def skipped_instances(found: SkippedMessages, named: Sequence[Place]) -> dict[In
     return shown
 
 
-def _resurrected(rows: Rows, of: Recipients, asked: RuleContext) -> Numbers:
+def _resurrected(rows: Rows, of: Recipients, asked: RuleContext, lapsed: Lapses) -> Numbers:
     """The first row of each message that shows it in a store where it must not be."""
-    found = resurrected(rows, asked.ends, asked.owners, durable_acks=asked.promises.durable_acks)
+    durable = asked.promises.durable_acks
+    found = resurrected(rows, asked.ends, asked.owners, lapsed, durable_acks=durable)
     return found if of.outlived is None else np.where(found == NONE, of.outlived, found)
 
 

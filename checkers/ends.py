@@ -94,11 +94,12 @@ class Ends:
 
     ``endings`` has by (run, queue) the rows with which its sessions ended, in order.
 
-    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` and ``kept``
-    (of a commit's and of an abort's ``fail``), ``void`` (a commit's where each that was asked for
-    failed), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort),
-    ``connection`` (of the commit) and ``undone``: that of the latest which may have given back what
-    was acknowledged, an abort or a commit that was refused.
+    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``; ``commit_ns`` is the moment
+    of a commit's), ``refused`` and ``kept`` (of a commit's and of an abort's ``fail``), ``void`` (a
+    commit's where each that was asked for failed), ``end``, ``asked`` and ``back`` (first
+    invocation of either, of commit, of abort), ``connection`` (of the commit) and ``undone``: that
+    of the latest which may have given back what was acknowledged, an abort or a commit that was
+    refused.
     """
 
     sessions: Keyed
@@ -169,6 +170,7 @@ def read(control: pa.Table) -> Ends:
         run[rows], transaction[rows],
         {
             "commit": (committing & ok, at),
+            "commit_ns": (committing & ok, numbers_of(control, "time")[rows]),
             "abort": (~committing & ok, at),
             "kept": (~committing & type_.are("fail")[rows], at),
             "end": (asked, at),

@@ -57,7 +57,7 @@ from checkers.running import (
     segments,
     starts,
 )
-from checkers.timeouts import NEVER, Lapses, earliest_ns, lapses, late, read_late, waiting_ns
+from checkers.timeouts import Lapses, lapses, taken_back_unread, waiting_ns
 from checkers.verdict import Promises
 
 
@@ -262,9 +262,9 @@ def lives_and_deliveries(
         matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
         closing=_closing(rows),
     )  # fmt: skip
-    asking = _Context(
-        ends, promises or Promises(), known, offset, wish, clocks or Clocks(), deaths or Deaths()
-    )
+    promised = promises or Promises()
+    lapsed = lapses(rows, ends, promised, known)
+    asking = _Context(ends, promised, known, offset, wish, clocks or Clocks(), deaths or Deaths(), lapsed)
     return lives, _deliveries(rows, lives, asking, delivers)
 
 
@@ -322,6 +322,7 @@ class _Context:
     wish: Asked
     clocks: Clocks
     deaths: Deaths
+    lapsed: Lapses
 
 
 def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -> Deliveries:
@@ -345,23 +346,15 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -
         & (rows.index[answer] > rows.index[single])
     )
     no = np.zeros(len(single), dtype=bool)
+    waits = waiting_ns(asking.promises) is not None  # and what was answered before says since when
     alone = _table(
         rows, lives, asking, single, release=np.where(released, rows.index[answer], FOREVER),
-        lapse=_lapse(rows, asking, single), since=rows.index[single], fresh=~no, again=no, duplicate=no,
-        unflagged=no, fell=no, stuck=no, settled=no, open=no,
+        since=rows.index[single], fresh=~no, again=no, duplicate=no,
+        unflagged=no, fell=no, stuck=no, settled=no, open=no | waits,
     )  # fmt: skip
     if not involved.any():
         return alone
     return joined([alone, _in_detail(rows, lives, asking, involved)])
-
-
-def _lapse(rows: Rows, asking: _Context, at: Numbers) -> Numbers:
-    """When deliveries of messages that have one each lapse; only once all parts are known."""
-    wait = waiting_ns(asking.promises)
-    if wait is None or asking.known is None:
-        return np.broadcast_to(np.int64(NEVER), len(at))
-    in_order = asking.promises.answers_in_order
-    return earliest_ns(rows, asking.ends, at, asking.known, in_order=in_order) + wait
 
 
 def _table(
@@ -371,7 +364,6 @@ def _table(
     at: Numbers,
     *,
     release: Numbers,
-    lapse: Numbers,
     since: Numbers,
     **columns: Flags,
 ) -> Deliveries:
@@ -385,9 +377,11 @@ def _table(
     expired, perhaps, when = _expired(rows, lives, asking, at)
     columns["open"] = columns["open"] | perhaps
     since = np.where(perhaps, earliest(since, np.maximum(when, 0)), since)
+    if waiting_ns(asking.promises) is not None:
+        since = earliest(since, np.maximum(lives.sent[ids], 0))
     return Deliveries(
         place=rows.place[at], life=ids + asking.offset, message=rows.message[at], index=rows.index[at],
-        time=rows.time[at], lapse=lapse, session=rows.session[at],
+        time=rows.time[at], lapse=asking.lapsed.lapse_of(at), session=rows.session[at],
         release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
         producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late,
         sent=lives.sent[ids], connection=rows.connection[at], since=since, expired=expired,
@@ -497,10 +491,6 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
 
     ended = ends.sessions.find("ended", run, session)
     reconnected = (ended != NONE) & (ended > previous) & (ended < index)
-    answering = np.where(kind == NACK_OK, np.where(alone, index, commit), NONE)
-    answering = np.where(ack & ~alone, ends.transactions.find("abort", run, transaction), answering)
-    open_nacks = count_before(one, nack) > count_before(one, kind == NACK_OK)
-    answered_later = open_nacks | (highest_before(one, answering) > np.maximum(previous, 0))
     given_back = ((excuse != NONE) & (excuse > previous)) | reconnected
     again = earlier > 0
     begun = ends.sessions.find("begun", run, session)
@@ -518,6 +508,10 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     here = np.flatnonzero(delivering)
     refused = refusals.certain(rows, ends, involved)
 
+    latest = np.maximum.accumulate(np.where(delivering, np.arange(len(order)), -1))
+    before = np.concatenate([np.full(1, -1), latest])[: len(order)]
+    there = (before >= 0) & (one[before] == one)
+
     def judged(possible: Numbers, alive: Numbers, lapsed: Lapses) -> _Verdicts:
         """Judges deliveries by when they can have been sent and how long their sessions lived.
 
@@ -525,16 +519,19 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         certainly alive, and what the broker may have taken back.
         """
         settled = np.full(len(order), NONE, dtype=np.int64)
+        settles = np.where(lapsed.are_late(order), NONE, settling)
         if asking.promises.durable_acks:
-            settles = np.where(late(rows, order, lapsed, asking.promises), NONE, settling)
             settled[by_message] = lowest_before(whole, settles[by_message])
-        excused = given_back | lapsed.over | (lapsed.crossed & answered_later)
+        unread = taken_back_unread(rows, order, settles, lapsed, asking.promises, ends)
+        lapse = lapsed.lapse_of(np.where(there, order[before], -1))
+        excused = given_back | (rows.time[order] >= lapse)
         excusable = (begun != NONE) & lost & ~taken
         underway = excusable & (possible < settled) & (alive < settled)
-        underway |= ~taken & read_late(rows, lapsed, settled)
+        underway |= unread
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
         known = refusals.Redeliveries(order[here], possible[here], alive[here], excusable[here])
-        twice[here] |= refusals.deadly(rows, asking.promises, asking.deaths, refused, known)
+        deadly = refusals.deadly(rows, asking.promises, asking.deaths, refused, known)
+        twice[here] |= deadly & ~lapsed.unread_of(order[here])
         twice &= again
         stuck = np.zeros(len(order), dtype=bool)
         stuck[here] = counts.stuck(rows, ends, asking.promises, asking.deaths, refused, known)
@@ -543,12 +540,13 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         return _Verdicts(twice, unflagged, _fell(rows, order, possible), stuck)
 
     nothing = np.full(len(order), NONE, dtype=np.int64)
-    lapsed = lapses(rows, order, release, ends, asking.promises, asking.known)
+    lapsed = asking.lapsed
     if asking.known is None:
         found = judged(begun, nothing, lapsed)
         every = np.full(len(order), FOREVER)
-        worst = judged(np.maximum(begun, index), every, Lapses.none(len(order)))
+        worst = judged(np.maximum(begun, index), every, Lapses.none())
         opened = delivering & worst.differ(found)
+        opened |= delivering & (waiting_ns(asking.promises) is not None)
     else:
         links = nothing
         if asking.promises.answers_in_order:
@@ -558,10 +556,10 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         opened = np.zeros(len(order), dtype=bool)
     return _table(
         rows, lives, asking, order[here], release=np.where(release[here] == NONE, FOREVER, release[here]),
-        lapse=lapsed.lapse[here], since=since[here], fresh=previous[here] == NONE, again=again[here],
+        since=since[here], fresh=previous[here] == NONE, again=again[here],
         duplicate=found.twice[here], unflagged=found.unflagged[here], fell=found.fell[here],
         stuck=found.stuck[here],
-        settled=_settled_twice(rows, order, settling)[here], open=opened[here],
+        settled=_settled_twice(rows, order, settling, lapsed)[here], open=opened[here],
     )  # fmt: skip
 
 
@@ -614,14 +612,17 @@ def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
     return result
 
 
-def _settled_twice(rows: Rows, order: Numbers, settling: Numbers) -> Flags:
+def _settled_twice(rows: Rows, order: Numbers, settling: Numbers, lapsed: Lapses) -> Flags:
     """Deliveries of messages that two sessions settled: the later delivery of the two.
 
-    Where the second had its own before the first had settled.
+    Where the second had its own before the first had settled, and the earlier of the two had not
+    lapsed before the later was read.
     """
     index, ids, session = rows.index[order], rows.id[order], rows.session[order]
-    got = highest_before(segments(ids, session), np.where(rows.kind[order] == DELIVER, index, NONE))
-    at = np.flatnonzero(settling != NONE)
+    delivering = rows.kind[order] == DELIVER
+    got = highest_before(segments(ids, session), np.where(delivering, index, NONE))
+    given = highest_before(segments(ids, session), np.where(delivering, np.arange(len(order)), NONE))
+    at = np.flatnonzero((settling != NONE) & ~lapsed.are_late(order))
     at = at[ordered(ids[at], session[at], settling[at], index[at])]
     at = at[starts(segments(ids[at], session[at]))]  # each session's first settlement
     at = at[got[at] != NONE]
@@ -630,6 +631,9 @@ def _settled_twice(rows: Rows, order: Numbers, settling: Numbers) -> Flags:
     firsts = at[starts(whole)]
     leading = firsts[whole - whole[0]] if len(whole) else at
     others = (at != leading) & (got[at] < settling[leading])
+    mine, theirs = given[at], given[leading]
+    early, late = (np.where((got[at] < got[leading]) == first_, mine, theirs) for first_ in (True, False))
+    others &= rows.time[order[late]] < lapsed.lapse_of(order[early])
     later = lowest(ids[at[others]], np.maximum(got[at], got[leading])[others], rows.messages)
-    result: Flags = (rows.kind[order] == DELIVER) & (index == later[ids])
+    result: Flags = delivering & (index == later[ids])
     return result

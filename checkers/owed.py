@@ -38,6 +38,7 @@ from checkers.rows import (
     ordered,
 )
 from checkers.running import lowest_after, segments, starts
+from checkers.timeouts import Lapses, waiting_ns
 from checkers.verdict import Promises
 
 
@@ -45,13 +46,17 @@ from checkers.verdict import Promises
 class Custody:
     """What says who has a message at the end.
 
-    ``drained_from`` has the row with which the drain of each run began.
+    ``drained_from`` has the row with which the drain of each run began, ``drained_ns`` the moment,
+    ``last_ns`` that of its last row; ``lapsed`` what the broker may have taken back.
     """
 
     ends: Ends
     deaths: Deaths
     promises: Promises
     drained_from: Mapping[int, int]
+    drained_ns: Mapping[int, int]
+    last_ns: Mapping[int, int]
+    lapsed: Lapses
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def owed(
     doubtful &= stored
     dead = idle = np.zeros(rows.messages, dtype=bool)
     if (missing | doubtful).any():
-        held = _held(rows, custody.ends, missing | doubtful, custody.promises)
+        held = _held(rows, custody, missing | doubtful)
         missing, doubtful = missing & ~held, doubtful & ~held
     looked_at = missing | (unsettled & stored)
     if looked_at.any():
@@ -126,6 +131,7 @@ def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Oper
     ends, deaths = custody.ends, custody.deaths
     consuming = custody.promises.nack == "consume"
     oks = rows.of(ACK_OK, NACK_OK) if consuming else rows.of(ACK_OK)
+    oks = oks[~custody.lapsed.are_late(oks)]
     if not rows.transaction.absent:
         run, transaction = rows.run[oks], rows.transaction[oks]
         commit, refused = (ends.transactions.find(name, run, transaction) for name in ("commit", "refused"))
@@ -184,8 +190,12 @@ def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
     return marked(rows.id[at[busy]], rows.messages)
 
 
-def _held(rows: Rows, ends: Ends, of: Flags, promises: Promises) -> Flags:
-    """Messages of which some delivery was not certainly given back."""
+def _held(rows: Rows, custody: Custody, of: Flags) -> Flags:
+    """Messages of which some delivery was not certainly given back.
+
+    Nor taken back for certain, because its acknowledgement was late, before the drain began.
+    """
+    ends, promises = custody.ends, custody.promises
     at = rows.of(DELIVER)
     at = at[of[rows.id[at]]]
     session = rows.session[at]
@@ -216,8 +226,20 @@ def _held(rows: Rows, ends: Ends, of: Flags, promises: Promises) -> Flags:
         undone |= (kind == NACK_INVOKE) & (ends.transactions.find("commit", run, transaction) != NONE)
     back |= lowest_after(one, np.where(asked & ~alone & undone, index, NONE)) != NONE
     back |= ends.sessions.find("over", run, rows.session[order]) != NONE
+    back |= custody.lapsed.certain_of(order)
+    wait = waiting_ns(promises)
+    if wait is not None:
+        back |= rows.time[order] + wait <= _moments(custody.drained_ns, run)
     held[rows.id[order[(kind == DELIVER) & ~back]]] = True
     return held
+
+
+def _moments(known: Mapping[int, int], run: Numbers) -> Numbers:
+    """The moment (ns) that is known of each of these runs; ``NONE``: of none."""
+    result = np.full(len(run), NONE, dtype=np.int64)
+    for one in np.unique(run).tolist():
+        result[run == one] = known.get(one, NONE)
+    return result
 
 
 def _answered_later(one: Numbers, index: Numbers, asked: Flags, answered: Flags) -> Flags:
@@ -256,6 +278,10 @@ def _may_be_dead(
     attempts = refused + counted(rows.id[acked], rows.messages)
     if promises.attempts == "given back":
         attempts = attempts + _open_deliveries(rows, custody, of)
+        at = rows.of(DELIVER)
+        at = at[of[rows.id[at]]]
+        at = at[custody.lapsed.lapse_of(at) <= _moments(custody.last_ns, rows.run[at])]
+        attempts += counted(rows.id[at], rows.messages)
         place = rows.place[rows.first_row]
         for code in np.unique(place[of]):
             whose, queue, _ = places.named[code]

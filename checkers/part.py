@@ -68,6 +68,7 @@ from checkers.stores import Owners
 from checkers.subscriptions import Subscriptions, has_topics, renamed, spread
 from checkers.tally import InstanceTally
 from checkers.temporaries import Temporaries
+from checkers.timeouts import lapses
 from checkers.verdict import Promises
 
 
@@ -400,7 +401,8 @@ def _effects(rows: Rows, places: PlaceTable, question: Question) -> transactions
 
 
 def _totals(rows: Rows, places: PlaceTable, question: Question) -> totals.Books:
-    return totals.books(rows, places, question.ends, question.drained_from)
+    late = lapses(rows, question.ends, question.promises)
+    return totals.books(rows, places, question.ends, question.drained_from, late)
 
 
 def _priorities(rows: Rows, places: PlaceTable, _: Question) -> frozenset[priorities.Queue]:
@@ -447,7 +449,8 @@ def answer(
     deliveries: list[Deliveries] = []
     usual: list[Ordinary] = []
     marks: dict[str, list[Any]] = {}
-    for table in _tables(part, READ, given):
+    waits = question.promises.ack_wait_s is not None
+    for table in _tables(part, (*READ, "time_low") if waits else READ, given):
         columns = from_table(table, places)
         topics = has_topics(table) and "subscription" not in question.look_lacking
         if question.look_step:
@@ -472,7 +475,9 @@ def answer(
         columns = copied
         if groups:
             before = sum(len(some.place) for some in lives)
-            ordinary, columns = apart(columns, places, question.ends, question.subscriptions)
+            ordinary = Ordinary.none()
+            if not waits:
+                ordinary, columns = apart(columns, places, question.ends, question.subscriptions)
             usual.append(ordinary)
             some, others = lives_and_deliveries(
                 columns,

@@ -43,6 +43,7 @@ from checkers.reference_waits import (
     may_have_been_taken_back,
     refused_late,
     releases,
+    time_outs,
 )
 from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY
 from checkers.verdict import CheckOptions
@@ -105,6 +106,7 @@ class History:
                 if r.get(what) is not None:
                     self._of[what, r[what]].append(r)
         self._proven: dict[int, int] = {}
+        self.given: dict[int, int] = {}
         self._ends: dict[int, int | None] = {}
         self._over: dict[int, int | None] = {}
         self._left: dict[int, int | None] = {}
@@ -556,7 +558,8 @@ def _is_duplicate(
         for settled, ack in certain
     ):
         return True
-    if options.broker.durable_acks and refused_too_often(history, rows, d, options):
+    unread = d["index"] in time_outs(rows, d["session"]).unread
+    if options.broker.durable_acks and not unread and refused_too_often(history, rows, d, options):
         return True
     in_session = [e for e in earlier if e["session"] == d["session"]]
     if not in_session or has_lapsed(history, rows, in_session[-1], d, options):

@@ -33,12 +33,17 @@ def releases(history: History, rows: Sequence[Row], d: Row) -> list[int]:
     found: list[int] = []
     for r in answers(rows, d):
         if r["index"] > d["index"]:
-            if r["f"] == "nack" or r.get("transaction") is None:
-                found.append(r["index"])
-            else:
-                asked = [history.ended(r["transaction"], f, "invoke") for f in ("commit", "abort")]
-                found += [index for index in asked if index is not None]
+            released = _release(history, r)
+            found += [] if released is None else [released]
     return found
+
+
+def _release(history: History, asked: Row) -> int | None:
+    """The row with which an ack or nack asked to let go; in a transaction the first end of that."""
+    if asked["f"] == "nack" or asked.get("transaction") is None:
+        return int(asked["index"])
+    ends = (history.ended(asked["transaction"], f, "invoke") for f in ("commit", "abort"))
+    return min((index for index in ends if index is not None), default=None)
 
 
 @dataclass(slots=True)
@@ -46,12 +51,14 @@ class TimeOuts:
     """Deliveries of a message in one session, by row, that the broker took back.
 
     ``certainly``, or ``perhaps`` where a row may mean either of two; ``unread`` when the client had
-    not read them yet.
+    not read them yet. ``crossed``: an answer to an earlier one was under way when it was read,
+    which may have let go of it.
     """
 
     perhaps: set[int]
     certainly: set[int]
     unread: set[int]
+    crossed: set[int]
 
 
 def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
@@ -60,7 +67,8 @@ def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
     Each tells of the latest delivery, of which the client hears later than it happens; or if that
     has ended already, of the next, of which it has not heard yet.
     """
-    found = TimeOuts(set(), set(), set())
+    found = TimeOuts(set(), set(), set(), set())
+    under_way = 0
     latest: int | None = None
     asked = False
     early: list[bool] = []
@@ -69,6 +77,8 @@ def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
             continue
         if r["f"] == "deliver" and r["type"] == "ok":
             latest, asked = r["index"], False
+            if under_way:
+                found.crossed.add(latest)
             if early:
                 found.perhaps.add(latest)
                 found.unread.add(latest)
@@ -76,6 +86,9 @@ def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
                     found.certainly.add(latest)
         elif r["f"] in ("ack", "nack") and r["type"] == "invoke":
             asked = True
+            under_way += latest is not None
+        elif r["f"] in ("ack", "nack") and r["type"] in ("ok", "fail"):
+            under_way = max(under_way - 1, 0)
         elif r["f"] == "timeout":
             if latest is not None and latest not in found.perhaps:
                 found.perhaps.add(latest)
@@ -94,6 +107,8 @@ def given_since(history: History, rows: Sequence[Row], d: Row, options: CheckOpt
     Its message had been sent and its session asked for, and so was what was answered before on its
     connection; what was certainly sent before had been; and it was not another's any more.
     """
+    if d["index"] in history.given:
+        return history.given[d["index"]]
     known = (history.sent(d), history.session_begin(d["session"]))
     questions = [index for index in known if index is not None]
     questions += history.answered_before(d, options)
@@ -103,16 +118,44 @@ def given_since(history: History, rows: Sequence[Row], d: Row, options: CheckOpt
     earlier = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok" and r["index"] < d["index"]]
     earlier = [r for r in earlier if r.get("session") is not None]
     for e in earlier:
-        if was_first(e, d, options):
-            since = max(since, given_since(history, rows, e, options))
-    if earlier and options.broker.ack_wait_s is not None:
-        before = earlier[-1]
-        let_go = any(index < d["index"] for index in releases(history, rows, before))
-        ended = history.session_end(before["session"]) is not None
-        over = lapses(history, rows, before, options)
-        if not let_go and not ended and -NEVER < over <= d["time"]:
-            since = max(since, over)
+        since = max(since, _not_before(history, rows, e, d, since, options))
+    history.given[d["index"]] = since
     return since
+
+
+def _not_before(
+    history: History, rows: Sequence[Row], e: Row, d: Row, since: int, options: CheckOptions
+) -> int:
+    """The first moment at which a delivery can have been sent, for all that one read before tells.
+
+    If it cannot have been sent so long before that one that it had lapsed, it was sent after that
+    had lapsed, or was answered.
+    """
+    first = given_since(history, rows, e, options)
+    older = was_first(e, d, options)
+    least = first if older else -NEVER
+    wait_s = options.broker.ack_wait_s
+    lapse = lapses(history, rows, e, options)
+    if wait_s is None or lapse == -NEVER or first == -NEVER:
+        return least
+    if history.session_end(e["session"]) is not None:
+        return least
+    if not older and since + int(wait_s * 1e9) <= e["time"]:
+        return least
+    asked = min(
+        (r for r in answers(rows, e) if r["index"] > e["index"] and _release(history, r) is not None),
+        key=lambda r: _release(history, r) or 0,
+        default=None,
+    )
+    if asked is not None and (_release(history, asked) or 0) < d["index"]:
+        oks = (r for r in rows if r["f"] == "ack" and r["type"] == "ok" and r["index"] > e["index"])
+        settled = next((r["time"] for r in oks if r.get("session") == e["session"]), None)
+        done = asked["time"] if settled is None else settled
+        in_time = options.broker.refuses_stale_acks and settled is not None
+        lapse = done if in_time else min(lapse, done)
+    if lapse <= d["time"] or history.proven(e["session"]) > d["index"]:
+        least = max(least, min(lapse, d["time"]))
+    return least
 
 
 def was_first(e: Row, d: Row, options: CheckOptions) -> bool:
@@ -125,7 +168,9 @@ def was_first(e: Row, d: Row, options: CheckOptions) -> bool:
 
 def lapses(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> int:
     """Until when (ns) a delivery was certainly its session's, for all that time-outs tell."""
-    if d["index"] in time_outs(rows, d["session"]).perhaps:
+    told = time_outs(rows, d["session"])
+    timed = options.broker.ack_wait_s is not None or any(r["f"] == "timeout" for r in rows)
+    if d["index"] in told.perhaps or (timed and d["index"] in told.crossed):
         return -NEVER
     if options.broker.ack_wait_s is None:
         return NEVER

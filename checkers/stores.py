@@ -19,6 +19,7 @@ import numpy as np
 from checkers.ends import Ends
 from checkers.facts import Facts
 from checkers.rows import ACK_OK, BROWSE, NONE, Flags, Numbers, Rows, Texts, counted, lowest, marked
+from checkers.timeouts import Lapses
 
 _READINGS: Final = 2
 Broker = tuple[int, str | None]
@@ -78,7 +79,7 @@ def owners(known: Mapping[int, Facts]) -> Owners:
     return Owners(ended, owner, roles, browsed)
 
 
-def resurrected(rows: Rows, ends: Ends, whose: Owners, *, durable_acks: bool) -> Numbers:
+def resurrected(rows: Rows, ends: Ends, whose: Owners, lapsed: Lapses, *, durable_acks: bool) -> Numbers:
     """Of each message the row of a store that shows it; ``NONE`` for all others."""
     at = rows.of(BROWSE)
     at = at[rows.message[at] != NONE]
@@ -88,7 +89,7 @@ def resurrected(rows: Rows, ends: Ends, whose: Owners, *, durable_acks: bool) ->
     copies = _copies(rows, kept, whose)
     if not durable_acks:
         return copies
-    back = _though_acknowledged(rows, ends, kept)
+    back = _though_acknowledged(rows, ends, kept, lapsed)
     return np.where(back == NONE, copies, back)
 
 
@@ -97,8 +98,9 @@ def _in(rows: Rows, at: Numbers, store: str) -> Flags:
     return result
 
 
-def _though_acknowledged(rows: Rows, ends: Ends, at: Numbers) -> Numbers:
+def _though_acknowledged(rows: Rows, ends: Ends, at: Numbers, lapsed: Lapses) -> Numbers:
     acks = rows.of(ACK_OK)
+    acks = acks[~lapsed.are_late(acks)]
     acks = acks[marked(rows.id[at], rows.messages)[rows.id[acks]]]
     acks = acks[rows.session[acks] != NONE]
     since = settlement(rows, ends, acks)

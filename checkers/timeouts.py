@@ -10,23 +10,26 @@ not before
   (``time_low``);
 - a question was asked that was answered on the same connection before the delivery was read, where
   answers and deliveries come in order;
-- another delivery of the message lapsed, which was read before, had not been answered, and whose
-  session has no end, where it was not sent so long before that one that it may have lapsed itself.
+- a delivery was sent that marks or counts say to be older;
+- another delivery of the message lapsed or was answered, which was read before and cannot have been
+  sent so long after this one that this one had lapsed.
 
-A row ``timeout`` says that a message was taken back, by some moment before that row: what was held
-of it had lapsed, for all that is known, as soon as it was read; unless an answer ``ok`` before that
-row had settled it. Who tells of time-outs may know of one before the client has read what was taken
-back. So a delivery had lapsed, too, if before it more was given back in its session (time-outs, and
-nacks that were answered) than had been delivered there.
+A row ``timeout`` says that a message was taken back, by some moment before that row: it is about
+the latest delivery in its session, or about the next, which the client had not read yet. What was
+so taken back was certainly held at no moment. Nor was a delivery that was read while an answer to
+an earlier one of its message was under way in the session, since that may have let go of it.
 
 A *late* acknowledgement is one that was answered when what it acknowledges had lapsed. Where stale
 acknowledgements may be answered ``ok``, such an ``ok`` settles nothing: SQS confirms to delete a
 message by an old receipt handle, and deletes nothing.
+
+Only messages that were delivered again, or of which a ``timeout`` tells, are looked at one by one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -34,8 +37,12 @@ import numpy as np
 from checkers.ends import Ends
 from checkers.links import SessionFacts
 from checkers.rows import (
+    ACK_FAIL,
+    ACK_INVOKE,
     ACK_OK,
     DELIVER,
+    NACK_FAIL,
+    NACK_INVOKE,
     NACK_OK,
     NONE,
     SEND_INVOKE,
@@ -45,166 +52,362 @@ from checkers.rows import (
     Rows,
     counted,
     first,
+    lowest,
+    marked,
     ordered,
 )
-from checkers.running import count_before, highest_before, lowest_after, segments
+from checkers.running import segments
 from checkers.verdict import Promises
 
 NEVER: Final = int(np.iinfo(np.int64).max)
 """When (ns) what nobody takes back lapses; what was taken back lapses at ``NONE``, before all."""
-
-
-_LOOK_BACK: Final = 8
-"""How many deliveries of a message before one are asked what they prove about it."""
+_ASKED: Final = (ACK_INVOKE, NACK_INVOKE)
+_ANSWERED: Final = (ACK_OK, ACK_FAIL, NACK_OK, NACK_FAIL)
 
 
 @dataclass(frozen=True, slots=True)
 class Lapses:
-    """Of some rows, in order of message, session and index.
+    """The deliveries (``at``, in order of their positions) of messages that lapse.
 
-    ``lapse``: when (ns) what a delivery gave to its session lapses. ``since``: of a delivery that
-    had lapsed when it was read, since when (ns) it can have been sent, ``NEVER`` of others.
-    ``over``: the delivery before, of the message in that session, had lapsed when this row was
-    recorded. ``crossed``: one of the deliveries before had, so that an answer to it may have been
-    taken for one to a later delivery.
+    ``since``: since when (ns) each can have been sent, ``lapse``: when it may have been taken back.
+    ``certain``: a row says that it was; ``unread``: before it was read. ``late``: the positions of
+    late acknowledgements, in order.
     """
 
-    lapse: Numbers
+    at: Numbers
     since: Numbers
-    over: Flags
-    crossed: Flags
+    lapse: Numbers
+    certain: Flags
+    unread: Flags
+    late: Numbers
 
     @classmethod
-    def none(cls, size: int) -> Lapses:
+    def none(cls) -> Lapses:
         """Nothing lapses."""
-        never, no = np.full(size, NEVER, dtype=np.int64), np.zeros(size, dtype=bool)
-        return cls(never, never, no, no)
+        nothing, no = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
+        return cls(nothing, nothing, nothing, no, no, nothing)
+
+    def are_late(self, at: Numbers) -> Flags:
+        """Which of the acknowledgements at these positions are late."""
+        return np.isin(at, self.late) if len(self.late) else np.zeros(len(at), dtype=bool)
+
+    def lapse_of(self, at: Numbers) -> Numbers:
+        """When the deliveries at these positions lapse; -1 is the position of none."""
+        where, known = self._find(at)
+        nothing = np.full(len(at), NEVER, dtype=np.int64)
+        return np.where(known, self.lapse[where], nothing) if len(self.at) else nothing
+
+    def since_of(self, at: Numbers) -> Numbers:
+        """Since when these can have been sent; ``NONE``: nobody asks."""
+        where, known = self._find(at)
+        nothing = np.full(len(at), NONE, dtype=np.int64)
+        return np.where(known, self.since[where], nothing) if len(self.at) else nothing
+
+    def unread_of(self, at: Numbers) -> Flags:
+        """Whether a row says that they were taken back before they were read."""
+        where, known = self._find(at)
+        return known & self.unread[where] if len(self.at) else known
+
+    def certain_of(self, at: Numbers) -> Flags:
+        """Whether a row says that they were certainly taken back."""
+        where, known = self._find(at)
+        return known & self.certain[where] if len(self.at) else known
+
+    def _find(self, at: Numbers) -> tuple[Numbers, Flags]:
+        if not len(self.at):
+            return at, np.zeros(len(at), dtype=bool)
+        where = np.minimum(np.searchsorted(self.at, at), len(self.at) - 1)
+        return where, self.at[where] == at
 
 
 def waiting_ns(promises: Promises) -> int | None:
     """How long (ns) a broker waits for an acknowledgement; None: for ever."""
-    return None if promises.ack_wait_s is None else round(promises.ack_wait_s * 1e9)
-
-
-def earliest_ns(
-    rows: Rows, ends: Ends, at: Numbers, known: SessionFacts | None, *, in_order: bool
-) -> Numbers:
-    """Since when (ns) these deliveries can have been sent; ``NONE``: nothing says so.
-
-    ``in_order``: answers and deliveries come in the order in which the broker gave them.
-    """
-    sends = rows.of(SEND_INVOKE)
-    run, session = rows.run[at], rows.session[at]
-    result = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[at]]
-    result = np.maximum(result, ends.sessions.find("begun_ns", run, session))
-    result = np.maximum(result, rows.time_low[at])
-    if known is not None and in_order:
-        asked = known.links.before(run, session, rows.connection[at], rows.index[at])
-        result = np.maximum(result, known.links.moments(run, asked))
-    return result
+    return None if promises.ack_wait_s is None else int(promises.ack_wait_s * 1e9)
 
 
 def lapses(
-    rows: Rows, order: Numbers, release: Numbers, ends: Ends, promises: Promises, known: SessionFacts | None
+    rows: Rows, ends: Ends, promises: Promises, known: SessionFacts | None = None, of: Flags | None = None
 ) -> Lapses:
-    """When what was held lapses, of rows in order of message, session and index.
-
-    ``release``: which row answered each delivery in its session, ``NONE``: none did.
-    """
-    ids, session, index = rows.id[order], rows.session[order], rows.index[order]
-    delivering = rows.kind[order] == DELIVER
-    one = segments(ids, session)
-    taken = lowest_after(one, np.where(rows.kind[order] == TIMEOUT, index, NONE))
-    kind = rows.kind[order]
-    answer = lowest_after(one, np.where(np.isin(kind, (ACK_OK, NACK_OK)), index, NONE))
-    taken_back = (taken != NONE) & ((answer == NONE) | (taken < answer))
-    given_back = count_before(one, np.isin(kind, (TIMEOUT, NACK_OK)))
-    taken_back |= given_back > count_before(one, delivering)
-    taken_back &= delivering & (counted(one[kind == TIMEOUT], len(order)) > 0)[one]
-    lapse = np.full(len(order), NEVER, dtype=np.int64)
-    since = np.full(len(order), NEVER, dtype=np.int64)
+    """When deliveries lapse, of messages ``of`` (None: all)."""
     wait = waiting_ns(promises)
-    if wait is not None or taken_back.any():
-        here = np.flatnonzero(delivering)
-        here = here[ordered(ids[here], index[here])]
-        at = order[here]
-        since[here] = earliest_ns(rows, ends, at, known, in_order=promises.answers_in_order)
-    if wait is not None:
-        run = rows.run[at]
-        alive = np.full(len(at), NONE) if known is None else known.proven.find("proven", run, session[here])
-        ok = lowest_after(one, np.where(kind == ACK_OK, index, NONE))[here]
-        end = np.where(ok == NONE, release[here], ok)  # what is acknowledged was not sent before that
-        answered = np.searchsorted(rows.index, end, "right") - 1
-        holds = _Holds(
-            whole=segments(ids[here]), index=index[here], time=rows.time[at],
-            held=(ends.sessions.find("ended", run, session[here]) == NONE) & ~taken_back[here],
-            release=release[here], release_ns=rows.time[np.maximum(answered, 0)], alive=alive,
-        )  # fmt: skip
-        since[here] = _not_before(holds, since[here], wait)
-        lapse[here] = since[here] + wait
-    lapse[taken_back] = NONE
-    latest = np.maximum.accumulate(np.where(delivering, np.arange(len(order)), -1)) if len(order) else order
-    before = np.concatenate([[-1], latest[:-1]]) if len(order) else latest
-    there = (before >= 0) & (one[before] == one)
-    over = there & (rows.time[order] >= lapse[before])
-    crossed = over | (highest_before(one, np.where(over, index, NONE)) != NONE)
-    late_read = delivering & (rows.time[order] >= lapse)
-    return Lapses(lapse, np.where(late_read, since, NEVER), over, crossed)
+    told = rows.of(TIMEOUT)
+    if wait is None and not len(told):
+        return Lapses.none()
+    delivers = rows.of(DELIVER)
+    ids = rows.id[delivers]
+    timed = marked(rows.id[told], rows.messages)
+    wanted = (rows.message[delivers] != NONE) & (rows.session[delivers] != NONE)
+    if of is not None:
+        wanted &= of[ids]
+    if wait is None:
+        wanted &= timed[ids]
+    at, ids = delivers[wanted], ids[wanted]
+    since = _asked_since(rows, ends, promises, known, at)
+    lapse = np.full(len(at), NEVER) if wait is None else since + wait
+    certain, unread = np.zeros((2, len(at)), dtype=bool)
+    several = (counted(ids, rows.messages) > 1) | timed
+    some = np.flatnonzero(several[ids])
+    if len(some):
+        look = _Look(rows, ends, promises, known, wait, at[some], since[some])
+        for mine in look.messages():
+            for delivery in mine:
+                n = some[delivery.number]
+                since[n], lapse[n] = delivery.since, delivery.lapse
+                certain[n], unread[n] = delivery.certain, delivery.unread
+    found = Lapses(at, since, lapse, certain, unread, np.zeros(0, dtype=np.int64))
+    return found if promises.refuses_stale_acks else replace(found, late=_late(rows, found))
 
 
-@dataclass(frozen=True, slots=True)
-class _Holds:
-    """Deliveries in order of message and index, as far as one says when another was sent.
+def _late(rows: Rows, found: Lapses) -> Numbers:
+    """The acks and nacks answered ``ok`` when what they were asked for had lapsed.
 
-    ``held``: nothing but its answer (``release``, at ``release_ns``) or a time-out can have given
-    it back, as far as anybody knows; ``alive``: up to which row the session certainly lived.
+    That is the latest delivery in the session when the ack was asked for.
     """
+    of = marked(rows.id[found.at], rows.messages)
+    at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_OK)
+    at = at[of[rows.id[at]] & (rows.session[at] != NONE)]
+    at = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
+    nothing: Numbers = np.zeros(0, dtype=np.int64)
+    if not len(at):
+        return nothing
+    kind, one = rows.kind[at], segments(rows.id[at], rows.session[at])
+    here = np.arange(len(at))
 
-    whole: Numbers
-    index: Numbers
-    time: Numbers
-    held: Flags
-    release: Numbers
-    release_ns: Numbers
-    alive: Numbers
+    def latest(of_kind: int) -> Numbers:
+        """The last row of a kind, up to each; -1: none in its segment."""
+        last = np.maximum.accumulate(np.where(kind == of_kind, here, -1))
+        return np.where((last >= 0) & (one[last] == one), last, -1)
+
+    given, asked = latest(DELIVER), latest(ACK_INVOKE)
+    oks = np.flatnonzero((kind == ACK_OK) | (kind == NACK_OK))
+    given = given[np.where(asked[oks] >= 0, asked[oks], oks)]
+    lapse = found.lapse_of(np.where(given >= 0, at[given], -1))
+    found_late: Numbers = np.sort(at[oks[rows.time[at[oks]] >= lapse]])
+    return found_late
 
 
-def _not_before(holds: _Holds, since: Numbers, wait: int) -> Numbers:
-    """Raise ``since`` of each delivery by what those before it prove.
+def _asked_since(
+    rows: Rows, ends: Ends, promises: Promises, known: SessionFacts | None, at: Numbers
+) -> Numbers:
+    """Since when (ns) these deliveries can have been sent, as far as each says by itself.
 
-    One that cannot have been sent ``wait`` before another was read was sent after that one had
-    lapsed or was answered.
+    ``NONE``: nothing says so.
     """
-    rank = count_before(holds.whole, np.ones(len(holds.whole), dtype=bool))
-    since = since.copy()
-    for turn in range(1, int(rank.max(initial=0)) + 1):
-        here = np.flatnonzero(rank == turn)
-        for back in range(min(turn, _LOOK_BACK), 0, -1):
-            other = here - back
-            lapsed = since[other] + wait
-            answered = (holds.release[other] != NONE) & (holds.release[other] < holds.index[here])
-            lapsed = np.where(answered, np.minimum(lapsed, holds.release_ns[other]), lapsed)
-            certain = holds.held[other] & (since[other] != NONE)
-            certain &= (lapsed <= holds.time[here]) | (holds.alive[other] > holds.index[here])
-            certain &= since[here] + wait > holds.time[other]
-            raised = np.maximum(since[here], np.minimum(lapsed, holds.time[here]))
-            since[here] = np.where(certain, raised, since[here])
+    sends = rows.of(SEND_INVOKE)
+    run, session = rows.run[at], rows.session[at]
+    sent = first(rows.id[sends], rows.index[sends], rows.messages)[rows.id[at]]
+    result = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[at]]
+    result = np.where(sent < rows.index[at], result, NONE)
+    begun = ends.sessions.find("begun", run, session)
+    begun_ns = ends.sessions.find("begun_ns", run, session)
+    result = np.maximum(result, np.where(begun < rows.index[at], begun_ns, NONE))
+    result = np.maximum(result, rows.time_low[at])
+    if known is not None and promises.answers_in_order:
+        asked = known.links.before(run, session, rows.connection[at], rows.index[at])
+        result = np.maximum(result, known.links.moments(run, asked))
+    since: Numbers = result
     return since
 
 
-def late(rows: Rows, order: Numbers, found: Lapses, promises: Promises) -> Flags:
-    """The acknowledgements among these rows whose ``ok`` settles nothing."""
-    if promises.refuses_stale_acks:
-        return np.zeros(len(order), dtype=bool)
-    result: Flags = (rows.kind[order] == ACK_OK) & found.over
-    return result
+@dataclass(slots=True)
+class _Delivery:
+    """One delivery of a message that is looked at by itself.
 
-
-def read_late(rows: Rows, found: Lapses, settled: Numbers) -> Flags:
-    """The deliveries that had lapsed when they were read, and may have been sent before an ack.
-
-    ``settled``: since which row the message of each was settled, ``NONE`` for others.
+    ``ended``: its session has an end; ``alive``: up to which row that certainly lived. ``told``: a
+    row says, perhaps of this one, that it was taken back. ``crossed``: an answer to an earlier one
+    was under way when it was read.
     """
-    at = np.minimum(np.searchsorted(rows.index, settled), len(rows.index) - 1)
-    result: Flags = (settled != NONE) & (found.since < rows.time[at])
+
+    number: int
+    index: int
+    time: int
+    session: int
+    since: int
+    mark: int
+    count: int
+    ended: bool
+    alive: int
+    lapse: int = NEVER
+    told: bool = False
+    certain: bool = False
+    unread: bool = False
+    crossed: bool = False
+    release: int = NONE
+    release_ns: int = NONE
+    settled_ns: int = NONE
+
+
+@dataclass(slots=True)
+class _Step:
+    """A row of a message: what it is, when, in which session, and what it releases (``NONE``)."""
+
+    kind: int
+    index: int
+    time: int
+    session: int
+    number: int
+    position: int
+    releases: int
+
+
+class _Look:
+    """The deliveries of some messages, each by what the others say of it."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        ends: Ends,
+        promises: Promises,
+        known: SessionFacts | None,
+        wait: int | None,
+        at: Numbers,
+        since: Numbers,
+    ) -> None:
+        self._rows, self._promises, self._wait = rows, promises, wait
+        run, session = rows.run[at], rows.session[at]
+        self._ended = ends.sessions.find("ended", run, session) != NONE
+        self._alive = np.full(len(at), NONE) if known is None else known.proven.find("proven", run, session)
+        self._since, self._ends = since, ends
+        self._numbers = {int(position): n for n, position in enumerate(at.tolist())}
+        others = rows.of(*_ASKED, *_ANSWERED, TIMEOUT)
+        others = others[marked(rows.id[at], rows.messages)[rows.id[others]] & (rows.session[others] != NONE)]
+        self._at = np.concatenate([at, others])
+        self._at = self._at[ordered(rows.id[self._at], rows.index[self._at])]
+
+    def messages(self) -> Sequence[list[_Delivery]]:
+        """The deliveries of each message."""
+        rows, at = self._rows, self._at
+        run, transaction = rows.run[at], rows.transaction[at]
+        asked, back = (self._ends.transactions.find(name, run, transaction) for name in ("asked", "back"))
+        ends = np.where(asked == NONE, back, np.where(back == NONE, asked, np.minimum(asked, back)))
+        releases = np.where(transaction == NONE, rows.index[at], ends)
+        releases = np.where(rows.kind[at] == NACK_INVOKE, rows.index[at], releases)
+        starts = np.flatnonzero(np.diff(segments(rows.id[at]), prepend=-1))
+        steps = [
+            _Step(kind, index, time, session, self._numbers.get(position, -1), position, released)
+            for kind, index, time, session, position, released in zip(
+                rows.kind[at].tolist(), rows.index[at].tolist(), rows.time[at].tolist(),
+                rows.session[at].tolist(), at.tolist(), releases.tolist(), strict=True
+            )
+        ]  # fmt: skip
+        stops = [*starts[1:].tolist(), len(steps)]
+        return [self._message(steps[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
+
+    def _message(self, steps: Sequence[_Step]) -> list[_Delivery]:
+        found: list[_Delivery] = []
+        for session in dict.fromkeys(step.session for step in steps if step.kind == DELIVER):
+            found += self._session([step for step in steps if step.session == session])
+        found.sort(key=lambda one: one.index)
+        for n, one in enumerate(found):
+            for other in found[:n]:
+                one.since = max(one.since, self._after(one, other))
+            if one.told or one.crossed:
+                one.lapse = NONE
+            elif self._wait is not None:
+                one.lapse = one.since + self._wait
+        return found
+
+    def _session(self, steps: Sequence[_Step]) -> list[_Delivery]:
+        """The deliveries of one session, and which of them rows say to have been taken back."""
+        found: list[_Delivery] = []
+        asked = False
+        open_ = 0
+        early: list[bool] = []
+        for step in steps:
+            if step.kind == DELIVER:
+                found.append(self._delivery(step))
+                asked = False
+                found[-1].crossed = open_ > 0
+                if early:
+                    found[-1].told = found[-1].unread = True
+                    found[-1].certain = early.pop(0)
+            elif step.kind in _ASKED:
+                asked = True
+                open_ += len(found) > 0
+                for one in found:
+                    if step.releases != NONE and (one.release == NONE or step.releases < one.release):
+                        one.release, one.release_ns = step.releases, step.time
+            elif step.kind in _ANSWERED:
+                open_ = max(open_ - 1, 0)
+                for one in found:
+                    if step.kind == ACK_OK and one.settled_ns == NONE:
+                        one.settled_ns = step.time
+            elif not found or found[-1].told:
+                early.append(True)
+            else:
+                found[-1].told, found[-1].certain = True, not asked
+                early += [False] * asked
+        return found
+
+    def _delivery(self, step: _Step) -> _Delivery:
+        n, here = step.number, np.array([step.position])
+        return _Delivery(
+            n, step.index, step.time, step.session, int(self._since[n]),
+            int(self._rows.redelivered[here][0]), int(self._rows.delivery_count[here][0]),
+            bool(self._ended[n]), int(self._alive[n]),
+        )  # fmt: skip
+
+    def _after(self, one: _Delivery, other: _Delivery) -> int:
+        """Since when (ns) a delivery can have been sent, by what one says that was read before."""
+        older = is_older((other.mark, other.count), (one.mark, one.count), self._promises)
+        least = other.since if older else NONE
+        if self._wait is None or other.lapse == NONE or other.ended or other.since == NONE:
+            return least
+        if not older and one.since + self._wait <= other.time:
+            return least  # it may have been sent so long before that it had lapsed by then
+        bound = other.since + self._wait
+        if other.release != NONE and other.release < one.index:
+            done = other.release_ns if other.settled_ns == NONE else other.settled_ns
+            certainly = self._promises.refuses_stale_acks and other.settled_ns != NONE
+            bound = done if certainly else min(bound, done)
+        if bound <= one.time or other.alive > one.index:
+            least = max(least, min(bound, one.time))
+        return least
+
+
+def is_older(one: tuple[int, int], other: tuple[int, int], promises: Promises) -> bool:
+    """Whether marks or counts say that one delivery was sent before another.
+
+    Given are whether each is marked as a redelivery, and its count; ``NONE``: nobody says.
+    """
+    marks = one[0] == 0 and other[0] == 1 and promises.marks_redeliveries == "always"
+    return marks or (NONE < one[1] < other[1])
+
+
+def taken_back_unread(
+    rows: Rows, order: Numbers, settles: Numbers, found: Lapses, promises: Promises, ends: Ends
+) -> Flags:
+    """The deliveries that may have been taken back, unread, before their message was settled.
+
+    ``order`` has rows in order of message, session and index, ``settles`` the index since which
+    each of them settles its message. A row says so; or the delivery was sent so long before that it
+    had lapsed, and so before the one that was settled.
+    """
+    result = found.unread_of(order)
+    wait = waiting_ns(promises)
+    if wait is None:
+        return result
+    ids, index, time = rows.id[order], rows.index[order], rows.time[order]
+    delivering = rows.kind[order] == DELIVER
+    marks, counts = rows.redelivered[order], rows.delivery_count[order]
+    commit_ns = ends.transactions.find("commit_ns", rows.run[order], rows.transaction[order])
+    settles_ns = np.where(rows.transaction[order] == NONE, time, commit_ns)
+    since = found.since_of(order)
+    settled = lowest(ids[settles != NONE], settles[settles != NONE], rows.messages)[ids]
+    late = delivering & ~result & (settled != NONE) & (settled < index)
+    late &= (since == NONE) | (since + wait <= time)
+    for n in np.flatnonzero(late).tolist():
+
+        def may_be_before(ack: int, n: int = n) -> bool:
+            mine = np.flatnonzero((ids == ids[n]) & (rows.session[order] == rows.session[order][ack]))
+            asked = mine[(rows.kind[order][mine] == ACK_INVOKE) & (mine < ack)]
+            before = asked[-1] if len(asked) else ack
+            given = mine[delivering[mine] & (mine < before)]
+            if not len(given) or (since[n] != NONE and since[n] + wait > settles_ns[ack]):
+                return False
+            e = given[-1]
+            return not is_older((marks[e], counts[e]), (marks[n], counts[n]), promises)
+
+        acks = np.flatnonzero((ids == ids[n]) & (settles != NONE) & (settles < index[n])).tolist()
+        result[n] = all(map(may_be_before, acks))
     return result

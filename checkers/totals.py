@@ -62,6 +62,7 @@ from checkers.rows import (
     lowest,
     marked,
 )
+from checkers.timeouts import Lapses
 from checkers.verdict import Promises, Total
 
 NAME: Final = "wrong-total"
@@ -177,10 +178,12 @@ class Outcome:
 # ------------------------------------------------------------------------------------- of one part
 
 
-def books(rows: Rows, places: PlaceTable, ends: Ends, drained_from: Mapping[int, int]) -> Books:
+def books(
+    rows: Rows, places: PlaceTable, ends: Ends, drained_from: Mapping[int, int], lapsed: Lapses
+) -> Books:
     """What a slice says of its messages with an amount.
 
-    ``drained_from`` has the row with which each run's drain began.
+    ``drained_from`` has the row with which each run's drain began, ``lapsed`` which acks were late.
     """
     size = rows.messages
     asked = rows.of(SEND_INVOKE)
@@ -202,7 +205,7 @@ def books(rows: Rows, places: PlaceTable, ends: Ends, drained_from: Mapping[int,
     delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
     late = np.concatenate([delivers[rows.index[delivers] > drain[delivers]], stored])
     shown_late = lowest(rows.id[late], rows.index[late], size)[which]
-    settled = _settled(rows, ends)[which]
+    settled = _settled(rows, ends, lapsed)[which]
     left = (shown_late != NONE) & ((settled == NONE) | (shown_late < settled))
     acks, nacks = rows.of(ACK_INVOKE), rows.of(NACK_INVOKE)
     plain = acks[(rows.transaction[acks] == NONE) & (rows.index[acks] < drain[acks])]
@@ -239,10 +242,10 @@ def _read_late(rows: Rows, ends: Ends, drain: Numbers) -> Numbers:
     return result
 
 
-def _settled(rows: Rows, ends: Ends) -> Numbers:
+def _settled(rows: Rows, ends: Ends, lapsed: Lapses) -> Numbers:
     """Since when an ack of each message was certain; ``NONE``: none ever was."""
     oks = rows.of(ACK_OK)
-    oks = oks[rows.session[oks] != NONE]
+    oks = oks[(rows.session[oks] != NONE) & ~lapsed.are_late(oks)]
     transaction = rows.transaction[oks]
     commit = ends.transactions.find("commit", rows.run[oks], transaction)
     at = np.where(transaction == NONE, rows.index[oks], commit)

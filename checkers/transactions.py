@@ -46,7 +46,6 @@ from checkers.rows import (
     SEND_FAIL,
     SEND_INVOKE,
     SEND_OK,
-    TIMEOUT,
     Flags,
     Numbers,
     Place,
@@ -64,6 +63,7 @@ from checkers.selection import Selection
 from checkers.siblings import homes, without_siblings
 from checkers.skipped import SkippedMessages
 from checkers.subscriptions import Subscriptions, split
+from checkers.timeouts import NEVER, lapses
 from checkers.verdict import Promises
 
 NAME: Final = "torn-transaction"
@@ -263,14 +263,17 @@ def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
         transaction[here], index[here], got[here], upto[here],
     )  # fmt: skip
     sure = (ok[here] != NONE) & (ok[here] < ask.upto)
-    sure &= promises.durable_acks and promises.single and promises.ack_wait_s is None
-    sure &= ~marked(rows.id[rows.of(TIMEOUT)], rows.messages)[ask.id]
+    sure &= promises.durable_acks and promises.single
     clean = (before[here] == NONE) | (before[here] < ask.got)
     same = (again[here] != NONE) & (again[here] < ask.upto)
+    timed = lapses(rows, ends, promises, of=marked(ask.id, rows.messages))
+    lapse = timed.lapse_of(_positions(order, one, kind)[here])
+    given_ns = lowest_after(one, np.where(kind == DELIVER, np.arange(len(order)), NONE))[here]
+    same &= rows.time[order[np.maximum(given_ns, 0)]] < lapse
     how = np.full(len(here), NONE, dtype=np.int64)
     how[_consumed(rows, ends, promises, ask) & whole[ask.id]] = HOW.index("consumed")
     how[sure & _kept(rows, ends, ask)] = HOW.index("kept")
-    given = same | _given_elsewhere(rows, ends, ask)
+    given = same | _given_elsewhere(rows, ends, ask, lapse)
     how[sure & clean & given & _stayed(ends, ask)] = HOW.index("again")
     told = how != NONE
     row = order[here[told]]
@@ -293,8 +296,19 @@ class _Asked:
     upto: Numbers
 
 
-def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
-    """Whether a session got the message, and had been asked for after ``got`` had been read."""
+def _positions(order: Numbers, one: Numbers, kind: Numbers) -> Numbers:
+    """The position of the latest delivery before each row in its segment; -1: none."""
+    last = highest_before(one, np.where(kind == DELIVER, np.arange(len(order)), NONE))
+    return np.where(last == NONE, -1, order[np.maximum(last, 0)])
+
+
+def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
+    """Whether a session got the message, and had been asked for after ``got`` had been read.
+
+    Not if what was acknowledged may have lapsed by then (``lapse``, ns).
+    """
+    if (lapse != NEVER).any():
+        return _given_before(rows, ends, ask, lapse)
     delivers = rows.of(DELIVER)
     delivers = delivers[marked(ask.id, rows.messages)[rows.id[delivers]]]
     delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
@@ -307,6 +321,19 @@ def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
     latest = np.empty(len(ids), dtype=np.int64)
     latest[order] = highest_before(segments(ids[order]), values[order])
     result: Flags = latest[len(delivers) :] > ask.got
+    return result
+
+
+def _given_before(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
+    """The same, one by one."""
+    delivers = rows.of(DELIVER)
+    delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
+    begun = ends.sessions.find("begun", rows.run[delivers], rows.session[delivers])
+    ids, index, time = rows.id[delivers], rows.index[delivers], rows.time[delivers]
+    result = np.zeros(len(ask.id), dtype=bool)
+    for n, (message, got, upto, until) in enumerate(zip(ask.id, ask.got, ask.upto, lapse, strict=True)):
+        mine = (ids == message) & (index > got) & (index < upto) & (time < until)
+        result[n] = bool(np.any(mine & (begun > got)))
     return result
 
 

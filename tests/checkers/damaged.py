@@ -308,6 +308,30 @@ def _alter(rows: list[Row], chance: random.Random) -> None:
         chance.choice(shown)[chance.choice(["producer", "sequence", "digest"])] = 99
 
 
+def _head(rows: list[Row], chance: random.Random) -> None:
+    """Headers of some sends and deliveries, which mostly are the same."""
+    for r in rows:
+        shown = r["f"] in ("send", "deliver", "browse") and r.get("message") is not None
+        if shown and chance.random() < 0.7:
+            r["headers"] = r["message"] if chance.random() < 0.97 else 99
+
+
+def _take_back(rows: list[Row], chance: random.Random) -> None:
+    """A time-out of what was delivered, told before, after or of another session; redelivered."""
+    got = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None and "session" in r]
+    if not got:
+        return
+    of = chance.choice(got)
+    place = {k: of.get(k) for k in ("queue", "group", "message", "producer", "sequence")}
+    session = chance.choice([of["session"], of["session"], of["session"], 1, 2])
+    told = o(0, 185, "info", "timeout", **place, session=session)
+    at = rows.index(of)
+    rows.insert(chance.randrange(max(0, at - 3), len(rows)) + 1, told)
+    for _ in range(chance.choice([0, 1, 1, 2])):
+        again = {**of, "session": chance.choice([of["session"], 1, 2, 3]), "redelivered": True}
+        rows.insert(chance.randrange(at, len(rows)) + 1, again)
+
+
 def _stale(rows: list[Row], chance: random.Random) -> None:
     """An ack in a session, whatever it got."""
     delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
@@ -833,9 +857,9 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     for edit in (
         _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role,
         _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
-        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _tear,
-        _commit_later, _vanish, _late_copy, _reconnect, _mute, _ask, _clock, _fault, _refuse,
-        _send_again, _close, _alternate,
+        _strand, _read_again, _one_owner, _misplace, _alter, _head, _take_back, _stale, _leave, _join, _count,
+        _transact, _tear, _commit_later, _vanish, _late_copy, _reconnect, _mute, _ask, _clock, _fault,
+        _refuse, _send_again, _close, _alternate,
     )
 }  # fmt: skip
 
