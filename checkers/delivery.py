@@ -69,6 +69,7 @@ FORWARDED: Final = "~forwarded"
 NEVER: Final = "never delivered"
 AFTER: Final = "after delivery"
 DEAD: Final = "refused too often"
+EXPIRED: Final = "expired"
 EARLIER: Final = "sent before it"
 EITHER: Final = "either way"
 UNWANTED: Final = "not selected"
@@ -80,7 +81,7 @@ _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
     ("stuck", AFTER), ("stuck", EITHER), (FORWARDED, NEVER), (FORWARDED, AFTER), ("resurrected", None),
     ("phantom", None), ("corrupted", None), ("aborted-delivery", None), ("read-uncommitted", None),
     ("not-subscribed", EARLIER), ("not-subscribed", UNWANTED), ("not-subscribed", ANOTHERS),
-    ("lost", NOT_COPIED), ("lost", SKIPPED),
+    ("lost", NOT_COPIED), ("lost", EXPIRED), ("lost", SKIPPED),
 )  # fmt: skip
 _LOST: Final = tuple(n for n, (name, _) in enumerate(_WHAT) if name == "lost")
 
@@ -188,11 +189,12 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     browsed = [asked.owners.browsed.get(run, FOREVER) for run in places.runs().tolist()]
     in_time = lives.ok < np.array(browsed, dtype=np.int64)[lives.place]
     missing = missing & in_time
-    gone, early = _untimely(rows, places, lives, asked)
+    gone, past, early = _untimely(rows, places, lives, asked)
     early = early | _waiting(rows, places, lives, asked)
     dead_letters, expired, forwarded, main = _stores(rows, stored)
-    lost = missing & ~lives.stored & ~(left.dead & (not asked.promises.keeps_dead_letters)) & ~gone
-    lost &= ~(early & places.temporaries()[lives.place])  # its owner leaves before it is due
+    nowhere = missing & ~lives.stored & ~(left.dead & (not asked.promises.keeps_dead_letters))
+    nowhere &= ~(early & places.temporaries()[lives.place])  # its owner leaves before it is due
+    lost, dropped = nowhere & ~gone, nowhere & past & asked.promises.keeps_expired
     stuck = missing & ((main & ~early) | expired) & ~gone
     on_its_way = missing & forwarded & ~early & ~stuck & ~gone
     either = unsettled & in_time & _kept(rows, stored, left, asked) & ~early & ~gone
@@ -222,6 +224,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
         (None, of.unwanted),
         (None, of.anothers),
         (uncopied & at_home & ~gone, lives.sent),
+        (dropped, lives.sent),
     ]
     pieces = []
     for what, (where, index) in enumerate(tables):
@@ -290,23 +293,27 @@ def _kept(rows: Rows, stored: Numbers, left: OwedMessages, asked: RuleContext) -
     return marked(rows.id[at], rows.messages)
 
 
-def _untimely(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> tuple[Flags, Flags]:
-    """Which messages may have expired by the end, and which may not have been due by the drain."""
+def _untimely(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> tuple[Flags, Flags, Flags]:
+    """Return which messages may have expired by the end, and which certainly had by the drain.
+
+    With them go those that may not have been due by the drain.
+    """
     none = np.zeros(rows.messages, dtype=bool)
     some = np.flatnonzero((lives.expires != NONE) | lives.delayed)
     if not len(some):
-        return none, none
+        return none, none, none
     run = rows.run[rows.first_row[some]]
     unclear = asked.clocks.wrong_at_end(rows, some, lives.sent[some], places)
     last, drained = (
         np.array([known.get(one, NONE) for one in run.tolist()], dtype=np.int64)
         for known in (asked.last_ns, asked.drained_ns)
     )
-    gone, early = none.copy(), none.copy()
+    gone, past, early = none.copy(), none.copy(), none.copy()
     gone[some] = (lives.expires[some] != NONE) & (unclear | (lives.expires[some] <= last))
+    past[some] = (lives.expired[some] != NONE) & ~unclear & (lives.expired[some] < drained)
     due = lives.due[some]
     early[some] = lives.delayed[some] & (unclear | (due == NONE) | (due >= drained))
-    return gone, early
+    return gone, past, early
 
 
 def _waiting(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> Flags:

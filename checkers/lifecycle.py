@@ -88,6 +88,7 @@ class Lives:
     ``timely``       its first delivery was read before it may have expired: one that had may have
                      been left out, and be read late where it was given before
     ``expires``      from when on (ns) it may have expired; ``due``: until when it may be delayed
+    ``expired``      from when on (ns) it certainly has expired
     ``delayed``      it asked for a delay
     ``matched``      which selectors of its queue match it, as bits (``checkers.selective``)
     ``closing``      until when it may be given out and close its group; ``NONE``: it closes none
@@ -113,6 +114,7 @@ class Lives:
     in_turn: Flags
     timely: Flags
     expires: Numbers
+    expired: Numbers
     due: Numbers
     delayed: Flags
     matched: Numbers
@@ -258,7 +260,7 @@ def lives_and_deliveries(
         stored=marked(rows.id[stores], size), recovered=recovered,
         sealed=sealed(rows, recovered, deaths or Deaths(), attempts), untaken=untaken,
         in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks or Clocks()),
-        expires=wish.expires, due=wish.due, delayed=wish.delayed,
+        expires=wish.expires, expired=wish.expired, due=wish.due, delayed=wish.delayed,
         matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
         closing=_closing(rows),
     )  # fmt: skip

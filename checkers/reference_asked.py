@@ -48,6 +48,14 @@ def may_have_expired(history: History, m: PlainMessage) -> bool:
     return low <= last["time"] or clocks_wrong(history, m, last["index"], at_end=True)
 
 
+def had_expired(history: History, m: PlainMessage) -> bool:
+    """Whether it had certainly expired before the drain began."""
+    high = _high(m, "expires")
+    drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
+    last = history.rows[-1]["index"]
+    return high is not None and high < drained and not clocks_wrong(history, m, last, at_end=True)
+
+
 def timely(history: History, m: PlainMessage) -> bool:
     """Whether it cannot have expired by its first delivery."""
     low = expires(m)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
-from checkers.reference_asked import may_be_delayed, may_have_expired, may_wait
+from checkers.reference_asked import had_expired, may_be_delayed, may_have_expired, may_wait
 from checkers.reference_attempts import of_one_node, saw_gone
 from checkers.reference_sent import certainly_before, may_have_been_under_way
 from checkers.reference_subscriptions import is_owed
@@ -374,9 +374,13 @@ def left_over(
     What lies among the dead letters is in nobody's hands, and died early whatever became of its
     last ack, if that was not answered. Nothing may be missed unless all was drained; lost, or stuck
     on its way to another broker, unless every store was read (``complete``). Nor may in a temporary
-    queue what was still to come when that ended.
+    queue what was still to come when that ended. What may have expired need not be anywhere, unless
+    a store keeps what expires: what certainly had expired before the drain must be there then.
     """
-    if not m.sends or m.ok is None or not is_owed(history, m) or may_have_expired(history, m):
+    if not m.sends or m.ok is None or not is_owed(history, m):
+        return
+    expiring = may_have_expired(history, m)
+    if expiring and not (options.broker.keeps_expired and had_expired(history, m)):
         return
     releases = may_be_released(history, m, options)
     if any(happened(history, m, one, options) for one in releases):
@@ -388,7 +392,17 @@ def left_over(
     dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
     others = [r for r in m.stored if r.get("value") != "dead-letter"]
     late = may_be_delayed(history, m) or may_wait(history, m, options)
-    if any(r.get("value") == "expired" or not late for r in others):
+    nowhere = (
+        missing
+        and complete
+        and not m.stored
+        and not (late and is_temporary(m))
+        and (not dead or options.broker.keeps_dead_letters)
+    )
+    if expiring:
+        if nowhere:
+            yield m.instance("lost", m.sends[0]["index"], "expired")
+    elif any(r.get("value") == "expired" or not late for r in others):
         on_its_way = all(r.get("value") == "store-and-forward" for r in others)
         if missing and (complete or not on_its_way):
             yield m.instance("stuck", m.sends[0]["index"], kind)
@@ -396,13 +410,7 @@ def left_over(
             yield m.instance("stuck", m.sends[0]["index"], "either way")
     elif dead_letters and not dead:
         yield m.instance("died-early", min(dead_letters))
-    elif (
-        missing
-        and complete
-        and not m.stored
-        and not (late and is_temporary(m))
-        and (not dead or options.broker.keeps_dead_letters)
-    ):
+    elif nowhere:
         yield m.instance("lost", m.sends[0]["index"], "refused too often" if dead else kind)
 
 

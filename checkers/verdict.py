@@ -38,7 +38,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``nack`` says what becomes of a message that a client refused ("none": nobody can);
     ``delivery_attempts`` after how many attempts it may be a dead letter (-1: never),
     ``most_attempts`` after how many refusals that were answered it certainly is one (-1: nobody can
-    say), and ``keeps_dead_letters`` whether a store keeps those. ``attempts`` says what counts as
+    say), and ``keeps_dead_letters`` whether a store keeps those. ``keeps_expired``: so does a store
+    what has expired, until the end of the test. ``attempts`` says what counts as
     one: that it was "refused" (nacks, and acks that were rolled back), or "given back" by whatever:
     by the end of a session, too, which may hold what its client never read.
 
@@ -82,6 +83,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Literal["refused", "given back"] = "refused"
     most_attempts: int = -1
     keeps_dead_letters: bool = True
+    keeps_expired: bool = False
     redelivery_s: float = 0.0
     durable_acks: bool = True
     refuses_stale_acks: bool = True

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from checkers.anomaly import named
 from checkers.asked import ORDINARY, priority_of
-from checkers.delivery import AFTER, ANOTHERS, DEAD, EITHER, NOT_COPIED, SKIPPED, UNWANTED
+from checkers.delivery import AFTER, ANOTHERS, DEAD, EITHER, EXPIRED, NOT_COPIED, SKIPPED, UNWANTED
 from checkers.instance import Instance
 from checkers.schema import NEMESIS, TOPIC, json_object
 from checkers.subscriptions import split
@@ -204,6 +204,10 @@ class _Fields:
         got = self._row("deliver", "ok")
         if self._i.key == DEAD:
             return f"was refused {self.refusals()}, which made it a dead letter that is nowhere"
+        if self._i.key == EXPIRED:
+            return (
+                f"had certainly expired at {self.expired_at()}, before the drain began, {self.last_got(got)}"
+            )
         if self._i.key == SKIPPED:
             return f"was never delivered before its subscription ended, {self.later()}"
         if self._i.key == NOT_COPIED:
@@ -220,6 +224,13 @@ class _Fields:
             f"was never settled nor delivered again after session {got.get('session')} had got it at "
             f"{seconds(got.get('time'))}"
         )
+
+    def last_got(self, got: Row) -> str:
+        """Return whether anybody had got it."""
+        if not got:
+            return "without having been delivered"
+        session, when = got.get("session"), seconds(got.get("time"))
+        return f"and had been given back by session {session}, which got it at {when}"
 
     def taken(self) -> str:
         """Who acknowledged the send, and when; "" if nobody did."""

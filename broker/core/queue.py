@@ -37,7 +37,7 @@ Beyond it such a group may get another owner (Artemis bounds the same memory by 
 """
 
 
-LOOK_AGAIN_S: Final = 10.0
+LOOK_AGAIN_S: Final = 1.0
 """The longest sleep until something is due: a wall clock may be set."""
 
 EXPIRED_KEPT: Final = 1024

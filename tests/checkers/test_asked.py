@@ -95,7 +95,51 @@ TWICE = [*ONCE, *deliver(8, 1, **AGAIN), *nack(9)]
 SLOW = Promises(redelivery_s=5.0)
 TWO = Promises(delivery_attempts=2, most_attempts=2)
 
+KEEPS = Promises(keeps_expired=True)
+ALICE = {"queue": "/topic/t", "subscription": "alice"}
+SUBSCRIBED = [
+    o(0, 11, "invoke", "subscribe", session=1, **ALICE),
+    o(1, 11, "ok", "subscribe", session=1, broker="a1", **ALICE),
+]
+PUBLISHED = [*SUBSCRIBED, *(dict(row, queue="/topic/t") for row in EXPIRING)]
+DROPPED = [o(30, 12, "invoke", "drop", **ALICE), o(31, 12, "ok", "drop", broker="a1", **ALICE)]
+
 CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
+    # --------------------------------------------------------------------- expired, and nowhere
+    "what had expired before the drain must be where its broker keeps that": (
+        [*EXPIRING, *DONE], KEEPS, {"lost"}),
+    "what had expired is nowhere where its broker drops that": ([*EXPIRING, *DONE], Promises(), set()),
+    "what had expired is kept": ([*EXPIRING, *kept(80, 1, "expired"), *DONE], KEEPS, set()),
+    "what was given back before it expired must be kept": (
+        [*EXPIRING, *deliver(5, 1), *gone(8, 1), *DONE], KEEPS, {"lost"}),
+    "what had expired in the hands of a session that did not end may be there": (
+        [*EXPIRING, *deliver(5, 1), *DONE], KEEPS, set()),
+    "what was acknowledged before it expired is settled": (
+        [*EXPIRING, *deliver(5, 1), *answer(6, 1), *DONE], KEEPS, set()),
+    "what may have been acknowledged before it expired is not owed": (
+        [*EXPIRING, *deliver(5, 1), *answer(6, 1, outcome="info"), *gone(8, 1), *DONE], KEEPS, set()),
+    "what may have been sent is not owed, expired or not": (
+        [*asking(2, 1, "info", expires=(19, 20)), *DONE], KEEPS, set()),
+    "what may not have expired before the drain may be on its way": (
+        [*asking(2, 1, expires=(19, 95)), *DONE], KEEPS, set()),
+    "what expired at a moment that nobody knows may have expired in the drain": (
+        [*asking(2, 1, expires=(19, None)), *DONE], KEEPS, set()),
+    "what expired by a wrong clock expired nobody knows when": (
+        [*EXPIRING, *clock(5, "clock-skew"), *DONE], KEEPS, set()),
+    "what had expired is not missed where its store was not read": (
+        [*EXPIRING, *DONE[:4], DONE[-1]], KEEPS, set()),
+    "what had expired and may have died is not missed where its broker drops the dead": (
+        [*EXPIRING, *deliver(5, 1), *nack(6), *DONE],
+        Promises(keeps_expired=True, delivery_attempts=1, keeps_dead_letters=False), set()),
+    "what had expired and may have died must be in one of the stores": (
+        [*EXPIRING, *deliver(5, 1), *nack(6), *DONE],
+        Promises(keeps_expired=True, delivery_attempts=1), {"lost"}),
+    "what had expired in a subscription must be kept": ([*PUBLISHED, *DONE], KEEPS, {"lost"}),
+    "what had expired in a subscription that was dropped went with it": (
+        [*PUBLISHED, *DROPPED, *DONE], KEEPS, set()),
+    "what had expired among the dead letters is there": (
+        [*EXPIRING, *deliver(5, 1), *nack(6), *kept(80, 1, "dead-letter"), *DONE],
+        Promises(keeps_expired=True, delivery_attempts=1), set()),
     # ------------------------------------------------------------------------------------- expiry
     "what is given to a session that was asked for after it had expired is expired": (
         [*EXPIRING, *joined(21, 1), *deliver(22, 1)], Promises(), {"expired-delivery"}),

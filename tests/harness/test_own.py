@@ -177,9 +177,11 @@ def test_deliveries_are_read_as_the_broker_writes_them():
 def test_what_its_refusals_mean_is_told_as_it_is_configured():
     """Of several settings those under which a message dies first, and certainly has."""
     spec = TestSpec(name="t")
-    assert OwnSystem().promises(spec) == Promises(delivery_attempts=10, most_attempts=10)
-    refusing = msgspec.structs.replace(spec, workload="refusals")
-    assert OwnSystem().promises(refusing) == Promises(delivery_attempts=3, most_attempts=3, redelivery_s=0.1)
+    kept = Promises(counts="given back", durable_counts=True, keeps_expired=True)
+    told = OwnSystem().promises(spec)
+    assert told == msgspec.structs.replace(kept, delivery_attempts=10, most_attempts=10)
+    refusing = OwnSystem().promises(msgspec.structs.replace(spec, workload="refusals"))
+    assert refusing == msgspec.structs.replace(kept, delivery_attempts=3, most_attempts=3, redelivery_s=0.1)
     settings = {
         "address-settings.#.max-delivery-attempts": 3,
         "address-settings.q1.max-delivery-attempts": -1,
@@ -187,9 +189,16 @@ def test_what_its_refusals_mean_is_told_as_it_is_configured():
         "address-settings.q1.redelivery-delay": 2500,
     }
     few = msgspec.structs.replace(spec, properties={"*": settings})
-    assert OwnSystem().promises(few) == Promises(
-        delivery_attempts=3, keeps_dead_letters=False, redelivery_s=2.5
+    assert OwnSystem().promises(few) == msgspec.structs.replace(
+        kept, delivery_attempts=3, keeps_dead_letters=False, redelivery_s=2.5
     )
+
+
+@pytest.mark.parametrize(("address", "keeps"), [("", False), ("old", True)])
+def test_what_expires_is_kept_where_every_expiry_address_names_a_queue(address, keeps):
+    properties = {"*": {"address-settings.#.expiry-address": address}}
+    spec = TestSpec(name="t", properties=properties)
+    assert OwnSystem().promises(spec).keeps_expired is keeps
 
 
 def test_a_live_may_have_several_backups_of_one_group(tmp_path):

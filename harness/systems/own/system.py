@@ -90,17 +90,21 @@ class OwnSystem(AdminClients):
         # Of several settings the one under which a message dies first: nobody is accused of what
         # another would allow.
         least, most = attempts(spec)
-        keeps = all(
-            value or not name.endswith(".dead-letter-address")
-            for properties in spec.properties.values()
-            for name, value in properties.items()
-            if name.startswith(ADDRESSES)
+        dead_letters, expired = (
+            all(
+                value or not name.endswith(f".{address}")
+                for properties in spec.properties.values()
+                for name, value in properties.items()
+                if name.startswith(ADDRESSES)
+            )
+            for address in ("dead-letter-address", "expiry-address")
         )
         return Promises(
             nack="requeue",
             delivery_attempts=least,
             most_attempts=most,
-            keeps_dead_letters=keeps,
+            keeps_dead_letters=dead_letters,
+            keeps_expired=expired,
             redelivery_s=redelivery_s(spec),
             counts="given back",
             durable_counts=True,  # a refusal is answered when the journal has its count

@@ -420,7 +420,10 @@ class Pair:
             if copy.expires is not None and copy.expires <= broker.clock:
                 if self.world.culprit.strikes("delivers what has expired", place, copy):
                     continue
-                if self.world.habits.keeps_expired:
+                is_certain = place.owner is None and self.world.habits.keeps_expired
+                if self.world.culprit.strikes("drops what has expired", place, copy, is_certain=is_certain):
+                    place.remove(copy)
+                elif self.world.habits.keeps_expired:
                     self._bury(place, copy, "expired")
                 else:
                     place.remove(copy)

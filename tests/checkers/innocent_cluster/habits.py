@@ -70,6 +70,7 @@ class Habits:
             most_attempts=self.most_attempts,
             attempts=self.attempts,
             redelivery_s=self.redelivery / S,
+            keeps_expired=self.keeps_expired,
             marks_redeliveries=self.marks,
             ack_wait_s=self.ack_wait / S if self.ack_wait and not self.tells_time_outs else None,
             counts="given back" if self.marks == "always" else "never",

@@ -92,6 +92,13 @@ def is_read_after_expiry(world: World) -> bool:
     )
 
 
+def is_dropped_for_certain(world: World) -> bool:
+    """The victim was certainly sent, and nobody answered what became of it."""
+    copy = world.culprit.copy
+    assert copy is not None
+    return is_kept(world) and copy.message.is_certain and not copy.message.answered
+
+
 def is_certainly_dead(world: World) -> bool:
     """The victim was refused as often as it may be, with answers."""
     copy = world.culprit.copy
@@ -141,6 +148,10 @@ MISDEEDS: Mapping[str, Misdeed] = {
     "loses a dead letter": Misdeed(_of("lost"), REFUSALS | {"most_attempts": 2}),
     "delivers what has expired": Misdeed(
         _of("expired-delivery"), QUEUES | {"expiry": True}, lasts=True, counts=is_read_after_expiry
+    ),
+    "drops what has expired": Misdeed(
+        _of("lost"), QUEUES | {"expiry": True, "keeps_expired": True}, lasts=True,
+        counts=is_dropped_for_certain,
     ),
     "delivers before it is due": Misdeed(_of("early-delivery"), QUEUES | {"delays": True}, lasts=True),
     "gives one message to two sessions": Misdeed(_of("double-delivery", "duplicate"), QUEUES),
