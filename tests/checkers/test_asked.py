@@ -260,6 +260,39 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "it was read too early by a clock of another pair": (
         [*PAIRS, *joined(5, 1), *asking(12, 1, delay=(19, 20)), *wrong(7, "b1"), *deliver(18, 1)],
         Promises(), {"early-delivery"}),
+    # ------------------------------------------------------------------------ sent more than once
+    "what was sent again expires by the attempt that expires last": (
+        [*asking(1, 1, expires=(7, 8)), *asking(3, 1, expires=(15, 16)), *joined(12, 1), *deliver(14, 1)],
+        Promises(), set()),
+    "what was sent again has expired when it has by every attempt": (
+        [*asking(1, 1, expires=(7, 8)), *asking(3, 1, expires=(9, 10)), *joined(12, 1), *deliver(14, 1)],
+        Promises(), {"expired-delivery"}),
+    "what was sent again without an expiry does not expire": (
+        [*asking(1, 1, expires=(7, 8)), *asking(3, 1), *joined(12, 1), *deliver(14, 1)], Promises(), set()),
+    "an attempt that failed lets nothing expire later": (
+        [*asking(1, 1, expires=(7, 8)), *asking(3, 1, "fail", expires=(15, 16)), *joined(12, 1),
+         *deliver(14, 1)], Promises(), {"expired-delivery"}),
+    "what was sent again may have expired by the attempt that expires first": (
+        [*asking(1, 1, expires=(7, 8)), *asking(3, 1, expires=(LATE, LATE)), *DONE], Promises(), set()),
+    "an attempt that failed lets nothing expire sooner": (
+        [*asking(1, 1, "fail", expires=(7, 8)), *asking(3, 1, expires=(LATE, LATE)), *DONE], Promises(),
+        {"lost"}),
+    "what was sent again is due when some attempt says so": (
+        [*asking(1, 1, delay=(9, 10)), *asking(3, 1, delay=(19, 20)), *deliver(12, 1)], Promises(), set()),
+    "what was sent again is early when every attempt says so": (
+        [*asking(1, 1, delay=(15, 16)), *asking(3, 1, delay=(19, 20)), *deliver(12, 1)], Promises(),
+        {"early-delivery"}),
+    "what was sent again without a delay is not early": (
+        [*asking(1, 1, delay=(15, 16)), *asking(3, 1), *deliver(12, 1)], Promises(), set()),
+    "an attempt that failed makes nothing due sooner": (
+        [*asking(1, 1, "fail", delay=(9, 10)), *asking(3, 1, delay=(19, 20)), *deliver(12, 1)], Promises(),
+        {"early-delivery"}),
+    "what was sent again with a delay has no turn to keep": (
+        [*asking(1, 1), *asking(3, 1, delay=(7, 8)), *send(5, 2), *deliver(10, 2), *deliver(12, 1)],
+        Promises(), set()),
+    "an attempt that failed takes no turn away": (
+        [*asking(1, 1), *asking(3, 1, "fail", delay=(7, 8)), *send(5, 2), *deliver(10, 2), *deliver(12, 1)],
+        Promises(), {"reordered", "reordered-realtime", "not-linearizable", "reordered-session"}),
     # ------------------------------------------------------------------------------------- delays
     "what is read before it is due is early": ([*DELAYED, *deliver(18, 1)], Promises(), {"early-delivery"}),
     "what is read when it may be due is not": ([*DELAYED, *deliver(19, 1)], Promises(), set()),
