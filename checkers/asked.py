@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.attempts import Attempts
-from checkers.rows import NONE, SEND_INVOKE, SEND_OK, Flags, Numbers, Rows, counted, highest, marked
+from checkers.rows import NONE, SEND_INVOKE, SEND_OK, Flags, Numbers, Rows, highest, marked
 from checkers.schema import json_object
 
 Selector = Mapping[str, Any]
@@ -107,8 +107,8 @@ def asked_by(rows: Rows, attempts: Attempts | None = None) -> Asked:
 
     Of a message that was sent more than once each attempt asked for itself, and any may be the one
     that was stored: low ends are the lowest, high ends the highest, if every attempt has one.
-    ``attempts`` tell which of them certainly stored nothing and count for nothing; without these
-    the high ends are not known.
+    ``attempts`` tell which of them certainly stored nothing and count for nothing. Who asks without
+    them must not read ``early`` and the high ends.
     """
     size = rows.messages
     sends = rows.of(SEND_INVOKE, SEND_OK)
@@ -121,8 +121,6 @@ def asked_by(rows: Rows, attempts: Attempts | None = None) -> Asked:
     ids, told = rows.id[sends], read[which]
     priority, expired, due = (highest(ids, told[:, at], size) for at in (0, 2, 4))
     expires, early = (_lowest(ids, told[:, at], size) for at in (1, 3))
-    again = counted(rows.id[rows.of(SEND_INVOKE)], size) != 1
-    expired[again] = due[again] = NONE
     asked = Asked(priority, expires, expired, early, due, early != NONE)
     if attempts is not None:
         _refine(asked, rows, attempts, codes, read)

@@ -53,6 +53,10 @@ CASES: dict[str, tuple[list[Row], set[int]]] = {
     "a delivery that says that it is one does, too": (
         [*BOTH, *sent(7), *read(SEVEN[:3]), *read(SEVEN[3:4], 130, 4, redelivered=True),
          *read(SEVEN[4:], 140, 5)], set()),
+    "a delivery that says so explains changes, acknowledged or not": (
+        [*BOTH, *sent(7), *read(SEVEN[:3]), *read(SEVEN[3:4], 130, 4, redelivered=True),
+         *read(SEVEN[4:], 140, 5),
+         *(row for n in range(7) for row in answer(102 + 10 * n, 1 + n, SEVEN[n]))], set()),
     "and so does one that counts itself as the second": (
         [*BOTH, *sent(7), *read(SEVEN[:3]), *read(SEVEN[3:4], 130, 4, delivery_count=2),
          *read(SEVEN[4:], 140, 5)], set()),
@@ -105,6 +109,15 @@ TWO_HOLD = [*deliver(40, 1, 1), *deliver(42, 2, 2), *answer(50, 1, 1), *answer(5
 """Session 1 holds message 1 while session 2 holds message 2."""
 BACKWARDS = [*deliver(40, 3, 2), *deliver(42, 1, 1), *deliver(44, 2, 1)]
 """Message 3 is read in session 2 before messages 1 and 2 are read in session 1."""
+GIVEN_BACK = [
+    *deliver(40, 1, 1),
+    *deliver(42, 2, 1),
+    *answer(44, 2, 1),
+    *deliver(46, 3, 2),
+    *gone(50, 1),
+    *deliver(52, 1, 2, redelivered=True),
+]
+"""Session 1 is lost with message 1, which comes to session 2 behind message 3."""
 
 CLOSED: dict[str, tuple[list[Row], set[str]]] = {
     "two sessions hold one group": ([*BOTH, *send(10, 1), *send(12, 2), *TWO_HOLD], {"group-split"}),
@@ -122,6 +135,10 @@ CLOSED: dict[str, tuple[list[Row], set[str]]] = {
     "what came before a closing message must not be read behind what came before it, too": (
         [*BOTH, *send(10, 1), *send(12, 2), *send(14, 3), *send(16, 4, value=CLOSE), *BACKWARDS,
          *deliver(46, 4, 1)], {"reordered", "reordered-realtime", "not-linearizable"}),
+    "what was given back may come behind what the next session got since the group was closed": (
+        [*BOTH, *send(10, 1), *send(12, 2, value=CLOSE), *send(14, 3), *GIVEN_BACK], set()),
+    "what was given back must not come behind what the next session got of a group that was not": (
+        [*BOTH, *send(10, 1), *send(12, 2), *send(14, 3), *GIVEN_BACK], {"reordered-session"}),
     "what came behind a closing message must not be read before it when that was read": (
         [*BOTH, *send(8, 4, value=CLOSE, sequence=0), *send(10, 1), *send(12, 2), *send(14, 3),
          *deliver(30, 4, 1, sequence=0), *BACKWARDS],

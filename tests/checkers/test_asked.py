@@ -290,6 +290,15 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "what was sent again with a delay has no turn to keep": (
         [*asking(1, 1), *asking(3, 1, delay=(7, 8)), *send(5, 2), *deliver(10, 2), *deliver(12, 1)],
         Promises(), set()),
+    "what was sent again may wait if nobody knows until when by one attempt": (
+        [*asking(1, 1, delay=(5, 6)), *asking(3, 1, "info", delay=(5, None)), *kept(80, 1), *DONE],
+        Promises(), set()),
+    "what was sent again must not wait when every attempt was due": (
+        [*asking(1, 1, delay=(5, 6)), *asking(3, 1, "info", delay=(5, 8)), *kept(80, 1), *DONE],
+        Promises(), {"stuck"}),
+    "what failed each time is read early, too": (
+        [*asking(1, 1, "fail", delay=(15, 16)), *asking(3, 1, "fail", delay=(19, 20)), *deliver(12, 1)],
+        Promises(), {"aborted-delivery", "early-delivery"}),
     "an attempt that failed takes no turn away": (
         [*asking(1, 1), *asking(3, 1, "fail", delay=(7, 8)), *send(5, 2), *deliver(10, 2), *deliver(12, 1)],
         Promises(), {"reordered", "reordered-realtime", "not-linearizable", "reordered-session"}),

@@ -151,6 +151,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what one that had been live before may have taken, too, may be stored later": (
         [*role(0, "a2", "live", 0, 0, "a"), *role(1, "a2", "stopped", 0, 0, "a"), *FIRST_LIVE,
          *attempt(4, 1, "info", broker=None), *TAKEN_OVER], set()),
+    "what was given up before any broker was live may be stored later": (
+        [*attempt(0, 1, "info", broker=None), *FIRST_LIVE, *TAKEN_OVER], set()),
     "what was given up when a successor was live may be stored later": (
         [*FIRST_LIVE, attempt(4, 1, None)[0], *TAKEN_OVER,
          o(15, 1, "info", "send", 1, producer=1, sequence=1, digest=1)], set()),
@@ -199,6 +201,22 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          o(11, 11, "ok", "subscribe", queue="/topic/t", subscription="s", session=1, broker="a1"),
          *attempt(20, 1, "ok", by=2, queue="/topic/t"),
          *deliver(40, 1, queue="/topic/t", subscription="s")], set()),
+    "what may have been sent again may come to a subscription that is younger than its first attempt": (
+        [*attempt(0, 1, "ok", queue="/topic/t"),
+         o(10, 11, "invoke", "subscribe", queue="/topic/t", subscription="s", session=1),
+         o(11, 11, "ok", "subscribe", queue="/topic/t", subscription="s", session=1, broker="a1"),
+         *attempt(20, 1, "info", by=2, queue="/topic/t"),
+         *deliver(40, 1, queue="/topic/t", subscription="s")], set()),
+    "what failed before a subscription and was sent again is owed to it": (
+        [*attempt(0, 1, "fail", queue="/topic/t"),
+         o(10, 11, "invoke", "subscribe", queue="/topic/t", subscription="s", session=1),
+         o(11, 11, "ok", "subscribe", queue="/topic/t", subscription="s", session=1, broker="a1"),
+         *attempt(20, 1, "ok", by=2, queue="/topic/t"), *DONE], {"lost"}),
+    "what may have been sent before a subscription is not owed to it when it is sent again": (
+        [*attempt(0, 1, "info", queue="/topic/t"),
+         o(10, 11, "invoke", "subscribe", queue="/topic/t", subscription="s", session=1),
+         o(11, 11, "ok", "subscribe", queue="/topic/t", subscription="s", session=1, broker="a1"),
+         *attempt(20, 1, "ok", by=2, queue="/topic/t"), *DONE], set()),
     "what was sent twice before a subscription must not come to it": (
         [*attempt(0, 1, "ok", queue="/topic/t"), *attempt(2, 1, "ok", by=2, queue="/topic/t"),
          o(10, 11, "invoke", "subscribe", queue="/topic/t", subscription="s", session=1),
@@ -245,6 +263,14 @@ def test_a_send_of_a_batch_is_certain_when_both_it_and_the_commit_were_answered(
     options = msgspec.structs.replace(OPTIONS, broker=BATCHES)
     for outcome, expected in (("ok", {"lost"}), ("info", set())):
         rows = tidy([*within(5, 0, outcome=outcome), *end(2, "commit", 5), *DONE])
+        assert {i.name for i in agreed(tmp_path / outcome, rows, options)} == expected
+
+
+def test_of_a_batch_that_is_sent_more_than_once_the_send_must_be_answered_too(tmp_path):
+    options = msgspec.structs.replace(OPTIONS, broker=BATCHES)
+    for outcome, expected in (("ok", {"lost"}), ("info", set())):
+        batch = [*within(5, 0, outcome=outcome), *end(2, "commit", 5)]
+        rows = tidy([*batch, *attempt(6, 1, "fail", by=2), *DONE])
         assert {i.name for i in agreed(tmp_path / outcome, rows, options)} == expected
 
 

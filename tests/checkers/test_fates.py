@@ -252,6 +252,11 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
         msgspec.structs.replace(GIVEN_BACK, keeps_dead_letters=True), set()),
     "a session that was lost may have held what its client never read": (
         [*send(0, 1), *gone(8, 1, queue="q"), *DONE], GIVEN_BACK, set()),
+    "a message that may have died with a session that never read it was not overtaken": (
+        [*send(0, 1), *send(2, 2), *gone(8, 1, queue="q"), *deliver(10, 2, 2)], GIVEN_BACK, set()),
+    "a message that cannot have died with one session was overtaken": (
+        [*send(0, 1), *send(2, 2), *gone(8, 1, queue="q"), *deliver(10, 2, 2)],
+        msgspec.structs.replace(GIVEN_BACK, delivery_attempts=2), {"not-linearizable"}),
     "a session that left after the send may have held it": (
         [*send(0, 1), *left(8, 1), *DONE], GIVEN_BACK, set()),
     "a session that had left before the send held nothing of it": (

@@ -281,6 +281,12 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what was received unheard in another queue says nothing": (
         [*send(0, 1), *send(2, 2), *deliver(5, 2), o(6, 13, "info", "receive", queue="r")],
         {"not-linearizable"}),
+    "what is among the dead letters left the queue and was not overtaken": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2), *kept(80, 1, "dead-letter")], {"died-early"}),
+    "what has expired by a store left it, too": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2), *kept(80, 1, "expired")], set()),
+    "what is in the main store was": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 2), *kept(80, 1)], {"not-linearizable"}),
     "what was acknowledged somebody got, unseen or not": (
         [*send(0, 1), *send(2, 2), *deliver(5, 2), *answer(6, 1, outcome="info")], set()),
     "what failed for certain overtakes nothing": (

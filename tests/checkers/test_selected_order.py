@@ -93,6 +93,12 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a consumer that left before the second commit lets nothing overtake": (
         [*consumer(0, 1), *consumer(2, 3, RED), *send(10, 1, value=of("blue")),
          *send(12, 2, value=of("red"), transaction=9), *left(14, 3), *end(30, "commit", 9), *READ], WRONG),
+    "a consumer that left before the first commit lets nothing overtake": (
+        [*consumer(0, 1), *consumer(2, 3, RED), *send(10, 1, value=of("blue"), transaction=9),
+         *send(12, 2, value=of("red")), *left(20, 3), *end(30, "commit", 9), *READ], {"reordered"}),
+    "a consumer that left after the first commit may have let it overtake": (
+        [*consumer(0, 1), *consumer(2, 3, RED), *send(10, 1, value=of("blue"), transaction=9),
+         *send(12, 2, value=of("red")), *end(30, "commit", 9), *left(34, 3), *READ], set()),
     # ---------------------------------------------------------------------------------- which rule
     "what never came is overtaken where a selector leaves it": (
         [*consumer(0, 1, RED), *BLUE_RED, *deliver(40, 2)], set()),

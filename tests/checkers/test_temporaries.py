@@ -176,6 +176,20 @@ def test_what_was_sent_as_its_queue_ended_may_have_made_another(found):
     assert found(story) == set()
 
 
+def test_what_was_sent_again_after_its_queue_ended_may_have_made_another(found):
+    assert found(Story().subscribe().send(1).drop().send(1).drain().keep(1)) == set()
+
+
+def test_what_was_sent_again_before_its_queue_ended_is_resurrected(found):
+    story = Story().subscribe().send(1).send(1).drop().drain().keep(1)
+    assert found(story) == {("resurrected", 1, None)}
+
+
+def test_what_failed_before_its_queue_was_there_and_was_sent_again_is_owed(found):
+    story = Story().send(1, "fail").subscribe().send(1).drain()
+    assert found(story) == LOST
+
+
 def test_who_is_not_its_owner_may_get_nothing_of_it(found):
     story = Story().subscribe().send(1).deliver(1, session=2, connection=2).drain()
     assert ("not-subscribed", 1, "another connection's") in found(story)
