@@ -355,6 +355,7 @@ def test_a_damaged_file_is_refused_in_one_line_and_leaves_nothing(tmp_path, name
 
 ENQUEUED = [op(0, type_, "enqueue", value) for value in "12" for type_ in ("invoke", "ok")]
 ASKED = op(2, "invoke", "dequeue")
+NOTHING_LEFT = [op(3, "invoke", "drain"), op(3, "ok", "drain", "[]")]
 DRAIN = op(3, "invoke", "drain")
 LEFT = [DRAIN, op(3, "ok", "drain", "[1 2]")]
 
@@ -442,6 +443,38 @@ JUDGED: dict[str, tuple[list[str], set[str], bool | None]] = {
         ],
         set(),
         True,
+    ),
+    "a drain whose value has more than its dequeues got": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "dequeue", "1"),
+            op(3, "ok", "drain", "[1 2]"),
+        ],
+        set(),
+        True,
+    ),
+    "a drain whose value has a message more often than its dequeues got it": (
+        [
+            *ENQUEUED,
+            DRAIN,
+            op(3, "invoke", "dequeue"),
+            op(3, "ok", "dequeue", "1"),
+            op(3, "ok", "drain", "[1 2 1]"),
+        ],
+        {"duplicate"},
+        False,
+    ),
+    "a batch of unknown outcome may have taken several": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue", "[]"), ASKED, op(2, "info", "dequeue"), *NOTHING_LEFT],
+        set(),
+        None,
+    ),
+    "a dequeue of unknown outcome that is no batch takes one": (
+        [*ENQUEUED, ASKED, op(2, "ok", "dequeue"), ASKED, op(2, "info", "dequeue"), *NOTHING_LEFT],
+        {"lost"},
+        False,
     ),
     "a drain whose dequeues missed a message": (
         [

@@ -1,7 +1,8 @@
 """What Jepsen recorded of a queue: ``:enqueue``, ``:dequeue`` and ``:drain``.
 
 A dequeue that is ``:ok`` is a delivery and its acknowledgement in one, or several where its value
-is a vector. The value of an operation that is ``:info`` or ``:fail`` is an error, never a message.
+is a vector. Where one is, a dequeue of unknown outcome may have taken any number. The value of an
+operation that is ``:info`` or ``:fail`` is an error, never a message.
 
 A drain is many dequeues. Its client tells them in its value, or writes them as operations of their
 own while the drain is open, each asked and answered (``:dequeue`` twice) or only answered, with the
@@ -16,7 +17,7 @@ other decides: an enqueue, or a dequeue or drain that is asked for with a value 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ _UNKNOWN_DRAIN: Final = dict.fromkeys(
 )
 _UNKNOWN_QUEUE: Final = dict.fromkeys(
     ("lost", "stuck"), "a dequeue of unknown outcome may have taken a message of any queue"
+)
+_UNKNOWN_BATCH: Final = dict.fromkeys(
+    ("lost", "stuck"), "a dequeue of unknown outcome may have taken several messages, as others did"
 )
 _Pair = tuple[Any, Any]
 """A key (None: of no key) and a value."""
@@ -64,6 +68,8 @@ class QueueOperations:
         self._number = 0
         self._enqueued: dict[Any, int] = {}
         self._drained: dict[Any, int] = {}
+        self._batches = False
+        self._unheard = False
 
     @property
     def drained(self) -> bool:
@@ -82,6 +88,8 @@ class QueueOperations:
                 self._unheard_drain(open_)
             elif open_.op.f == "dequeue":
                 self._unheard_dequeue(open_.op)
+        if self._batches and self._unheard:
+            self.not_judged |= _UNKNOWN_BATCH
 
     def events(self, op: Operation) -> Iterator[Event]:
         """Yield the events of one operation. Raises IntakeError."""
@@ -170,9 +178,10 @@ class QueueOperations:
             yield from self._dequeue(Operation(op.time, op.process, "info", "dequeue", {}), drain.dequeue, [])
         if op.type != "ok":
             return
+        told = Counter(_names(drain.got))
         got = self._received(op, drain.op)
-        if not drain.got or _counted(got) != _counted(drain.got):  # else the value repeats its dequeues
-            yield from self._deliveries(op, drain.op, got)
+        more = [pair for pair, name in zip(got, _names(got), strict=True) if not _taken(told, name)]
+        yield from self._deliveries(op, drain.op, more)
         self._empty(drain.op, drain.number)
 
     def _empty(self, asked: Operation, number: int) -> None:
@@ -188,6 +197,7 @@ class QueueOperations:
             self._unheard_dequeue(drain.dequeue)
 
     def _unheard_dequeue(self, asked: Operation) -> None:
+        self._unheard = True
         if self._keyed and self._pair(asked.value, asked)[0] is None:
             self.not_judged |= _UNKNOWN_QUEUE
 
@@ -235,6 +245,7 @@ class QueueOperations:
             return [(None, one) for one in self._messages(value, op, many=op.f == "drain")]
         meant, _ = self._pair(asked.value, asked)
         if meant is None and isinstance(value, tuple) and all(_is_pair(one) for one in value):
+            self._batches |= op.f == "dequeue"
             return [pair for one in value for pair in self._of_key(one, op, many=False)]
         if not _is_pair(value):
             raise IntakeError(
@@ -261,6 +272,7 @@ class QueueOperations:
         """The messages of one queue in a value: none, those of a vector, or one if not ``many``."""
         if _is_nothing(value):
             return []
+        self._batches |= op.f == "dequeue" and isinstance(value, tuple)
         some = list(elements(value, f"a :{op.f}")) if many or isinstance(value, tuple) else [value]
         for one in some:
             kind = kind_of(one)
@@ -286,8 +298,14 @@ def _is_pair(value: Any) -> bool:
     return type(value) is tuple and len(value) == 2
 
 
-def _counted(some: list[_Pair]) -> Mapping[tuple[str, str], int]:
-    return Counter((shown(key), shown(value)) for key, value in some)
+def _names(some: list[_Pair]) -> list[tuple[str, str]]:
+    return [(shown(key), shown(value)) for key, value in some]
+
+
+def _taken(told: Counter[tuple[str, str]], name: tuple[str, str]) -> bool:
+    """Whether a dequeue of a drain got that message already; each counts once."""
+    told[name] -= 1
+    return told[name] >= 0
 
 
 def _message(key: Any, name: int | str) -> dict[str, Any]:
