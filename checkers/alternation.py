@@ -8,7 +8,9 @@ six changes, more than a handful.
 
 What explains a change, and every change before it: a redelivery in the group, since what was given
 back goes to another session; a delivery that says it is one; the end of a session of the queue, or
-a lost session that the client noticed later; a closing message; a consumer with a selector.
+a lost session that the client noticed later; a closing message; a consumer with a selector. Where
+groups are not promised to stay with their session, a change does not count if the session that was
+left had certainly let go of all that it had got of the group.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import numpy.typing as npt
 from checkers.closings import Closings
 from checkers.ends import Ends
 from checkers.rows import Flags, Numbers, PlaceTable, ordered
-from checkers.running import starts
+from checkers.running import highest_before, segments, starts
 from checkers.selective import SelectiveQueues
 
 HANDFUL: Final = 5
@@ -33,7 +35,8 @@ HANDFUL: Final = 5
 class GroupDeliveries:
     """The deliveries of groups, and which are the ``first`` of their messages.
 
-    ``marked``: a delivery says that it is not.
+    ``marked``: a delivery says that it is not. ``let_go``: since when it was certainly not its
+    session's any more (``checkers.lifecycle``).
     """
 
     place: npt.NDArray[np.int32]
@@ -41,12 +44,14 @@ class GroupDeliveries:
     session: Numbers
     first: Flags
     marked: Flags
+    let_go: Numbers
 
     def at(self, some: Numbers) -> GroupDeliveries:
         """Some of them."""
         return GroupDeliveries(
-            self.place[some], self.index[some], self.session[some], self.first[some], self.marked[some]
-        )
+            self.place[some], self.index[some], self.session[some], self.first[some], self.marked[some],
+            self.let_go[some],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class Changes:
     ends: Ends
     closings: Closings
     choosers: SelectiveQueues
+    sticky: bool = True
+    """Whether a group stays with its session though that holds nothing of it."""
 
 
 def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np.int32], Numbers]:
@@ -81,11 +88,24 @@ def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np
     had[order[1:]] = (run[order[1:]] == run[order[:-1]]) & (
         firsts.session[order[1:]] == firsts.session[order[:-1]]
     )
-    returns = np.cumsum(changed & ~explained & had)
+    counts = changed & ~explained & had
+    if not beside.sticky:
+        counts[1:] &= _holding(some)[at[:-1]] >= firsts.index[1:]
+    returns = np.cumsum(counts)
     since = np.maximum.accumulate(np.where(explained, returns, 0))
     late = np.flatnonzero(returns - since >= HANDFUL)
     late = late[starts(firsts.place[late].astype(np.int64))]
     return firsts.place[late], firsts.index[late]
+
+
+def _holding(some: GroupDeliveries) -> Numbers:
+    """Return since when the session of each delivery has let go of that and all before it."""
+    order = ordered(some.place, some.session, some.index)
+    let_go = some.let_go[order]
+    result = np.empty(len(order), dtype=np.int64)
+    one = segments(some.place[order], some.session[order])
+    result[order] = np.maximum(let_go, highest_before(one, let_go))
+    return result
 
 
 def _changed(firsts: GroupDeliveries) -> Flags:

@@ -62,7 +62,7 @@ class Facts:
     restarts: list[Row] = field(default_factory=list)
     """Brokers that had ended by themselves, before they were started again."""
     closed: list[Row] = field(default_factory=list)
-    """Brokers whose stores could not be read."""
+    """Brokers whose stores could not be read when that was tried."""
     readings: list[Row] = field(default_factory=list)
     """The end of each reading of a broker's stores."""
     took: set[str] = field(default_factory=set)
@@ -117,8 +117,9 @@ class Facts:
         """
         if self.unfinished is not None:
             return self.unfinished
-        if self.closed and missing:
-            why = {row["broker"] or "a broker": row.get("error") for row in self.closed}
+        closed = [row for row in self.closed if row["broker"] not in self._read]
+        if closed and missing:
+            why = {row["broker"] or "a broker": row.get("error") for row in closed}
             names = ", ".join(f"{name} ({error})" if error else name for name, error in sorted(why.items()))
             return f"the stores of {names} could not be read"
         if missing and not self.drained:
@@ -134,14 +135,19 @@ class Facts:
         at = {row["value"]: row["time"] for row in self.phases}
         return "drained" in at or at.get("drain") == at.get("browse") == at.get("end") is not None
 
+    @property
+    def _read(self) -> set[str]:
+        """The brokers whose stores were read in the end, at once or when it was tried again."""
+        since = self.browsed_from or 0
+        return {row["broker"] for row in self.readings if row["index"] > since}
+
     def _unread(self) -> str | None:
         """Which brokers had stores that no row says to have been read; None: none had.
 
         The stores of a broker are read with it, with another of its node ID, or with one that took
         its node over.
         """
-        since = self.browsed_from or 0
-        read = {row["broker"] for row in self.readings if row["index"] > since}
+        read = self._read
         if not read:
             return "no store was read"
         nodes = {row["broker"]: row["node_id"] for row in self.roles if row["node_id"] is not None}

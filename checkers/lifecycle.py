@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers import counts, refusals
+from checkers.acknowledgements import acks, nacks
 from checkers.asked import Asked, asked_by, closes
 from checkers.attempts import attempts_of, rolled_back
 from checkers.clocks import Clocks
@@ -139,6 +140,9 @@ class Deliveries:
     ``index``, ``time``   of the row
     ``release``      what ends the hold first for the client: ack or nack, the end of its
                      transaction, or of the session; ``FOREVER``: nothing
+    ``let_go``       since when it was certainly not its session's any more: it was acknowledged or
+                     refused, which was answered ``ok``, or somebody got the message again; told
+                     only where groups do not stay with their session
     ``lapse``        when (ns) the broker may have taken it back (``checkers.timeouts``); told only
                      once what all parts know is known
     ``fresh``        the first of its message in its session
@@ -166,6 +170,7 @@ class Deliveries:
     time: Numbers
     session: Numbers
     release: Numbers
+    let_go: Numbers
     lapse: Numbers
     fresh: Flags
     again: Flags
@@ -383,7 +388,8 @@ def _table(
         since = earliest(since, np.maximum(lives.sent[ids], 0))
     return Deliveries(
         place=rows.place[at], life=ids + asking.offset, message=rows.message[at], index=rows.index[at],
-        time=rows.time[at], lapse=asking.lapsed.lapse_of(at), session=rows.session[at],
+        time=rows.time[at], let_go=_let_go(rows, asking, at), lapse=asking.lapsed.lapse_of(at),
+        session=rows.session[at],
         release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
         producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late,
         sent=lives.sent[ids], connection=rows.connection[at], since=since, expired=expired,
@@ -392,12 +398,36 @@ def _table(
     )  # fmt: skip
 
 
+def _let_go(rows: Rows, asking: _Context, at: Numbers) -> Numbers:
+    if asking.promises.sticky_groups:
+        return np.broadcast_to(np.int64(FOREVER), len(at))
+    some = marked(rows.id[at], rows.messages)
+    asked = acks(rows, some).with_(nacks(rows, some))
+    index, run, transaction = rows.index[asked.at], rows.run[asked.at], rows.transaction[asked.at]
+    commit, committing = (
+        asking.ends.transactions.find(name, run, transaction) for name in ("commit", "asked")
+    )
+    inside = np.where((commit != NONE) & (committing != NONE), committing, commit)
+    taken = np.where(transaction != NONE, inside, np.where(asked.answer >= 0, index, NONE))
+    both = np.concatenate([at, asked.at])
+    nothing = np.full(len(at), NONE, dtype=np.int64)
+    result = np.full(len(both), FOREVER, dtype=np.int64)
+    for keys, values in (
+        ((rows.id[both], rows.session[both]), np.concatenate([nothing, taken])),
+        ((rows.id[both],), np.concatenate([rows.index[at], np.full(len(asked.at), NONE)])),
+    ):
+        order = ordered(*keys, rows.index[both])
+        after = lowest_after(segments(*(key[order] for key in keys)), values[order])
+        result[order] = np.minimum(result[order], np.where(after == NONE, FOREVER, after))
+    return result[: len(at)]
+
+
 def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[Flags, Flags, Numbers]:
     """Deliveries that were certainly sent after their message had expired.
 
     Also those of which other parts may say so, and from which row on an answer would. It was
     certainly sent after its session had been asked for, and after the latest question that had been
-    answered on its connection before it was read.
+    answered on its connection before it was read; and after it was asked for itself.
     """
     expired = asking.wish.expired[rows.id[at]]
     result, perhaps = np.zeros(len(at), dtype=bool), np.zeros(len(at), dtype=bool)
@@ -408,7 +438,7 @@ def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[F
         return result, perhaps, since
     here, expired = at[late], expired[late]
     run, session = rows.run[here], rows.session[here]
-    sent_ns = asking.ends.sessions.find("begun_ns", run, session)
+    sent_ns = np.maximum(asking.ends.sessions.find("begun_ns", run, session), rows.time_low[here])
     if asking.known is None:
         perhaps[late] = (sent_ns <= expired) & asking.promises.answers_in_order
         sends = rows.of(SEND_INVOKE)
@@ -455,10 +485,10 @@ class _Verdicts:
 def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> Deliveries:
     """The deliveries of the involved messages, with what was known of each message before.
 
-    ``previous``: its last delivery in this session. ``excuse``: the last nack, rollback or refused
-    commit in this session. ``settled``: since when it was certainly acknowledged, for
-    ever where acks last. ``taken``: an ack of it in this session was
-    answered ``ok`` later, which a broker that refuses stale ones would not have done.
+    ``previous``: its last delivery in this session. ``excuse``: the last nack, rollback, or ack or
+    commit that was refused, in this session. ``settled``: since when it was certainly acknowledged,
+    for ever where acks last. ``taken``: an ack of it in this session was answered ``ok`` later,
+    which a broker that refuses stale ones would not have done.
     ``underway``: it may have been sent before it was settled, to a session that the client found
     dead later or had asked to leave.
     """
@@ -474,7 +504,9 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     commit = ends.transactions.find("commit", run, transaction)
     nack, ack = kind == NACK_INVOKE, kind == ACK_INVOKE
     releasing = np.where(nack | (ack & alone), index, np.where(ack, end, NONE))
-    excusing = np.where(nack, index, np.where(ack & ~alone, back, NONE))
+    asked = acks(rows, involved)
+    refused_ack = np.isin(order, asked.at[asked.failed])
+    excusing = np.where(nack | refused_ack, index, np.where(ack & ~alone, back, NONE))
     settling = np.where(kind == ACK_OK, np.where(alone, index, commit), NONE)
     delivering = kind == DELIVER
     one = segments(ids, session)

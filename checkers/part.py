@@ -343,7 +343,9 @@ def _of_sessions(
     tally = InstanceTally(places, question.examples)
     sessions.find(deliveries, tally)
     sessions.find_backwards(held, lives, ordinary, closings, places, question.choosers, tally)
-    beside = alternation.Changes(places, question.ends, closings, question.choosers)
+    beside = alternation.Changes(
+        places, question.ends, closings, question.choosers, question.promises.sticky_groups
+    )
     return tally, alternation.alternating(sessions.of_groups(held, lives), beside)
 
 
@@ -396,6 +398,8 @@ def _effects(rows: Rows, places: PlaceTable, question: Question) -> transactions
         question.complete,
         question.subscriptions,
         question.deaths,
+        question.clocks,
+        question.last_ns,
         question.unheard,
     )
 

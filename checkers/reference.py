@@ -26,7 +26,7 @@ from checkers.reference_groups import Closing, alternation, closings_of, is_clos
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import again, fates, settled_twice, unflagged
 from checkers.reference_order import not_linearizable, out_of_order
-from checkers.reference_owed import refused_too_often
+from checkers.reference_owed import questions, refused_too_often
 from checkers.reference_priorities import inversions
 from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
@@ -134,12 +134,12 @@ class History:
         phases = {r.get("value"): r for r in reversed(self.control) if r["f"] == "phase"}
         if not {"browse", "end"} <= phases.keys():
             return False
-        if any(_is_closed(r) for r in self.control):
-            return False
         if "drained" in phases or ("drain" in phases and phases["drain"]["time"] == phases["end"]["time"]):
             return True
         began = phases["browse"]["index"]
         read = {r["broker"] for r in self.control if _is_reading(r) and r["index"] > began}
+        if any(_is_closed(r) and r.get("broker") not in read for r in self.control):
+            return False
         return bool(read) and all(self._was_read(broker, read) for broker in self._keepers())
 
     def _keepers(self) -> set[str]:
@@ -522,7 +522,8 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
     for (queue, group), all_holds in holds.items():
         if group is not None:
             messages = [m for m in history.all_messages if (m.queue, m.group) == (queue, group)]
-            split = [_held_twice(all_holds, closings_of(messages)), alternation(history, queue, messages)]
+            alternating = alternation(history, queue, messages, options)
+            split = [_held_twice(all_holds, closings_of(messages)), alternating]
             first = min((index for index in split if index is not None), default=None)
             if first is not None:
                 yield Instance("group-split", queue, group, None, first)
@@ -570,10 +571,11 @@ def _is_duplicate(
     over = history.session_end(d["session"])
     if over is not None and previous < over < d["index"]:
         return False
+    refused = {one.asked["index"] for one in questions(rows, "ack") if one.outcome == "fail"}
     for r in answers(rows, d):
         if r["index"] < d["index"]:
             transaction = r.get("transaction")
-            excuse = r["index"] if r["f"] == "nack" else None
+            excuse = r["index"] if r["f"] == "nack" or r["index"] in refused else None
             if excuse is None and transaction is not None:
                 excuse = history.undone(transaction)
             if excuse is not None and excuse > previous:

@@ -85,7 +85,9 @@ def may_wait(history: History, m: PlainMessage, options: CheckOptions) -> bool:
 def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Whether a delivery was certainly sent after its message had expired."""
     high, sent = _high(m, "expires"), history.possible(d, options)
-    return high is not None and sent is not None and d["time"] > high and history.time(sent) > high
+    if high is None or d["time"] <= high:
+        return False
+    return (d.get("time_low") or -1) > high or (sent is not None and history.time(sent) > high)
 
 
 def early(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:

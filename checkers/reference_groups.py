@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkers.reference_attempts import first_possible
 from checkers.reference_consumers import consumers_of
+from checkers.reference_owed import questions
 from checkers.schema import json_object
+from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
     from checkers.reference import History, PlainMessage
@@ -61,13 +63,16 @@ def is_closed_between(closings: Sequence[Closing], first: int, second: int) -> b
     return any(closing.begin < second and closing.end >= first for closing in closings)
 
 
-def alternation(history: History, queue: str | None, messages: Sequence[PlainMessage]) -> int | None:
+def alternation(
+    history: History, queue: str | None, messages: Sequence[PlainMessage], options: CheckOptions
+) -> int | None:
     """Return the first delivery by which a group has alternated too often between sessions.
 
     First deliveries of a group that alternate more than a handful of times, without a redelivery, a
     closed group, a selector, or a session's end in between. The first change is to a session that
     had nothing of the group yet, and so may be the first to a third one; all others return it to a
-    session that had it.
+    session that had it. Where groups do not stay with their session, one does not count that left a
+    session with nothing of the group in hand.
     """
     firsts = [m.deliveries[0] for m in messages if m.deliveries]
     firsts = sorted((d for d in firsts if d.get("session") is not None), key=_index)
@@ -92,11 +97,44 @@ def alternation(history: History, queue: str | None, messages: Sequence[PlainMes
         if explained:
             sessions, returns = {_session(d)}, 0
         elif _session(d) != _session(before):
-            returns += _session(d) in sessions
+            free = not options.broker.sticky_groups and _let_go_of_all(history, messages, before, end)
+            returns += _session(d) in sessions and not free
             sessions.add(_session(d))
             if returns >= HANDFUL:
                 return end
     return None
+
+
+def _let_go_of_all(history: History, messages: Sequence[PlainMessage], before: Row, end: int) -> bool:
+    """Whether a session had certainly let go of all that it had of a group by some row."""
+    return all(
+        _let_go(history, m, d) < end
+        for m in messages
+        for d in m.deliveries
+        if d.get("session") == before["session"] and d["index"] < end
+    )
+
+
+def _let_go(history: History, m: PlainMessage, d: Row) -> float:
+    """Return since when a delivery was certainly not its session's any more.
+
+    It was acknowledged or refused, which was answered ``ok``, or somebody got the message again.
+    """
+    ends = [
+        float(e["index"]) for e in m.deliveries if e["index"] > d["index"] and e.get("session") is not None
+    ]
+    for one in questions(m.rows, "ack", "nack"):
+        if one.asked.get("session") != d["session"] or one.asked["index"] <= d["index"]:
+            continue
+        if one.transaction is None:
+            asked = one.asked["index"] if one.outcome == "ok" else None
+        else:
+            asked = history.ended(one.transaction, "commit", "ok")
+            if asked is not None:
+                asked = history.ended(one.transaction, "commit", "invoke") or asked
+        if asked is not None:
+            ends.append(asked)
+    return min(ends, default=float("inf"))
 
 
 def _index(r: Row) -> int:

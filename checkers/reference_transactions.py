@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
-from checkers.reference_asked import expires
+from checkers.reference_asked import may_have_expired
 from checkers.reference_skipped import copies_of, is_skipped, serves, topic_of
 from checkers.reference_subscriptions import is_owed, kept_until_settled
 from checkers.reference_waits import has_lapsed
@@ -26,7 +26,7 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
     happened: set[int] = set()
     missing: dict[int, Instance] = {}
     for m in messages:
-        absent = complete and expires(m) is None and not _is_seen_elsewhere(history, m)
+        absent = complete and not may_have_expired(history, m) and not _is_seen_elsewhere(history, m)
         absent = absent and not {m.queue, topic_of(m)} & unheard
         gone = absent and kept_until_settled(history, m)
         for transaction, index, did in (

@@ -77,6 +77,7 @@ class Holds:
     in_turn: Flags
     sent: Numbers
     marked: Flags
+    let_go: Numbers
 
     def at(self, some: Numbers) -> Holds:
         """Some of them."""
@@ -92,7 +93,7 @@ def holds(deliveries: Deliveries, ordinary: Ordinary, grouped: Flags) -> Holds:
             Holds(
                 ordinary.place, -1 - np.arange(len(every)), ordinary.message, ordinary.delivered,
                 ordinary.session, ordinary.acked, every, ordinary.producer, ordinary.sequence, every, every,
-                ordinary.sent, ~every,
+                ordinary.sent, ~every, ordinary.acked,
             ),
         ]
     )  # fmt: skip
@@ -193,7 +194,8 @@ def _first_of_all(some: Holds, lives: Lives) -> Flags:
 
 def of_groups(some: Holds, lives: Lives) -> GroupDeliveries:
     """Return the deliveries of groups, as ``checkers.alternation`` reads them."""
-    return GroupDeliveries(some.place, some.index, some.session, _first_of_all(some, lives), some.marked)
+    first = _first_of_all(some, lives)
+    return GroupDeliveries(some.place, some.index, some.session, first, some.marked, some.let_go)
 
 
 def conflicts(

@@ -30,6 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.asked import asked_by
+from checkers.attempts import attempts_of
+from checkers.clocks import Clocks
 from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
@@ -130,23 +132,47 @@ def effects(
     complete: Iterable[int],
     subscriptions: Subscriptions,
     deaths: Deaths,
+    clocks: Clocks,
+    last_ns: Mapping[int, int],
     unheard: Container[tuple[int, str | None]] = frozenset(),
 ) -> Effects:
     """All effects of whole messages of which something is certain.
 
-    ``complete`` are the runs in which everything was drained and every store read, ``unheard`` the
-    (run, queue) of which something may have been received without being heard of.
+    ``complete`` are the runs in which everything was drained and every store read, ``last_ns`` has
+    the moment of each run's last row. ``unheard`` are the (run, queue) of which something may have
+    been received without being heard of.
     """
     if rows.transaction.absent:
         return NO_EFFECTS
     whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
-    whole &= asked_by(rows).expires == NONE  # what expires may be gone
+    whole &= ~_gone(rows, places, ends, promises, clocks, last_ns)
     place = rows.place[rows.first_row]
     heard = np.array([(run, queue) not in unheard for run, queue, _ in places.named], dtype=bool)
     whole &= heard[place]
     kept = subscriptions.kept(places.named)[place]
     owed = _owed(rows, places, subscriptions, deaths)
     return joined([_sends(rows, places, whole & owed), _acks(rows, ends, promises, whole & kept)])
+
+
+def _gone(
+    rows: Rows,
+    places: PlaceTable,
+    ends: Ends,
+    promises: Promises,
+    clocks: Clocks,
+    last_ns: Mapping[int, int],
+) -> Flags:
+    """Return which messages may have expired by the end."""
+    result = np.zeros(rows.messages, dtype=bool)
+    expires = asked_by(rows, attempts_of(rows, ends, atomic=promises.atomic)).expires
+    some = np.flatnonzero(expires != NONE)
+    if len(some):
+        sends = rows.of(SEND_INVOKE)
+        sent = first(rows.id[sends], rows.index[sends], rows.messages)[some]
+        run = rows.run[rows.first_row[some]].tolist()
+        last = np.array([last_ns.get(one, NONE) for one in run], dtype=np.int64)
+        result[some] = (expires[some] <= last) | clocks.wrong_at_end(rows, some, sent, places)
+    return result
 
 
 def skipped_effects(found: SkippedMessages, named: Sequence[Place]) -> Effects:

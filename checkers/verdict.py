@@ -71,11 +71,13 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``marks_redeliveries``: whether a delivery that is not the first of its message says so:
     "always"; only where the "same-process" of a broker has delivered it before, as a broker does
     that keeps count in memory alone; or "never". ``groups``: a group of messages is one consumer's
-    at a time, and in order. ``fifo``: so is a queue without groups in order, given out first what
-    was sent first. ``single``: so is a message, and neither is with two brokers at once,
-    as both may have what one forwarded without hearing that it arrived. ``atomic``: a
-    transaction happens wholly or not at all; where not, it is a batch. ``untold`` is what nobody
-    can ask these brokers for: their roles, their stores; rules that need it are left out.
+    at a time, and in order. ``sticky_groups``: it stays with that consumer, though nothing of it is
+    unacknowledged; where not (SQS), it may then go to another. ``fifo``: so is a queue without
+    groups in order, given out first what was sent first. ``single``: so is a message, and neither
+    is with two brokers at once, as both may have what one forwarded without hearing that it
+    arrived. ``atomic``: a transaction happens wholly or not at all; where not, it is a batch.
+    ``untold`` is what nobody can ask these brokers for: their roles, their stores; rules that need
+    it are left out.
     """
 
     nack: Literal["requeue", "dead-letter", "consume", "none"] = "requeue"
@@ -93,6 +95,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     counts: Literal["never", "given back"] = "never"
     durable_counts: bool = False
     groups: bool = True
+    sticky_groups: bool = True
     fifo: bool = False
     single: bool = True
     atomic: bool = True
@@ -113,6 +116,7 @@ CAUTIOUS: Final = Promises(
     refuses_stale_acks=False,
     answers_in_order=False,
     marks_redeliveries="never",
+    sticky_groups=False,
     independent_pairs=False,
     monotonic_clocks=False,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from checker_rows import Row, agreed, o
 from test_attempts import attempt
@@ -127,6 +128,42 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 def test_whose_a_group_is(tmp_path, case):
     rows, expected = CASES[case]
     assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected
+
+
+HELD_LONG = [*send(4, 20, producer=2), *deliver(6, 20, 1, producer=2)]
+LOOSE: dict[str, tuple[list[Row], set[str]]] = {
+    "what was acknowledged before the next turn may go to anybody": (
+        [*STORY, *SIX, *(r for n in range(6) for r in answer(101 + 10 * n, 1 + n, 1 + n % 2))], set()),
+    "so may what was refused": (
+        [*STORY, *SIX,
+         *(r for n in range(6) for r in answer(101 + 10 * n, 1 + n, 1 + n % 2, f="nack"))], set()),
+    "an answer that came later tells of the question": (
+        [*STORY, *SIX, *(answer(105 + 10 * n, 1 + n, 1 + n % 2)[0] for n in range(6)),
+         *({**answer(0, 1 + n, 1 + n % 2)[1], "index": 170 + n, "time": (170 + n) * 10**6}
+           for n in range(6))], set()),
+    "an answer that was asked for after the next turn does not": (
+        [*STORY, *SIX, *(r for n in range(6) for r in answer(111 + 10 * n, 1 + n, 1 + n % 2))], SPLIT),
+    "acknowledgements of unknown outcome let go of nothing for certain": (
+        [*STORY, *SIX, *(r for n in range(6) for r in answer(101 + 10 * n, 1 + n, 1 + n % 2, "info"))],
+        SPLIT),
+    "nor do acknowledgements that nobody asked for": ([*STORY, *SIX], SPLIT),
+    "nor while the sessions hold something else of the group": (
+        [*THERE, *HELD_LONG, *send(7, 21, producer=3), *deliver(9, 21, 2, producer=3), *sends(7), *SIX,
+         *(r for n in range(6) for r in answer(101 + 10 * n, 1 + n, 1 + n % 2))], SPLIT),
+    "what was taken back and went to the other session is not held": (
+        [*THERE, *HELD_LONG, o(7, 11, "info", "timeout", 20, session=1, producer=2, sequence=20),
+         *deliver(8, 20, 2, producer=2, redelivered=True), *answer(9, 20, 2), *sends(7), *SIX,
+         *(r for n in range(6) for r in answer(101 + 10 * n, 1 + n, 1 + n % 2))], set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOOSE)
+def test_whose_a_group_is_that_does_not_stay_with_its_session(tmp_path, case):
+    rows, expected = LOOSE[case]
+    loose = msgspec.structs.replace(OPTIONS.broker, sticky_groups=False)
+    options = msgspec.structs.replace(OPTIONS, broker=loose)
+    found = {i.name for i in agreed(tmp_path, tidy(rows), options)}
+    assert found & SPLIT == expected
 
 
 def test_the_split_is_told_by_the_delivery_that_exceeds_the_handful():

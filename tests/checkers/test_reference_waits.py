@@ -1,4 +1,4 @@
-"""Brokers that take back what is not acknowledged in time, by the reference alone.
+"""Brokers that take back what is not acknowledged in time.
 
 For each clause a history that has the finding, and one as near as can be that has not. Rows are a
 millisecond apart, and brokers wait for 20 of these.
@@ -7,7 +7,7 @@ millisecond apart, and brokers wait for 20 of these.
 from __future__ import annotations
 
 import pytest
-from checker_rows import MS, Row, finished, o, phase
+from checker_rows import MS, Row, file_instances, finished, o, phase
 from test_findings import answer, deliver, end, gone, kept, send
 from test_owed import joined
 
@@ -129,9 +129,11 @@ def found(rows: list[Row], promises: Promises) -> set[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_who_has_a_message_that_may_have_been_taken_back(name):
+def test_who_has_a_message_that_may_have_been_taken_back(tmp_path, name):
     rows, promises, expected = CASES[name]
     assert found(rows, promises) == expected
+    instances = file_instances(tmp_path / "history", rows, CheckOptions(broker=promises))
+    assert {one.name for one in instances} == expected
 
 
 GROUP = [*BOTH, *send(4, 1), *deliver(6, 1), *send(8, 2), *deliver(30, 2, 2), *answer(60, 2, 2),
