@@ -19,13 +19,14 @@ import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.attempts import Attempts
 from checkers.ends import Ends, Keyed
+from checkers.excuses import GONE, ends_processes
 from checkers.facts import Facts
 from checkers.links import Questions
 from checkers.rows import (
@@ -117,8 +118,8 @@ class Deaths:
     ``node_ids`` has the node ID that a broker told last. ``changes`` has all rows that tell of its
     role, as (index, earliest moment in ns): it may have been another process before.
 
-    ``first_live`` has the broker that was live first in each run, and the moments (ns) since which
-    it and since which any other may have been so.
+    ``lives`` has since when and until when at most each broker was live, by run and broker: the
+    moments (ns) in order, as many of the one as of the other.
 
     ``sessions``, ``connections`` and ``transactions`` say, by (run, number), which broker answered
     the latest ``subscribe``, ``connect`` or ``begin``: ``told`` (the row), ``ns`` (its moment) and
@@ -129,7 +130,7 @@ class Deaths:
     possible_ns: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
     node_ids: Mapping[Broker, str] = field(default_factory=dict)
     changes: Mapping[Broker, Sequence[tuple[int, int]]] = field(default_factory=dict)
-    first_live: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)
+    lives: Mapping[int, Mapping[str, tuple[Numbers, Numbers]]] = field(default_factory=dict)
     names: Sequence[str] = ()
     sessions: Keyed = _NO_LINKS
     connections: Keyed = _NO_LINKS
@@ -240,38 +241,48 @@ def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
     seen: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     changes: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     node_ids: dict[Broker, str] = {}
-    first_live: dict[int, tuple[str, int, int]] = {}
 
     for run, facts in known.items():
-        live: dict[str, int] = {}
         for row in facts.roles:
-            if row["role"] == "live":
-                live[row["broker"]] = min(row["time_low"], live.get(row["broker"], _EVER))
             changes[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["role"] == "stopped":
                 seen[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["node_id"] is not None:
                 node_ids[run, row["broker"]] = row["node_id"]
-        (since, broker), (until, _) = [
-            *sorted((ns, name) for name, ns in live.items()),
-            (_EVER, ""),
-            (_EVER, ""),
-        ][:2]
-        first_live[run] = (broker, since, until)
         for row in facts.restarts:
             seen[run, row["broker"]].append((row["index"], _EVER))
         for row in facts.faults:
-            for broker in gone(row["type"], row["value"]):
+            for broker in gone(row):
                 seen[run, broker].append((row["index"], _EVER))
     deaths = Deaths(
         rows={broker: [index for index, _ in sorted(some)] for broker, some in seen.items()},
         possible_ns={broker: [ns for _, ns in sorted(some)] for broker, some in seen.items()},
         node_ids=node_ids,
         changes=changes,
-        first_live=first_live,
+        lives={run: _lives(facts.roles) for run, facts in known.items()},
         names=sorted({broker for _, broker in seen}),
     )
     return deaths if control is None else _with_links(deaths, control)
+
+
+def _lives(roles: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Numbers, Numbers]]:
+    """Since when and until when at most each broker was live, in order."""
+    told: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in roles:
+        if row["role"] != "unreachable":
+            told[row["broker"]].append(row)
+    lives = {}
+    for broker, mine in told.items():
+        ends = [row["time_high"] for row in mine[1:]] + [_EVER]
+        spans = [
+            (row["time_low"], max(end, row["time_low"]))
+            for row, end in zip(mine, ends, strict=True)
+            if row["role"] == "live"
+        ]
+        if spans:
+            low, high = (np.sort(np.array(some, dtype=np.int64)) for some in zip(*spans, strict=True))
+            lives[broker] = (low, high)
+    return lives
 
 
 def _with_links(deaths: Deaths, control: pa.Table) -> Deaths:
@@ -298,12 +309,12 @@ def _with_links(deaths: Deaths, control: pa.Table) -> Deaths:
     )
 
 
-def gone(type_: str, value: str | None) -> Sequence[str]:
+def gone(row: Mapping[str, Any]) -> Sequence[str]:
     """The brokers whose processes a row of the nemesis saw gone."""
-    observed = (json_object(value) or {}).get("observed")
-    if type_ == "invoke" or not isinstance(observed, dict):
+    observed = (json_object(row["value"]) or {}).get("observed")
+    if row["type"] == "invoke" or not isinstance(observed, dict) or not ends_processes(row["f"]):
         return ()
-    return [name for name, phrase in observed.items() if phrase == "gone"]
+    return [name for name, phrase in observed.items() if phrase == GONE]
 
 
 def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None = None) -> Numbers:
@@ -315,71 +326,78 @@ def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None
     giver = first(rows.id[delivers], codes[delivers], rows.messages)
     open_ = _open_sends(rows, codes, unknown, attempts)
     gone = np.full(len(open_.message), FOREVER, dtype=np.int64)
-    names = list(rows.broker.values)
-    taker = _takers(open_, rows, deaths, names)
-    at = np.flatnonzero(open_.alone & (taker >= 0) & (giver[open_.message] >= 0))
+    at = np.flatnonzero(open_.alone & (giver[open_.message] >= 0))
     mine = open_.message[at]
-    pairs = np.column_stack([rows.run[rows.first_row[mine]], taker[at], giver[mine]])
+    pairs = np.column_stack([rows.run[rows.first_row[mine]], open_.taker[at], giver[mine]])
     kinds, which = np.unique(pairs, axis=0, return_inverse=True)
     for number, (run, one, other) in enumerate(kinds.tolist()):
-        broker = names[one]
-        seen = np.array(deaths.rows.get((run, broker), ()), dtype=np.int64)
-        if len(seen) and deaths.of_one_node(run, broker, names[other]):
-            some = at[which.ravel() == number]
-            after = np.searchsorted(seen, open_.asked[some], "right")
-            gone[some] = np.append(seen, FOREVER)[after]
+        some, given = at[which.ravel() == number], rows.broker.values[other]
+        if one < 0:
+            gone[some] = _all_gone(deaths, run, given, open_, some)
+        elif deaths.of_one_node(run, rows.broker.values[one], given):
+            gone[some] = _first_death(deaths, run, rows.broker.values[one], open_.asked[some])
     latest = highest(open_.message, gone, rows.messages)
     return np.where(latest == FOREVER, NONE, latest)
+
+
+def _first_death(deaths: Deaths, run: int, broker: str, asked: Numbers) -> Numbers:
+    """The first rows behind some questions that saw a broker's process gone; ``FOREVER``: none."""
+    seen = np.array([*deaths.rows.get((run, broker), ()), FOREVER], dtype=np.int64)
+    result: Numbers = seen[np.searchsorted(seen, asked, "right")]
+    return result
+
+
+def _all_gone(deaths: Deaths, run: int, given: str, open_: _OpenSends, some: Numbers) -> Numbers:
+    """The rows by which all brokers were gone that can have taken sends that name none.
+
+    These are all that may have been live from question to answer, each in one life, of the node of
+    the broker that gave the message out. ``FOREVER``: not all are gone, none was live, or the send
+    was never given up.
+    """
+    asked_ns, answered_ns = open_.asked_ns[some], open_.answered_ns[some]
+    gone = np.full(len(some), NONE, dtype=np.int64)
+    for broker, (low, high) in deaths.lives.get(run, {}).items():
+        begun, over = np.searchsorted(low, answered_ns, "right"), np.searchsorted(high, asked_ns, "left")
+        death = np.full(len(some), FOREVER, dtype=np.int64)
+        if deaths.of_one_node(run, broker, given):
+            death = _first_death(deaths, run, broker, open_.asked[some])
+        death = np.where(begun - over == 1, death, FOREVER)
+        gone = np.where(begun > over, np.maximum(gone, death), gone)
+    return np.where((gone == NONE) | (answered_ns == _EVER), FOREVER, gone)
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenSends:
     """Sends of unknown outcome: when each was asked for, and the code of the broker that took it.
 
-    ``taker`` is negative where no row names the broker. ``given_up``: the moment (ns) at which the
-    client gave it up; ``NONE``: no row says so. ``alone``: in no transaction.
+    ``taker`` is ``NONE`` where no row names the broker. ``alone``: in no transaction. ``asked_ns``
+    and ``answered_ns`` are the moments of question and answer; the very end where there is none.
     """
 
     message: Numbers
     asked: Numbers
+    asked_ns: Numbers
+    answered_ns: Numbers
     taker: Numbers
-    given_up: Numbers
     alone: Flags
-
-
-def _takers(open_: _OpenSends, rows: Rows, deaths: Deaths, names: list[str]) -> Numbers:
-    """Return the brokers that took sends, by their places in ``names``, which may grow.
-
-    Where no row of a send names its broker, it is the only one that can have been live by the time
-    at which the send was given up.
-    """
-    taker = open_.taker.copy()
-    run = rows.run[rows.first_row[open_.message]]
-    unnamed = (taker < 0) & (open_.given_up != NONE)
-    for one in np.unique(run[unnamed]).tolist():
-        broker, since, until = deaths.first_live.get(one, ("", _EVER, _EVER))
-        if broker not in names:
-            names.append(broker)
-        alone = unnamed & (run == one) & (since <= open_.given_up) & (open_.given_up < until)
-        taker[alone] = names.index(broker)
-    return taker
 
 
 def _open_sends(rows: Rows, codes: Numbers, unknown: Flags, attempts: Attempts | None) -> _OpenSends:
     """Return the sends of unknown outcome of some messages."""
-    sends, ends = rows.of(SEND_INVOKE), rows.of(SEND_INFO)
+    takers, times = np.append(np.where(codes < 0, NONE, codes), NONE), np.append(rows.time, _EVER)
+
+    def sends(message: Numbers, at: Numbers, answer: Numbers) -> _OpenSends:
+        return _OpenSends(
+            message, rows.index[at], rows.time[at], times[answer], takers[answer],
+            rows.transaction[at] == NONE,
+        )  # fmt: skip
+
+    asked, ends = rows.of(SEND_INVOKE), rows.of(SEND_INFO)
     once = unknown if attempts is None else unknown & ~attempts.several
-    sends = sends[once[rows.id[sends]]]
-    taker, given_up = (first(rows.id[ends], column[ends], rows.messages) for column in (codes, rows.time))
-    message = rows.id[sends].astype(np.int64)
-    alone = rows.transaction[sends] == NONE
-    found = _OpenSends(message, rows.index[sends], taker[message], given_up[message], alone)
+    asked = asked[once[rows.id[asked]]]
+    answer = first(rows.id[ends], ends, rows.messages)[rows.id[asked]]
+    found = sends(rows.id[asked].astype(np.int64), asked, np.where(answer == NONE, -1, answer))
     if attempts is None:
         return found
     at = np.flatnonzero(attempts.unknown & unknown[attempts.message])
-    answer = attempts.answer[at]
-    again = _OpenSends(
-        attempts.message[at], attempts.asked[at], np.where(answer < 0, NONE, codes[answer]),
-        np.where(answer < 0, NONE, rows.time[answer]), attempts.transaction[at] == NONE,
-    )  # fmt: skip
-    return joined([found, again])
+    return joined([found, sends(attempts.message[at], attempts.row[at], attempts.answer[at])])

@@ -29,6 +29,8 @@ from checkers.verdict import CheckOptions
 Row = Mapping[str, Any]
 
 HEAL: Final = "heal:"
+GONE: Final = "gone"
+"""What a probe says of a process that is no more."""
 
 Reach = Literal["none", "wall clock", "pair", "votes", "anywhere"]
 """What a kind of fault can silence.
@@ -68,13 +70,13 @@ KINDS: Final = (
     FaultKind("disk-corrupt", "votes", ("",), "a broker is down until its disk is found damaged"),
     FaultKind("disk-", "votes", ("stalled", "full", "failing"),
               "a broker waits for its disk or ends, and stores no vote"),
-    FaultKind("kill", "votes", ("gone",), "a broker is down"),
-    FaultKind("destroy", "votes", ("gone",), "a broker is down, and copies all data when it is back"),
-    FaultKind("power-loss", "votes", ("gone",), "a broker is down"),
-    FaultKind("stop", "votes", ("gone",), "a broker is down"),
-    FaultKind("switch-over", "votes", ("gone",), "a broker is down"),
-    FaultKind("late-start", "votes", ("gone",), "a broker is down"),
-    FaultKind("reconfigure", "pair", ("gone",), "a pair of two slaves waits for a master"),
+    FaultKind("kill", "votes", (GONE,), "a broker is down"),
+    FaultKind("destroy", "votes", (GONE,), "a broker is down, and copies all data when it is back"),
+    FaultKind("power-loss", "votes", (GONE,), "a broker is down"),
+    FaultKind("stop", "votes", (GONE,), "a broker is down"),
+    FaultKind("switch-over", "votes", (GONE,), "a broker is down"),
+    FaultKind("late-start", "votes", (GONE,), "a broker is down"),
+    FaultKind("reconfigure", "pair", (GONE,), "a pair of two slaves waits for a master"),
     FaultKind("pause", "votes", ("paused",), "a broker stands still"),
     FaultKind("takeover", "pair", ("taken over by",), "a broker is replaced"),
     FaultKind("quiesce", "pair", ("QUIESCING", "QUIESCE_COMPLETE"), "a broker takes in no clients"),
@@ -101,6 +103,15 @@ _KEPT: Final = "kept down by"
 def kind_of(kind: str) -> FaultKind:
     """Return what is known of faults of a kind."""
     return next((entry for entry in KINDS if entry.matches(kind)), _ANY)
+
+
+def ends_processes(kind: str) -> bool:
+    """Whether a fault of a kind can end a broker's process, or nobody knows what it does.
+
+    One that is paused, or waits for its disk, goes on later, whatever a probe took it for.
+    """
+    known = kind_of(kind.removeprefix(HEAL))
+    return known is _ANY or GONE in known.effects
 
 
 @dataclass(slots=True)

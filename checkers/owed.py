@@ -257,8 +257,9 @@ def _may_be_dead(
     """Refused often enough, as far as refusals may have happened.
 
     A nack that was asked for and not answered ``fail``; an ack that did not fail in a transaction
-    whose roll-back was asked for and not answered ``fail``. Where all that is given back counts,
-    also each session that may have held it: its broker may have ended one that its client has not.
+    whose roll-back was asked for and not answered ``fail``, or whose commit failed. Where all that
+    is given back counts, also each session that may have held it: its broker may have ended one
+    that its client has not.
     """
     promises, transactions = custody.promises, custody.ends.transactions
     refusing, asked = nacks(rows, of), acks(rows, of)
@@ -267,9 +268,9 @@ def _may_be_dead(
     too_late = [_too_late(rows, nacked, late)]
     nacked = nacked[late == NONE]
     run, transaction = rows.run[acked], rows.transaction[acked]
-    back, kept = (transactions.find(name, run, transaction) for name in ("back", "kept"))
-    acked = acked[(back != NONE) & (kept == NONE)]
-    back = back[(back != NONE) & (kept == NONE)]
+    back, kept, failed = (transactions.find(name, run, transaction) for name in ("back", "kept", "refused"))
+    undone = ((back != NONE) & (kept == NONE)) | (failed != NONE)
+    acked, back = acked[undone], np.where(failed == NONE, back, NONE)[undone]
     late = gone_before(rows, custody.deaths, acked, np.maximum(back, rows.index[acked]))
     too_late.append(_too_late(rows, acked, late))
     acked = acked[late == NONE]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from checkers.excuses import ends_processes
 from checkers.schema import HARNESS, MONITOR, NEMESIS, json_object
 
 if TYPE_CHECKING:
@@ -49,21 +50,10 @@ class Attempt:
         """Whether it may or may not have happened."""
         return self.ok is None and not self.failed
 
-    def taker(self, history: History) -> str | None:
-        """Return the broker to which an attempt went that was not answered.
-
-        The client may have known it; else it is the only one that can have been live by then.
-        """
-        given_up = next((r for r in self.answers if r["type"] == "info"), None)
-        if given_up is None or given_up.get("broker") is not None:
-            return None if given_up is None else given_up["broker"]
-        live = {
-            r["broker"]
-            for r in history.control
-            if r["process"] == MONITOR and r["f"] == "role" and r.get("role") == "live"
-            if r["time_low"] <= given_up["time"]
-        }
-        return live.pop() if len(live) == 1 else None
+    @property
+    def taker(self) -> str | None:
+        """The broker to which an attempt went that was not answered, as far as the client knew."""
+        return next((r.get("broker") for r in self.answers if r["type"] == "info"), None)
 
 
 def attempts_of(history: History, rows: Sequence[Row]) -> list[Attempt]:
@@ -193,15 +183,43 @@ def sealed(history: History, m: PlainMessage) -> int | None:
     given = m.deliveries[0].get("broker")
     ends = []
     for attempt in unknown:
-        taker, asked = attempt.taker(history), attempt.asked
-        if asked is None or taker is None or given is None or attempt.transaction is not None:
+        asked = attempt.asked
+        if asked is None or given is None or attempt.transaction is not None:
             return None
-        if not of_one_node(history, given, taker):
+        takers = takers_of(history, attempt)
+        if not takers or not all(of_one_node(history, given, taker) for taker in takers):
             return None
-        deaths = (r["index"] for r in history.control if r["index"] > asked["index"] and saw_gone(r, taker))
-        ends.append(min(deaths, default=None))
+        for taker in takers:
+            later = (
+                r["index"] for r in history.control if r["index"] > asked["index"] and saw_gone(r, taker)
+            )
+            ends.append(min(later, default=None))
     known = [end for end in ends if end is not None]
     return max(known) if len(known) == len(ends) else None
+
+
+def takers_of(history: History, attempt: Attempt) -> list[str]:
+    """Return the brokers that can have taken an attempt of unknown outcome; none: nobody knows.
+
+    The one that its answer names; else each that may have been live from question to answer. If
+    one of these may have been so in two lives, nobody knows in which.
+    """
+    if attempt.taker is not None:
+        return [attempt.taker]
+    answer = next((r for r in attempt.answers if r["type"] == "info"), None)
+    if answer is None or attempt.asked is None:
+        return []
+    begin, end = attempt.asked["time"], answer["time"]
+    takers = []
+    roles = [r for r in history.control if r["process"] == MONITOR and r["f"] == "role"]
+    told = [r for r in roles if r["role"] != "unreachable"]
+    for n, r in enumerate(told):
+        if r["role"] != "live" or r["time_low"] > end:
+            continue
+        following = next((s for s in told[n + 1 :] if s["broker"] == r["broker"]), None)
+        if following is None or max(following["time_high"], r["time_low"]) >= begin:
+            takers.append(r["broker"])
+    return takers if len(takers) == len(set(takers)) else []
 
 
 def of_one_node(history: History, one: str, other: str) -> bool:
@@ -220,11 +238,13 @@ def node_id_of(history: History, broker: str) -> str | None:
     return told[-1] if told else None
 
 
-def saw_gone(r: Row, broker: str) -> bool:
+def saw_gone(r: Row, broker: str | None) -> bool:
     """Whether a row of monitor, harness or nemesis saw that broker's process gone."""
     if r["process"] == NEMESIS:
+        if r["type"] == "invoke" or not ends_processes(r["f"]):
+            return False
         observed = (json_object(r.get("value")) or {}).get("observed")
-        return r["type"] != "invoke" and isinstance(observed, dict) and observed.get(broker) == "gone"
+        return isinstance(observed, dict) and observed.get(broker) == "gone"
     if r.get("broker") != broker:
         return False
     stopped = r["process"] == MONITOR and r["f"] == "role" and r.get("role") == "stopped"

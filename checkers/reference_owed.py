@@ -210,14 +210,15 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
     """How often at most it was refused; or given back by whatever, where that counts.
 
     Every refusal that may have happened: asked and not answered ``fail``, nor asked of a process
-    that was gone already. So a roll-back of its ack.
+    that was gone already. So a roll-back of its ack, which a commit that failed may have been.
     """
     refused = [one for one in questions(m.rows, "nack") if may_have_arrived(history, one)]
     undone = [
         one
         for one in questions(m.rows, "ack")
         if one.transaction is not None and may_have_arrived(history, one)
-        if any(may_have_arrived(history, abort) for abort in aborts(history, one.transaction))
+        if history.ended(one.transaction, "commit", "fail") is not None
+        or any(may_have_arrived(history, abort) for abort in aborts(history, one.transaction))
     ]
     if options.broker.attempts != "given back":
         return len(refused) + len(undone)

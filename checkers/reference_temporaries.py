@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from checkers.reference_attempts import over, stored_from
+from checkers.reference_attempts import over, saw_gone, stored_from
 from checkers.schema import HARNESS, NEMESIS, json_object
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def _killed(history: History, m: PlainMessage, mine: list[Row]) -> Iterator[tupl
         seen = next((r for r in faults[n + 1 :] if (r["f"], _label(r)) == (hit["f"], _label(hit))), None)
         if seen is None or seen["type"] == "invoke":
             continue
-        observed = (json_object(seen.get("value")) or {}).get("observed")
-        if isinstance(observed, dict) and observed.get(begun.get("broker")) == "gone":
+        if saw_gone(seen, begun.get("broker")):
             yield hit["index"], seen["index"]
             return
 

@@ -234,9 +234,7 @@ def _kills(control: pa.Table) -> dict[int, list[tuple[int, int, str]]]:
             asked[what] = row["index"]
         elif what in asked:
             hit = asked.pop(what)
-            found.setdefault(run, []).extend(
-                (hit, row["index"], one) for one in gone(row["type"], row["value"])
-            )
+            found.setdefault(run, []).extend((hit, row["index"], one) for one in gone(row))
     return found
 
 

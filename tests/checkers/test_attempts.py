@@ -148,11 +148,19 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what only one broker can have taken was stored when that was seen gone": (
         [*FIRST_LIVE, *attempt(4, 1, "info", broker=None), *TAKEN_OVER],
         {"reordered", "reordered-realtime", "reordered-session", "not-linearizable"}),
-    "what one that had been live before may have taken, too, may be stored later": (
+    "what one that had been live before cannot have taken was stored when its taker was seen gone": (
         [*role(0, "a2", "live", 0, 0, "a"), *role(1, "a2", "stopped", 0, 0, "a"), *FIRST_LIVE,
+         *attempt(4, 1, "info", broker=None), *TAKEN_OVER],
+        {"reordered", "reordered-realtime", "reordered-session", "not-linearizable"}),
+    "what one that may still have been live may have taken, too, may be stored later": (
+        [*role(0, "a2", "live", 0, 0, "a"), *FIRST_LIVE, *role(3, "a2", "stopped", 0, 4, "a"),
          *attempt(4, 1, "info", broker=None), *TAKEN_OVER], set()),
     "what was given up before any broker was live may be stored later": (
         [*attempt(0, 1, "info", broker=None), *FIRST_LIVE, *TAKEN_OVER], set()),
+    "what was given up when its taker lived again may be stored later": (
+        [*FIRST_LIVE, attempt(4, 1, None)[0], *killed(5, "a1"), *role(7, "a1", "stopped", 5, 7, "a"),
+         *role(8, "a1", "live", 8, 8, "a"), o(15, 1, "info", "send", 1, producer=1, sequence=1, digest=1),
+         *LATER, *TWO_FIRST], set()),
     "what was given up when a successor was live may be stored later": (
         [*FIRST_LIVE, attempt(4, 1, None)[0], *TAKEN_OVER,
          o(15, 1, "info", "send", 1, producer=1, sequence=1, digest=1)], set()),
