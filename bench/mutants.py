@@ -41,6 +41,9 @@ PAGE = ROOT / "docs" / "mutants.md"
 NOT_FOUND = "not found"
 WARNED = frozenset(
     {
+        "count-never-grows",
+        "counts-forgotten-at-a-clean-stop",
+        "counts-lost-with-pages",
         "priority-forgotten-after-a-restart",
         "priority-ignored",
         "redelivery-not-flagged-after-a-takeover",

@@ -89,6 +89,9 @@ SUBSCRIPTIONS: Final = Arena(
 )
 """One broker and its disk, and subscriptions that come, go, and are made again."""
 
+REMADE_SUBSCRIPTIONS: Final = Arena(SUBSCRIPTIONS.kinds, {**SUBSCRIPTIONS.fields, "change_selectors": True})
+"""The same, some of them with another selector."""
+
 REFUSALS: Final = Arena(
     ("kill", "power-loss", "disk-slow"),
     {"policy": "standalone", "workload": "refusals", "pairs": 1, "producers": 3, "consumers": 4},

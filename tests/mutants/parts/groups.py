@@ -16,7 +16,64 @@ NARROW: Final = Arena(
 
 """Consumers that hold few messages, so that their credit runs out."""
 
+CLOSING: Final = Arena(ONE_PAIR.kinds, {**ONE_PAIR.fields, "close_groups": True})
+NARROW_CLOSING: Final = Arena(NARROW.kinds, {**NARROW.fields, "close_groups": True})
+"""The same with messages that close their group."""
+
 MUTANTS: Final = (
+    Mutant(
+        "closed-group-keeps-its-owner",
+        "groups",
+        "own",
+        "a group that was closed stays with its consumer, which does not know that it owns it: when that "
+        "leaves, nobody gets the group's messages any more",
+        frozenset({"stuck", "starved"}),
+        CLOSING,
+        (
+            Replacement(
+                _QUEUE,
+                "                    del lane.owner.owned[lane]\n                    lane.owner = None\n"
+                "            else:\n",
+                "                    del lane.owner.owned[lane]\n            else:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "closed-group-splits",
+        "groups",
+        "own",
+        "a group that was closed is no group any more as long as messages of it wait: what follows goes to "
+        "whoever is free",
+        frozenset({"group-split", "reordered", "reordered-realtime", "double-delivery"}),
+        NARROW_CLOSING,
+        (
+            Replacement(
+                "broker/core/groups.py",
+                '    __slots__ = ("aside", "delayed",',
+                '    __slots__ = ("aside", "closed", "delayed",',
+            ),
+            Replacement(
+                "broker/core/groups.py",
+                "        self.group = group\n",
+                "        self.group = group\n        self.closed = False\n",
+            ),
+            Replacement(
+                _QUEUE,
+                "            if message.closes:\n",
+                "            lane.closed = lane.closed or message.closes\n            if lane.closed:\n",
+            ),
+            Replacement(
+                _QUEUE, "        elif not lane.held:\n", "        elif lane.closed or not lane.held:\n"
+            ),
+            Replacement(
+                _QUEUE,
+                "            if lane.owner is None and not lane.held and not lane.delayed and "
+                "lane.head() == head:\n",
+                "            free = lane.closed or not lane.held\n"
+                "            if lane.owner is None and free and not lane.delayed and lane.head() == head:\n",
+            ),
+        ),
+    ),
     Mutant(
         "group-moves-on-without-credit",
         "groups",

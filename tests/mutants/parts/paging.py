@@ -44,7 +44,25 @@ _FULL: Final[dict[str, Any]] = {
 ALONE: Final = Arena(("kill", "power-loss", "disk-slow"), {"policy": "standalone", **_FULL})
 REPLICATED: Final = Arena(("kill", "pause", "stop"), _FULL)
 
+STOPPED: Final = Arena(("stop", "disk-slow"), ALONE.fields)
+"""Clean stops alone: after a crash all that is on pages is marked as delivered before."""
+
 MUTANTS: Final = (
+    Mutant(
+        "counts-lost-with-pages",
+        _PART,
+        "own",
+        "how often a message of a page was delivered is what it was when the page was written",
+        frozenset({"unflagged-redelivery", "count-fell"}),
+        STOPPED,
+        (
+            Replacement(
+                "broker/core/message.py",
+                " = page.counts.get(id_, (deliveries, refusals))\n",
+                " = deliveries, refusals\n",
+            ),
+        ),
+    ),
     Mutant(
         "consumed-of-a-page-comes-back",
         _PART,

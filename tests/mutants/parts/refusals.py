@@ -38,7 +38,70 @@ Clean stops, too: what a broker finds that had no time to end it gives out as de
 of that nobody can say who had it.
 """
 
+STOPS: Final = Arena(("stop", "disk-slow"), REFUSALS.fields)
+"""Clean stops alone: after a crash no broker knows how often it had delivered what."""
+
 MUTANTS: Final = (
+    Mutant(
+        "expired-dropped-despite-an-address",
+        _PART,
+        "own",
+        "what has expired is dropped, though there is an expiry address",
+        frozenset({"lost"}),
+        REFUSALS,
+        (
+            Replacement(
+                _ENGINE,
+                "        for message in messages if address else ():\n",
+                "        for message in ():\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "refusals-not-journalled",
+        _PART,
+        "own",
+        "how often a message was refused is known in memory alone",
+        frozenset({"duplicate"}),
+        REFUSALS,
+        (
+            Replacement(
+                _ENGINE,
+                "                operations += self.paging.counts((message,))\n                again.append",
+                "                again.append",
+            ),
+        ),
+    ),
+    Mutant(
+        "counts-forgotten-at-a-clean-stop",
+        _PART,
+        "own",
+        "a clean stop does not record how often messages were delivered",
+        frozenset({"unflagged-redelivery", "count-fell"}),
+        STOPS,
+        (
+            Replacement(
+                "broker/core/paging.py",
+                "        stored = [item for queue in queues for item in queue.all()]\n",
+                "        stored = []\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "count-never-grows",
+        _PART,
+        "own",
+        "each delivery of a message is counted as its first or its second",
+        frozenset({"count-stuck"}),
+        REFUSALS,
+        (
+            Replacement(
+                "broker/core/queue.py",
+                "        message.deliveries += 1\n",
+                "        message.deliveries = min(message.deliveries + 1, 2)\n",
+            ),
+        ),
+    ),
     Mutant(
         "delay-forgotten-after-a-restart",
         _PART,

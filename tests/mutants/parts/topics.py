@@ -6,12 +6,51 @@ from typing import Final
 
 from harness.claims.changed import Replacement
 from mutants.mutant import Mutant
-from mutants.parts.arenas import SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
+from mutants.parts.arenas import REMADE_SUBSCRIPTIONS, SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
 
 _PART: Final = "topics"
 _ENGINE: Final = "broker/core/engine.py"
 
+_MADE_ANEW: Final = (
+    "            if known.subscription is not None and known.subscription.is_as(subscription):\n"
+    "                return known\n"
+)
+
 MUTANTS: Final = (
+    Mutant(
+        "remade-subscription-keeps-its-selector",
+        _PART,
+        "own",
+        "a durable subscription that is asked for with another selector stays as it is",
+        frozenset({"not-subscribed", "lost"}),
+        REMADE_SUBSCRIPTIONS,
+        (
+            Replacement(
+                _ENGINE,
+                _MADE_ANEW,
+                "            if known.subscription is not None:\n                return known\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "remade-subscription-keeps-its-backlog",
+        _PART,
+        "own",
+        "a durable subscription that is asked for with another selector gets that, and keeps what waited "
+        "in it",
+        frozenset({"not-subscribed", "lost"}),
+        REMADE_SUBSCRIPTIONS,
+        (
+            Replacement(
+                _ENGINE,
+                _MADE_ANEW,
+                _MADE_ANEW + "            if not known.consumers:\n"
+                "                known.subscription = subscription\n"
+                "                known.wants = subscription.compiled()\n"
+                "                return known\n",
+            ),
+        ),
+    ),
     Mutant(
         "send-to-a-topic-in-several-entries",
         _PART,
