@@ -50,8 +50,8 @@ def stuck(
         by_message[int(ids[n])].append(n)
 
     def given_back(earlier: int, read: int) -> bool:
-        """Whether a delivery was given back by what was asked for before a row."""
-        if over[earlier] > index[earlier]:
+        """Whether a delivery was given back by what was asked for, or ended, before a row."""
+        if over[earlier] != NONE and over[earlier] < read:
             return True
         if failed.get(int(index[earlier]), FOREVER) < read:
             return True

@@ -30,7 +30,7 @@ BROKERS = (
     Promises(delivery_attempts=2, attempts="given back", keeps_dead_letters=False),
     Promises(answers_in_order=False, atomic=False),
     Promises(marks_redeliveries="same-process"),
-    Promises(marks_redeliveries="never"),
+    Promises(marks_redeliveries="never", counts="given back"),
     Promises(single=False, redelivery_s=0.1),
 )
 ELSEWHERE = ("not-subscribed", "priority-inversion", "internal-error")
@@ -100,14 +100,14 @@ def test_they_agree_on_files_too_whole_or_in_slices(tmp_path):
     It takes some 20 s: findings of every form must be among them, and some forms are rare.
     """
     agreed: Counter[tuple[str, str]] = Counter()
-    for number, rows in enumerate([*damaged(range(1050, 1850)), *damaged_banks(range(80))]):
+    for number, rows in enumerate([*damaged(range(1050, 1850)), *damaged_banks([*range(77), 262, 307, 510])]):
         guarantee = "at-least-once" if number % 10 else "at-most-once"
         options = msgspec.structs.replace(OPTIONS, broker=BROKERS[number % len(BROKERS)], guarantee=guarantee)
         slice_rows = 7 if number // len(BROKERS) % 2 else 1_000_000
         found = file_instances(tmp_path / str(number), rows, options, slice_rows=slice_rows)
         assert_same(found, rows, options)
         agreed.update({form for instance in found for form in forms(instance, rows)})
-    assert not set(FORMS) - set(agreed), agreed
+    assert set(FORMS) - set(agreed) == set()
 
 
 def forms(instance, rows):
