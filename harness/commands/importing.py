@@ -22,7 +22,7 @@ from harness.history.known import KnownFinding
 @click.option(
     "--ack-wait",
     "ack_wait_s",
-    type=float,
+    type=options.NUMBER,
     metavar="SECONDS",
     help="The brokers take a message back that is not acknowledged for so long [never].",
 )

@@ -4,7 +4,7 @@ import json
 
 from scene import NEWS, NODE, Scene, ns
 
-from checkers.verdict import CheckOptions
+from checkers.verdict import CheckOptions, Promises
 from harness.report.narrative import story
 
 
@@ -232,6 +232,17 @@ def count_fell():
     scene.subscribe(2.1, 2)
     scene.deliver(2.2, 4, 2, count=2)
     return scene.story("count-fell", severity="warning")
+
+
+def count_stuck():
+    scene = Scene()
+    scene.send(1.0, 4)
+    scene.deliver(1.1, 4, 1, count=2)
+    scene.disconnect(2.0, 1)
+    scene.subscribe(2.1, 2)
+    scene.deliver(2.2, 4, 2, count=2)
+    options = CheckOptions(broker=Promises(counts="given back"))
+    return scene.story("count-stuck", severity="warning", options=options)
 
 
 def phantom():
@@ -533,6 +544,7 @@ SCENES = {
     "money gone": money_gone,
     "too_late": too_late,
     "count_fell": count_fell,
+    "count_stuck": count_stuck,
     "stuck": stuck,
     "phantom": phantom,
     "corrupted": corrupted,

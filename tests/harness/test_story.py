@@ -41,6 +41,7 @@ EXPECTED = {
             "*2.00 session ends",
             " 8.00 heal",
             "*9.00 browse",
+            "*9.00 looked into",
             "*9.00 end",
         ],
         words=[
@@ -155,6 +156,7 @@ EXPECTED = {
             " 2.30 live",
             " 2.50 subscribe alice",
             "*9.00 browse",
+            "*9.00 looked into",
             "*9.00 end",
         ],
         words=[
@@ -228,6 +230,7 @@ EXPECTED = {
             "*1.40 send p1#4",
             "*1.50 commit t7",
             "*9.00 browse",
+            "*9.00 looked into",
             "*9.00 end",
         ],
         words=[
@@ -347,6 +350,7 @@ EXPECTED = {
             "*1.40 send p1#4",
             "*1.50 commit t7",
             "*9.00 browse",
+            "*9.00 looked into",
             "*9.00 end",
         ],
         words=[
@@ -398,6 +402,31 @@ EXPECTED = {
             "A delivery that is certainly later must not be counted lower.",
         ],
     ),
+    "count_stuck": Told(
+        steps=[
+            " 1.00 send p1#4",
+            "*1.10 deliver p1#4",
+            "*2.00 session ends",
+            "*2.10 subscribe q",
+            "*2.20 deliver p1#4",
+        ],
+        words=[
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            "a1 delivered p1#4 to session 1 at 1.100 s (marked redelivered, delivery count 2).",
+            "Session 1 ended at 2.000 s (broker silent).",
+            (
+                "Then a1 delivered p1#4 to session 2 at 2.200 s (marked redelivered, delivery count 2), "
+                "1.100 s after that delivery."
+            ),
+            (
+                "A broker that counts deliveries must count one higher than the one before it that was "
+                "given back."
+            ),
+        ],
+    ),
     "lost": Told(
         steps=[
             " 1.70 send p1#1",
@@ -413,6 +442,7 @@ EXPECTED = {
             " 5.50 stopped",
             " 8.00 heal",
             "*9.00 browse",
+            "*9.00 looked into",
             "*9.00 end",
         ],
         words=[

@@ -174,7 +174,7 @@ WHOLE, FROM, UNTIL = ("0", "100%", False), ("25", "100%", False), ("0", "25", Fa
 
 def test_a_transaction_is_a_bar_from_its_begin_to_the_answer_to_its_commit():
     told = SCENES["torn"]()
-    assert bars(told, figure.TRANSACTION) == [[], [], [FROM], [WHOLE], [WHOLE], [UNTIL], [], []]
+    assert bars(told, figure.TRANSACTION) == [[], [], [FROM], [WHOLE], [WHOLE], [UNTIL], [], [], []]
     drawn = "".join(each.svg for each in sequence.slices(told))
     assert drawn.count(">committed<") == 1
 

@@ -85,7 +85,8 @@ def seen(*pieces, logs=None, reported=()):
 
 def drained(*pieces):
     """As ``seen``, and at its end nothing is left anywhere: what was not delivered is lost."""
-    end = [phase("drain"), phase("browse"), row(HARNESS, "ok", "browse", broker="a1"), phase("end")]
+    readings = [row(HARNESS, "ok", "browse", broker=broker) for broker in ("a1", "b1")]
+    end = [phase("drain"), phase("browse"), *readings, phase("end")]
     return seen(*pieces, *end)
 
 

@@ -175,6 +175,11 @@ class Server:
                                 "ack": f"t{self.tags}",
                                 "destination": destination,
                                 "redelivered": frame.headers.get("redelivered", "false"),
+                                **{
+                                    name: frame.headers[name]
+                                    for name in ("jrstamp",)
+                                    if name in frame.headers
+                                },
                                 "count": "1",
                             },
                             frame.body,

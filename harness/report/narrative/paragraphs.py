@@ -618,6 +618,7 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "early-delivery": _early,
     "died-early": _died,
     "count-fell": _again,
+    "count-stuck": _again,
     "duplicate": _again,
     "unflagged-redelivery": _again,
     "redelivery": _redelivered,
