@@ -3,7 +3,7 @@
 Removes every statement of every rule once, and every operand of every ``and``, ``or``, ``&`` and
 ``|``, and judges a corpus of histories with what is left. A mutant under which no finding changes
 survives, and is printed: it needs a history that kills it, or an argument that the line changes
-nothing (docs/results/rule-mutants.md).
+nothing.
 
     python -m bench.rule_mutants                             # all modules
     python -m bench.rule_mutants owed delivery reference_messages --jobs 2
