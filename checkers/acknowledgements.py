@@ -42,28 +42,28 @@ class Operations:
     failed: Flags
 
     def some(self, which: Flags) -> Operations:
-        """Some of them."""
+        """Return the operations of the given rows."""
         return Operations(self.at[which], self.answer[which], self.failed[which])
 
     def with_(self, others: Operations) -> Operations:
-        """These and others."""
+        """Return these operations and the others."""
         return joined([self, others])
 
 
 def acks(rows: Rows, of: Flags) -> Operations:
-    """The acks of some messages."""
+    """Return the acks of the messages ``of``."""
     return _operations(rows, of, _ACKS)
 
 
 def nacks(rows: Rows, of: Flags) -> Operations:
-    """The nacks of some messages."""
+    """Return the nacks of the messages ``of``."""
     return _operations(rows, of, _NACKS)
 
 
 def _operations(rows: Rows, of: Flags, kinds: tuple[int, int, int]) -> Operations:
-    """By the process that asked: it has one operation at a time.
+    """Pair each question with its answer, the next row of that message by the same process.
 
-    What was answered ``ok`` was asked, whether or not a row says so.
+    A process has one operation at a time. An ``ok`` without a question counts as an operation, too.
     """
     asking, ok, fail = kinds
     at = rows.of(*kinds)
@@ -83,12 +83,14 @@ def _operations(rows: Rows, of: Flags, kinds: tuple[int, int, int]) -> Operation
 
 
 def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numbers:
-    """The rows that show that acks and nacks cannot have taken effect; ``NONE``: they may have.
+    """Return the rows that show that acks and nacks cannot have taken effect.
 
-    The process at the other end of their connection had been seen gone before they, or the commit
-    that they waited for, were asked for (``asked``). Which broker that was say the answers to the
-    session's ``subscribe`` and to the ``connect``, and the latest delivery of the message in that
-    session.
+    ``NONE`` where they may have.
+
+    Such a row saw the broker process gone before the ack was invoked (``asked``; in a transaction,
+    before its commit was). The broker at the other end of the connection is named by the answers to
+    the session's ``subscribe`` and to the ``connect``, and by the latest delivery of the message in
+    that session.
     """
     if not deaths.rows or not len(at):
         return np.full(len(at), NONE, dtype=np.int64)
@@ -104,12 +106,16 @@ def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numb
     return deaths.unanswered(run, session, rows.connection[at], np.where(dead < asked, dead, NONE))
 
 
-def given_before(rows: Rows, at: Numbers) -> Numbers:
-    """The position of the latest delivery of the message in the session of each row; -1: none."""
+def given_before(rows: Rows, at: Numbers, before: Numbers | None = None) -> Numbers:
+    """Return the position of the latest delivery of each row's message in its session; -1: none.
+
+    The latest before the row, or before the index that ``before`` gives for it.
+    """
     delivers = rows.of(DELIVER)
     delivers = delivers[marked(rows.id[at], rows.messages)[rows.id[delivers]]]
     both = np.concatenate([delivers, at])
-    order = ordered(rows.id[both], rows.session[both], rows.index[both])
+    when = np.concatenate([rows.index[delivers], rows.index[at] if before is None else before])
+    order = ordered(rows.id[both], rows.session[both], when)
     giving = np.where(order < len(delivers), both[order], NONE)
     result = np.empty(len(both), dtype=np.int64)
     result[order] = highest_before(segments(rows.id[both[order]], rows.session[both[order]]), giving)

@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkers.acknowledgements import nacks
+from checkers.acknowledgements import given_before, nacks
 from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.rows import (
     ACK_OK,
-    DELIVER,
     NONE,
     TIMEOUT,
     Flags,
@@ -33,7 +32,7 @@ from checkers.rows import (
     marked,
     ordered,
 )
-from checkers.running import highest_before, segments, starts
+from checkers.running import segments, starts
 from checkers.verdict import Promises
 
 
@@ -72,7 +71,8 @@ def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     found = _nacked(rows, ends, of)
     if not rows.transaction.absent:
         found = joined([found, _rolled_back(rows, ends, of)])
-    return replace(found, held=_delivered_before(rows, found.asking, found.held))
+    given = given_before(rows, found.asking, found.held)
+    return replace(found, held=np.where(given < 0, NONE, rows.index[given]))
 
 
 def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
@@ -106,19 +106,6 @@ def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     return Refusals(
         rows.id[at].astype(np.int64), at, at, rows.index[at], asked, abort, np.zeros(len(at), dtype=bool)
     )
-
-
-def _delivered_before(rows: Rows, at: Numbers, before: Numbers) -> Numbers:
-    """The last delivery of its message in the session of each row before an index."""
-    delivers = rows.of(DELIVER)
-    delivers = delivers[marked(rows.id[at], rows.messages)[rows.id[delivers]]]
-    both = np.concatenate([delivers, at])
-    when = np.concatenate([rows.index[delivers], before])
-    order = ordered(rows.id[both], rows.session[both], when)
-    given = np.where(order < len(delivers), when[order], NONE)
-    result = np.empty(len(both), dtype=np.int64)
-    result[order] = highest_before(segments(rows.id[both[order]], rows.session[both[order]]), given)
-    return result[len(delivers) :]
 
 
 @dataclass(frozen=True, slots=True)

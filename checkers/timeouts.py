@@ -396,11 +396,14 @@ def taken_back_unread(
     settled = lowest(ids[settles != NONE], settles[settles != NONE], rows.messages)[ids]
     late = delivering & ~result & (settled != NONE) & (settled < index)
     late &= (since == NONE) | (since + wait <= time)
+    session, asking = rows.session[order], rows.kind[order] == ACK_INVOKE
     for n in np.flatnonzero(late).tolist():
+        begin, end = np.searchsorted(ids, (ids[n], ids[n] + 1)).tolist()
+        here = np.arange(begin, end)  # the rows of its message
 
-        def may_be_before(ack: int, n: int = n) -> bool:
-            mine = np.flatnonzero((ids == ids[n]) & (rows.session[order] == rows.session[order][ack]))
-            asked = mine[(rows.kind[order][mine] == ACK_INVOKE) & (mine < ack)]
+        def may_be_before(ack: int, n: int = n, here: Numbers = here) -> bool:
+            mine = here[session[here] == session[ack]]
+            asked = mine[asking[mine] & (mine < ack)]
             before = asked[-1] if len(asked) else ack
             given = mine[delivering[mine] & (mine < before)]
             if not len(given) or (since[n] != NONE and since[n] + wait > settles_ns[ack]):
@@ -408,6 +411,6 @@ def taken_back_unread(
             e = given[-1]
             return not is_older((marks[e], counts[e]), (marks[n], counts[n]), promises)
 
-        acks = np.flatnonzero((ids == ids[n]) & (settles != NONE) & (settles < index[n])).tolist()
+        acks = here[(settles[here] != NONE) & (settles[here] < index[n])].tolist()
         result[n] = all(map(may_be_before, acks))
     return result
