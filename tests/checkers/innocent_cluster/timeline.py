@@ -40,6 +40,10 @@ class Answer:
             self._wake = action
 
 
+class EndlessWorldError(RuntimeError):
+    """A simulated cluster did not come to its end: a mistake of the cluster, no finding."""
+
+
 class Timeline:
     """A clock and what is to happen when."""
 
@@ -73,12 +77,12 @@ class Timeline:
         return ended
 
     def run(self, is_over: Callable[[], bool], *, limit: int) -> None:
-        """Let time pass until it is over; raises RuntimeError where that takes too long."""
+        """Let time pass until it is over; raises EndlessWorldError where that takes too long."""
         while not is_over():
             if not self._due:
-                raise RuntimeError(f"nothing happens any more at {self.now / S:.3f} s")
+                raise EndlessWorldError(f"nothing happens any more at {self.now / S:.3f} s")
             time, _, action = heapq.heappop(self._due)
             if time > limit:
-                raise RuntimeError(f"not over after {limit / S:.0f} s")
+                raise EndlessWorldError(f"not over after {limit / S:.0f} s")
             self.now = time
             action()
