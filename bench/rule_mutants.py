@@ -22,6 +22,7 @@ import __future__
 
 import argparse
 import ast
+import contextlib
 import copy
 import importlib
 import inspect
@@ -32,22 +33,23 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from bench.agreement import LOT, by_reference, history, on_columns, options_of
+from bench.agreement import LOT, EndlessWorldError, by_reference, history, on_columns, options_of
 from checkers.verdict import CheckOptions, Promises
 
 ROOT: Final = Path(__file__).parents[1]
 CASES: Final = ROOT / "tests" / "checkers" / "verdict_cases"
 RULES: Final = (
-    "asked", "clocks", "deaths", "delivery", "ends", "excuses", "facts", "fifo", "lifecycle",
-    "linearizability", "links", "order", "ordinary", "owed", "priorities", "queues", "recipients", "roles",
-    "sessions", "spans", "starved", "stores", "subscriptions", "takeovers", "temporaries", "totals",
-    "transactions", "availability", "views", "admitted", "part",
+    "acknowledgements", "admitted", "alternation", "asked", "attempts", "availability", "clocks", "closings",
+    "counts", "deaths", "delivery", "ends", "excuses", "facts", "fifo", "lifecycle",
+    "linearizability", "links", "order", "ordinary", "owed", "part", "priorities", "queues", "recipients",
+    "refusals", "roles", "selective", "sessions", "siblings", "skipped", "spans", "starved", "stores",
+    "subscriptions", "takeovers", "temporaries", "timeouts", "totals", "transactions", "views",
 )  # fmt: skip
 """Modules of the columns that have rules; those of the reference are found by their name."""
 CHUNK: Final = 25
@@ -80,8 +82,15 @@ def corpus(histories: int) -> list[Chunk]:
     for first in range(0, histories, CHUNK):
         number = first // CHUNK
         seeds = range(number * LOT, number * LOT + CHUNK)
-        chunks.append(Chunk([history(seed)[0] for seed in seeds], options_of(number), (1, 4)[number % 2]))
+        chunks.append(Chunk([*histories_of(seeds)], options_of(number), (1, 4)[number % 2]))
     return chunks
+
+
+def histories_of(seeds: Iterable[int]) -> Iterator[Sequence[dict[str, Any]]]:
+    """Yield the rows of the history of each seed that has one."""
+    for seed in seeds:
+        with contextlib.suppress(EndlessWorldError):
+            yield history(seed).rows
 
 
 def columns_say(chunk: Chunk) -> Any:
@@ -297,10 +306,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     found = {path.stem for path in (ROOT / "checkers").glob("reference*.py")}
-    chosen = arguments.modules or [
-        *(name for name in RULES if (ROOT / f"checkers/{name}.py").exists()),
-        *sorted(found),
-    ]
+    chosen = arguments.modules or [*RULES, *sorted(found)]
     chunks = corpus(arguments.histories)
     count = survived = 0
     for say, names in (
