@@ -20,7 +20,14 @@ from typing import Any
 from checkers.anomaly import looked_for
 from checkers.excuses import Effect, Pairs, effects, records
 from checkers.instance import Instance
-from checkers.reference_attempts import attempts_of, is_aborted, node_id_of, of_one_node, stored_from
+from checkers.reference_attempts import (
+    attempts_of,
+    is_aborted,
+    node_id_of,
+    of_one_node,
+    saw_gone,
+    stored_from,
+)
 from checkers.reference_consumers import Consumer
 from checkers.reference_groups import Closing, alternation, closings_of, is_closed_between
 from checkers.reference_liveness import liveness
@@ -108,10 +115,12 @@ class History:
         self._proven: dict[int, int] = {}
         self.given: dict[int, int] = {}
         self._ends: dict[int, int | None] = {}
+        self._ends_at: dict[str | None, Sequence[int]] = {}
         self._over: dict[int, int | None] = {}
         self._left: dict[int, int | None] = {}
         self.consumers: dict[str | None, Sequence[Consumer]] = {}
         """What ``consumers_of`` has found of each queue."""
+        self._departures: dict[str | None, Sequence[Row]] = {}
         self.answers: dict[int, Row | None] = {}
         """What ``answer_to`` has found of each question, by its index."""
         self._answered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -162,6 +171,18 @@ class History:
     def time(self, index: int) -> int:
         """When the row of that index was written (ns)."""
         return self._times[index]
+
+    def departures(self, broker: str | None) -> Sequence[Row]:
+        """Return the rows in which the process of a broker was seen gone, in order."""
+        if broker not in self._departures:
+            self._departures[broker] = [r for r in self.control if saw_gone(r, broker)]
+        return self._departures[broker]
+
+    @functools.cached_property
+    def first_departure(self) -> float:
+        """Index of the first row in which the process of any broker was seen gone."""
+        brokers = {r["broker"] for r in self.rows if r.get("broker") is not None}
+        return min((r["index"] for name in brokers for r in self.departures(name)), default=float("inf"))
 
     def row_at(self, moment: int) -> int:
         """Index of the first row at or after that moment (ns), or one behind all."""
@@ -248,6 +269,18 @@ class History:
             ends = (r for r in rows if r["f"] == "disconnect" or _is(r, "unsubscribe", "invoke"))
             self._ends[session] = next((r["index"] for r in ends), None)
         return self._ends[session]
+
+    def session_ends(self, queue: str | None) -> Sequence[int]:
+        """Return where sessions of a queue ended, and those of which the row names no queue."""
+        if queue not in self._ends_at:
+            ends = ((self.session_end(session), rows) for session, rows in self.by_session.items())
+            self._ends_at[queue] = [
+                end
+                for end, rows in ends
+                if end is not None
+                and next(r.get("queue") for r in rows if r["index"] == end) in (queue, None)
+            ]
+        return self._ends_at[queue]
 
     def holders(self, queue: str | None, sent: int) -> int:
         """How many sessions that have ended may have held what was sent there at that row.
@@ -521,7 +554,7 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
             yield Instance(name, queue, group, message, index)
     for (queue, group), all_holds in holds.items():
         if group is not None:
-            messages = [m for m in history.all_messages if (m.queue, m.group) == (queue, group)]
+            messages = history.lanes[queue, group]
             alternating = alternation(history, queue, messages, options)
             split = [_held_twice(all_holds, closings_of(messages)), alternating]
             first = min((index for index in split if index is not None), default=None)

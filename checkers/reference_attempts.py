@@ -190,9 +190,7 @@ def sealed(history: History, m: PlainMessage) -> int | None:
         if not takers or not all(of_one_node(history, given, taker) for taker in takers):
             return None
         for taker in takers:
-            later = (
-                r["index"] for r in history.control if r["index"] > asked["index"] and saw_gone(r, taker)
-            )
+            later = (r["index"] for r in history.departures(taker) if r["index"] > asked["index"])
             ends.append(min(later, default=None))
     known = [end for end in ends if end is not None]
     return max(known) if len(known) == len(ends) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from checkers.reference_attempts import saw_gone, stored_from
+from checkers.reference_attempts import stored_from
 from checkers.reference_subscriptions import asked_selector, matches
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def certain_end(history: History, session: int) -> float:
     served = [r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "ok")]
     if served and served[0].get("broker") is not None:
         broker, since = served[0]["broker"], served[0]["index"]
-        ends += [r["index"] for r in history.control if r["index"] > since and saw_gone(r, broker)]
+        ends += [r["index"] for r in history.departures(broker) if r["index"] > since]
     return min(ends, default=float("inf"))
 
 

@@ -78,7 +78,7 @@ def alternation(
     firsts = sorted((d for d in firsts if d.get("session") is not None), key=_index)
     again = sorted((d for m in messages for d in m.deliveries[1:]), key=_index)
     closings = closings_of(messages)
-    ends = _session_ends(history, queue)
+    ends = history.session_ends(queue)
     selective = [consumer for consumer in consumers_of(history, queue) if consumer.selector]
     sessions = {_session(d) for d in firsts[:1]}
     returns = 0
@@ -157,13 +157,3 @@ def _was_lost(history: History, session: int, following: Sequence[Row]) -> bool:
     return any(
         r["f"] == "disconnect" and r["index"] > following[0]["index"] for r in history.of_session(session)
     )
-
-
-def _session_ends(history: History, queue: str | None) -> list[int]:
-    """Return where sessions of a queue ended, and those of which the row names no queue."""
-    ends = []
-    for session, rows in history.by_session.items():
-        end = history.session_end(session)
-        if end is not None and next(r.get("queue") for r in rows if r["index"] == end) in (queue, None):
-            ends.append(end)
-    return ends

@@ -75,6 +75,8 @@ def gone_before(history: History, asked: Row) -> bool:
     The broker process at the other end of its connection: gone after the connection was there, and
     nothing that was answered or given there tells of a later life.
     """
+    if asked["index"] <= history.first_departure:
+        return False
     there = history.beside(asked)
     told = [
         r for r in there if r["type"] == "ok" and r.get("broker") is not None and r["index"] < asked["index"]
@@ -84,8 +86,8 @@ def gone_before(history: History, asked: Row) -> bool:
         return False
     broker = brokers.pop()
     since = told[0]
-    for r in history.control:
-        if not since["index"] < r["index"] < asked["index"] or not saw_gone(r, broker):
+    for r in history.departures(broker):
+        if not since["index"] < r["index"] < asked["index"]:
             continue
         if r["process"] == MONITOR and r.get("time_low", since["time"]) < since["time"]:
             continue  # written late, of a process before

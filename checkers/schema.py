@@ -147,6 +147,7 @@ stand, and the exit status is 1.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -211,8 +212,12 @@ DECLARED: Final = b"jepsen-run-columns"
 """Where a file of another's making says which columns it has."""
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def json_object(text: str | None) -> Mapping[str, Any] | None:
-    """What the ``value`` of a row holds; None where that is no JSON object."""
+    """Return what the ``value`` of a row holds; None where that is no JSON object.
+
+    Remembered, because each rule that asks reads the same values again.
+    """
     try:
         value = json.loads(text or "")
     except ValueError:
