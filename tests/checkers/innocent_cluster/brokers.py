@@ -472,7 +472,7 @@ class Pair:
             if is_closed or world.culprit.strikes(
                 "gives a group to two sessions", place, copy, is_certain=len(place.sessions) > 1
             ):
-                del place.owners[copy.message.group]
+                place.close(copy, copy.message.group)
         if world.habits.ack_wait:
             count = copy.count
             world.timeline.after(world.habits.ack_wait, lambda: self._take_back(session, copy, count))

@@ -268,17 +268,19 @@ class Receiver(Client):
         self.drains = False
 
     def run(self) -> Script:
-        world, place = self.world, (self.queue, None)
-        while self.drains or not world.is_leaving:
-            waiting = self.pair.places.get(place)
-            if self.drains and (waiting is None or not waiting.copies):
-                break
+        world = self.world
+        while self._waits() if self.drains else not world.is_leaving:
             yield self.chance.choice([20, 200]) * MS
             if not self.is_connected and not (yield from self.connect()):
                 continue
             yield from self._receive()
         if self.connection is not None:
             self.connection.leave()
+
+    def _waits(self) -> bool:
+        """Whether a message may still come; what is due too late never does."""
+        place = self.pair.places.get((self.queue, None))
+        return place is not None and any(self.world.is_reachable(copy, self.pair) for copy in place.copies)
 
     def _receive(self) -> Script:
         world, connection, process = self.world, self.connection, self.world.recording.process()

@@ -38,7 +38,8 @@ class Place:
     """A queue or a subscription.
 
     ``copies`` are in order, those that sessions hold included. ``owner`` is the connection with
-    which a temporary place ends. Durable: name, selector and copies; the rest ends with the broker.
+    which a temporary place ends. ``closings``: by group, where the messages were that closed it
+    when they were given out. Durable: name, selector and copies; the rest ends with the broker.
     """
 
     name: Name
@@ -47,6 +48,7 @@ class Place:
     copies: list[Copy] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
     owners: dict[str, Session] = field(default_factory=dict)
+    closings: dict[str, list[int]] = field(default_factory=dict)
     is_gone: bool = False
     read: list[tuple[Session, Copy]] = field(default_factory=list)
     members: int = 0
@@ -67,7 +69,7 @@ class Place:
                 continue
             if copy.is_hidden or not session.matches(copy):
                 continue
-            if copy.again > now:
+            if copy.again > now or self._belongs_to_another(session, copy):
                 if group is not None:
                     closed.add(group)
                 continue
@@ -76,6 +78,27 @@ class Place:
             if group is not None:
                 closed.add(group)
         return best
+
+    def close(self, copy: Copy, group: str) -> None:
+        """Let go of a group: what follows the copy may go to another session."""
+        del self.owners[group]
+        self.closings.setdefault(group, []).append(copy.at)
+
+    def _belongs_to_another(self, session: Session, copy: Copy) -> bool:
+        """Whether another session holds one of its group, and nothing between closed the group.
+
+        A closing message frees what follows it, not what comes back that was before it.
+        """
+        group = copy.message.group
+        if group is None:
+            return False
+        closings = self.closings.get(group, [])
+        held = [one for one in self.copies if one.message.group == group and one.holder is not None]
+        return any(
+            not any(min(one.at, copy.at) <= closing < max(one.at, copy.at) for closing in closings)
+            for one in held
+            if one.holder is not session
+        )
 
     def part(self, session: Session) -> list[Copy]:
         """Forget a session; the copies that it held wait again."""
