@@ -400,7 +400,7 @@ ANOMALIES: Final = (
         rule="When everything has been healed, operations must succeed again within the recovery bound.",
         words="after everything was healed and the recovery bound had passed, operations still did not "
               "succeed (seen at {when})",
-        evidence=Evidence(control=("phase",)),
+        evidence=Evidence(control=("phase",), clients=True),
     ),
     Anomaly(
         name="starved",

@@ -6,6 +6,9 @@ questions in it. Keys are each operation, each operation in each queue and in ea
 client (a producer) and each broker by its sends; a question to a broker is a completion that names
 it and is not ``ok``, since an invocation does not know where it will arrive.
 
+The refusal of an acknowledgement that may have come too late (``checkers.timeouts``) is what a
+broker has to answer: with its question it counts neither as failed nor as ``ok``.
+
 Why time slots: one key's rows are spread over all parts, and sorting a history by time to see
 pauses would cost more than all other rules. A pause longer than the bound lies between the last
 ``ok`` of one slot and the first of another, so the extremes of each slot (a fraction of the bound)
@@ -24,9 +27,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkers.ends import Ends
 from checkers.instance import Instance
 from checkers.rows import (
+    ACK_FAIL,
+    NACK_FAIL,
     NONE,
+    SEND_INVOKE,
+    TIMEOUT,
     Flags,
     Numbers,
     Place,
@@ -39,8 +47,12 @@ from checkers.rows import (
     joined,
     last,
     lowest,
+    marked,
+    ordered,
 )
 from checkers.running import segments
+from checkers.timeouts import waiting_ns
+from checkers.verdict import Promises
 
 OPERATIONS: Final = ("send", "ack", "nack")
 ATTEMPTS: Final = 3
@@ -93,6 +105,69 @@ class Gap(NamedTuple):
     after: int
     before: int
     end: int
+
+
+def judged(rows: Rows, ends: Ends, promises: Promises) -> Rows:
+    """All but acks and nacks that were refused and may have come too late, with their questions."""
+    late = _refused_late(rows, ends, promises)
+    if not len(late):
+        return rows
+    asked = _questions_of(rows, late)
+    kept = np.ones(len(rows.index), dtype=bool)
+    kept[late] = kept[asked[asked >= 0]] = False
+    return rows.some(np.flatnonzero(kept))
+
+
+def _refused_late(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
+    """The refusals of what the broker may have taken back by then.
+
+    A row ``timeout`` of the session names the message; or so much time has passed as the broker
+    waits, since the message was sent and the session was asked for, as far as either is known.
+    """
+    refused = rows.of(ACK_FAIL, NACK_FAIL)
+    wait, told = waiting_ns(promises), rows.of(TIMEOUT)
+    if not len(refused) or (wait is None and not len(told)):
+        return refused[:0]
+    refused = refused[(rows.process[refused] >= 0) & (rows.session[refused] != NONE)]
+    run, session, time = rows.run[refused], rows.session[refused], rows.time[refused]
+    pairs = np.concatenate([told, refused])
+    one = _numbered(rows.id[pairs], rows.session[pairs])
+    late = marked(one[: len(told)], len(pairs))[one[len(told) :]]
+    if wait is not None:
+        sends = rows.of(SEND_INVOKE)
+        sent = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[refused]]
+        since = np.maximum(sent, ends.sessions.find("begun_ns", run, session))
+        late |= (since != NONE) & (since + wait <= time)
+    found: Numbers = refused[late]
+    return found
+
+
+def _numbered(*keys: npt.NDArray[Any]) -> Numbers:
+    """A number of each row, the same for the same keys."""
+    order = ordered(*keys)
+    numbers = np.empty(len(order), dtype=np.int64)
+    numbers[order] = segments(*(key[order] for key in keys))
+    return numbers
+
+
+def _questions_of(rows: Rows, answers: Numbers) -> Numbers:
+    """Of each answer its question: the latest before it that its process asked about the message.
+
+    These are positions; -1 where there is none.
+    """
+    asked = np.flatnonzero((_operations(rows) >= 0) & rows.type.are("invoke"))
+    asked = asked[np.isin(rows.process[asked], rows.process[answers])]
+    at = np.sort(np.concatenate([asked, answers]))
+    keys = rows.id[at], rows.process[at], rows.f.codes[at]
+    order = ordered(*keys)
+    at = at[order]
+    one = segments(*(key[order] for key in keys))
+    here = np.arange(len(at))
+    latest = np.maximum.accumulate(np.where(rows.type.are("invoke")[at], here, -1))
+    question = np.where((latest >= 0) & (one[latest] == one), at[latest], -1)
+    found = np.full(len(rows.index), -1, dtype=np.int64)
+    found[at] = question
+    return found[answers]
 
 
 def slots(rows: Rows, places: PlaceTable, bound_ns: int) -> dict[Key, Slots]:
@@ -399,9 +474,15 @@ def in_groups(
 
 
 class Late(NamedTuple):
-    """After heal and bound: whether anything was ``ok``, and what first ended otherwise (-1)."""
+    """After heal and bound: whether anything was ``ok``, and what was asked last of what failed.
+
+    ``ok_until`` is the last row of all that was ``ok``, ``asked`` that question, ``ended`` the row
+    that ended it (-1: none).
+    """
 
     ok: bool
+    ok_until: int
+    asked: int
     ended: int
 
 
@@ -410,10 +491,17 @@ def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
     found = {}
     operation = _operations(rows) >= 0
     for run, since in since_ns.items():
-        here = operation & (rows.run == run) & (rows.time > since)
-        ended = np.flatnonzero(here & rows.type.are("fail", "info"))
-        ok = bool(np.any(here & rows.type.are("ok")))
-        found[run] = Late(ok, int(rows.index[ended[0]]) if len(ended) else -1)
+        here = operation & (rows.run == run)
+        ok = np.flatnonzero(here & rows.type.are("ok"))
+        failed = np.flatnonzero(here & (rows.time > since) & rows.type.are("fail", "info"))
+        ok_until = int(rows.index[ok[-1]]) if len(ok) else -1
+        is_ok = bool(np.any(rows.time[ok] > since))
+        asked = _questions_of(rows, failed) if len(failed) and not is_ok else failed[:0]
+        best = int(np.argmax(asked)) if len(asked) else -1
+        if best < 0 or asked[best] < 0:
+            found[run] = Late(is_ok, ok_until, -1, -1)
+        else:
+            found[run] = Late(is_ok, ok_until, int(rows.index[asked[best]]), int(rows.index[failed[best]]))
     return found
 
 
@@ -436,16 +524,20 @@ def waiting(
 
 def not_recovered(
     phases: Mapping[int, Sequence[Mapping[str, Any]]], parts: Iterable[Mapping[int, Late]]
-) -> list[Instance]:
-    """The harness said so; or after heal and bound operations still end, none of them ``ok``."""
-    found = [
-        Instance("not-recovered", None, None, None, row["index"], None, run)
+) -> dict[Instance, int]:
+    """The harness said so; or after heal and bound operations still end, none of them ``ok``.
+
+    Nor was anything ``ok`` since the last of them was asked: that is the row beside the finding
+    (-1: it needs none).
+    """
+    found = {
+        Instance("not-recovered", None, None, None, row["index"], None, run): -1
         for run, rows in phases.items()
         for row in [next((row for row in rows if row["value"] == "not-recovered"), None)]
         if row is not None
-    ]
+    }
     for run, all_ in gathered(parts).items():
-        ended = [one.ended for one in all_ if one.ended >= 0]
-        if ended and not any(one.ok for one in all_):
-            found.append(Instance("not-recovered", None, None, None, min(ended), None, run))
+        asked, ended = max((one.asked, one.ended) for one in all_)
+        if asked > max(one.ok_until for one in all_) and not any(one.ok for one in all_):
+            found[Instance("not-recovered", None, None, None, ended, None, run)] = asked
     return found

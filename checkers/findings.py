@@ -38,7 +38,7 @@ class Discoveries:
 
     ``answers`` are what brokers answered in ``windows``; ``kept`` the first and last send of each
     group with a loss that got somewhere (-1: none). ``overtakers``: of skipped messages the later
-    one that shows it.
+    one that shows it. ``unrecovered``: of what did not succeed the question (-1: none).
     """
 
     found: Mapping[str, Found]
@@ -54,6 +54,7 @@ class Discoveries:
     totals: Sequence[totals.WrongTotal] = ()
     inversions: Sequence[priorities.Inversion] = ()
     overtakers: Mapping[Instance, int] = field(default_factory=dict)
+    unrecovered: Mapping[Instance, int] = field(default_factory=dict)
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
@@ -84,6 +85,7 @@ def compose(
     ends = {pause.instance(): pause.end for pause in pauses}
     shows: dict[Instance, Sequence[int]] = {pause.instance(): pause.rows for pause in pauses}
     shows |= {hunger.instance(): (hunger.after, hunger.ok) for hunger in discoveries.hungers}
+    shows |= {instance: (asked,) for instance, asked in discoveries.unrecovered.items() if asked >= 0}
     # A reign may last to the end.
     ends |= {overlap.instance(0): known.last_ns for overlap in discoveries.overlaps}
     ends |= {double.instance(0): known.last_ns for double in discoveries.doubles}

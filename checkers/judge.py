@@ -171,6 +171,7 @@ class Examination:
     overtakers: dict[Instance, int] = field(default_factory=dict)
     pauses: list[availability.Outage] = field(default_factory=list)
     hungers: list[starved.Hunger] = field(default_factory=list)
+    unrecovered: dict[Instance, int] = field(default_factory=dict)
     torn: list[transactions.Torn] = field(default_factory=list)
     totals: list[totals.Outcome] = field(default_factory=list)
     inversions: list[priorities.Inversion] = field(default_factory=list)
@@ -226,6 +227,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
         divergences=case.divergences.get(0, []), torn=case.torn, overtakers=case.overtakers,
         totals=[one.wrong for one in case.totals if one.wrong is not None], inversions=case.inversions,
+        unrecovered=case.unrecovered,
     )  # fmt: skip
     findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
@@ -397,7 +399,8 @@ def examine(check_run: CheckRun) -> Examination | None:
         check_run.attempt("priorities", lambda: _inversions(source, question, given["priorities"])) or []
     )
     case.add_instances([one.instance() for one in case.inversions], examples)
-    case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
+    case.unrecovered = availability.not_recovered(phases, given["recovery"])
+    case.add_instances(list(case.unrecovered), examples)
     for (run, f, type_), count in case.figures.census.items():
         facts.add_census(case.known[run], f, type_, count)
     said = check_run.attempt(admitted.NAME, lambda: _admitted(source, case.known, options.broker.admits))
@@ -608,7 +611,7 @@ def _pauses(
     groups = frozenset().union(*troubled)
     if not gaps and not groups:
         return []
-    asking = partial(part.questions, wanted=gaps, troubled=groups, bound_ns=bound_ns)
+    asking = partial(part.questions, question=question, wanted=gaps, troubled=groups)
     asked = source.ask(asking).values()
     found = availability.begun(gaps, [one for some in asked for one in some.of_gaps], bound_ns)
     return sorted([*found, *(pause for some in asked for pause in some.of_groups)])

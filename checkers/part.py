@@ -366,11 +366,15 @@ def _reach(rows: Rows, places: PlaceTable, question: Question) -> Mapping[int, r
 
 
 def _availability(rows: Rows, places: PlaceTable, question: Question) -> Mapping[Any, availability.Slots]:
-    return availability.slots(rows, places, question.bound_ns)
+    return availability.slots(_judged(rows, question), places, question.bound_ns)
 
 
-def _groups(rows: Rows, places: PlaceTable, _: Question) -> frozenset[Place]:
-    return availability.troubled(rows, places)
+def _groups(rows: Rows, places: PlaceTable, question: Question) -> frozenset[Place]:
+    return availability.troubled(_judged(rows, question), places)
+
+
+def _judged(rows: Rows, question: Question) -> Rows:
+    return availability.judged(rows, question.ends, question.promises)
 
 
 def _starved(rows: Rows, _: PlaceTable, question: Question) -> starved.Activity:
@@ -378,7 +382,7 @@ def _starved(rows: Rows, _: PlaceTable, question: Question) -> starved.Activity:
 
 
 def _recovery(rows: Rows, _: PlaceTable, question: Question) -> Mapping[int, availability.Late]:
-    return availability.late(rows, question.since_ns)
+    return availability.late(_judged(rows, question), question.since_ns)
 
 
 def _roles(rows: Rows, places: PlaceTable, question: Question) -> roles.Answered:
@@ -616,16 +620,17 @@ class WindowAnswers:
 
 
 def questions(
-    part: HistoryPart, wanted: Sequence[availability.Gap], troubled: Container[Place], bound_ns: int
+    part: HistoryPart, question: Question, wanted: Sequence[availability.Gap], troubled: Container[Place]
 ) -> WindowAnswers:
     """What was asked in each gap and in each group that had trouble."""
     places = PlaceTable()
     of_gaps, of_groups = [], []
     brokers: dict[str, int] = {}
     for table in part.slices(READ):
-        rows = from_table(renamed(table), places)
+        rows = _judged(from_table(renamed(table), places), question)
         of_gaps.append(availability.questions(rows, places, wanted))
         of_groups.append(availability.attempts(rows, places, troubled, brokers))
+    bound_ns = question.bound_ns
     groups = availability.in_groups(of_groups, places, list(brokers), bound_ns) if of_groups else ()
     return WindowAnswers(of_gaps, groups)
 

@@ -58,7 +58,7 @@ def liveness(history: History, options: CheckOptions) -> Iterator[Instance]:
         yield Instance("unavailable", None, None, None, one.index, one.key)
     for hunger in hungers(history, options):
         yield hunger.message.instance("starved", hunger.index, f"session {hunger.session}")
-    yield from _not_recovered(rows, int(options.recovery_bound_s * 1e9))
+    yield from _not_recovered(rows, options)
 
 
 def _keys(r: Row) -> Iterator[str]:
@@ -73,6 +73,52 @@ def _keys(r: Row) -> Iterator[str]:
         yield f"broker {r['broker']}"
 
 
+def judged(rows: Sequence[Row], options: CheckOptions) -> list[Row]:
+    """What clients asked of brokers, and how it ended.
+
+    A refusal that says that an acknowledgement came too late is right: it goes, with its question.
+    """
+    mine = [r for r in rows if r["f"] in _OPERATIONS and r["process"] >= 0 and r.get("queue") is not None]
+    if options.broker.ack_wait_s is None and not any(r["f"] == "timeout" for r in rows):
+        return mine
+    late = [r for r in mine if _is_refused_late(rows, r, options)]
+    gone = {r["index"] for r in late} | {q["index"] for r in late for q in [_question_of(mine, r)] if q}
+    return [r for r in mine if r["index"] not in gone]
+
+
+def _is_refused_late(rows: Sequence[Row], answer: Row, options: CheckOptions) -> bool:
+    """Whether it is a refusal of what the broker may have taken back by then."""
+    session = answer.get("session")
+    if answer["f"] == "send" or answer["type"] != "fail" or session is None:
+        return False
+    about = [r for r in rows if _place(r) == _place(answer)]
+    if any(r["f"] == "timeout" and r.get("session") == session for r in about):
+        return True
+    asked = (r for r in rows if r["f"] == "subscribe" and r["type"] == "invoke")
+    begun = next((r["time"] for r in asked if r.get("session") == session), None)
+    sent = next((r["time"] for r in about if r["f"] == "send" and r["type"] == "invoke"), None)
+    known = [time for time in (begun, sent) if time is not None]
+    wait_s = options.broker.ack_wait_s
+    return wait_s is not None and bool(known) and bool(max(known) + int(wait_s * 1e9) <= answer["time"])
+
+
+def _place(r: Row) -> tuple[Any, ...]:
+    return r.get("queue"), r.get("group"), r.get("message")
+
+
+def _question_of(rows: Sequence[Row], answer: Row) -> Row | None:
+    """The latest before it that its process asked about the message."""
+    asked = (r for r in rows if r["type"] == "invoke" and r["index"] < answer["index"])
+    return next(
+        (
+            r
+            for r in reversed(list(asked))
+            if (r["process"], r["f"], *_place(r)) == (answer["process"], answer["f"], *_place(answer))
+        ),
+        None,
+    )
+
+
 def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Unavailability]:
     """From the first question after an ``ok`` to the last completion before the next that is not.
 
@@ -83,10 +129,9 @@ def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Una
     """
     bound_ns = int(options.unavailable_bound_s * 1e9)
     by_key: dict[str, list[Row]] = defaultdict(list)
-    for r in rows:
-        if r["f"] in _OPERATIONS and r["process"] >= 0 and r.get("queue") is not None:
-            for key in _keys(r):
-                by_key[key].append(r)
+    for r in judged(rows, options):
+        for key in _keys(r):
+            by_key[key].append(r)
     for key, mine in by_key.items():
         windows: list[list[Row]] = [[]]
         for r in mine:
@@ -218,8 +263,11 @@ def _is_anothers(history: History, m: PlainMessage, session: int, after: Row, be
     return False
 
 
-def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
-    """The harness said so; or after heal and bound operations still end, none of them ``ok``."""
+def _not_recovered(rows: Sequence[Row], options: CheckOptions) -> Iterator[Instance]:
+    """The harness said so; or after heal and bound operations still end, none of them ``ok``.
+
+    Nor was anything ``ok`` since the last of them was asked: that one is told.
+    """
     heals = [r for r in rows if r["f"] == "phase" and r.get("value") == "heal"]
     said = [r for r in rows if r["f"] == "phase" and r.get("value") == "not-recovered"]
     if said:
@@ -227,11 +275,14 @@ def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
         return
     if not heals:
         return
-    after = [
-        r
-        for r in rows
-        if r["f"] in _OPERATIONS and r["process"] >= 0 and r["time"] > heals[0]["time"] + bound_ns
-    ]
-    ended = [r for r in after if r["type"] in ("fail", "info")]
-    if ended and not any(r["type"] == "ok" for r in after):
-        yield Instance("not-recovered", None, None, None, ended[0]["index"])
+    since = heals[0]["time"] + int(options.recovery_bound_s * 1e9)
+    mine = judged(rows, options)
+    oks = [r for r in mine if r["type"] == "ok"]
+    failed = [r for r in mine if r["type"] in ("fail", "info") and r["time"] > since]
+    if any(r["time"] > since for r in oks):
+        return
+    asked = [(q["index"], r) for r in failed for q in [_question_of(mine, r)] if q is not None]
+    if asked:
+        question, last = max(asked, key=lambda one: int(one[0]))
+        if all(r["index"] < question for r in oks):
+            yield Instance("not-recovered", None, None, None, last["index"])

@@ -44,6 +44,10 @@ def acked(at: float, session: int, **columns: object) -> list[tuple]:
     return [(at, "invoke", "ack", session, columns), (at + 0.1, "ok", "ack", session, columns)]
 
 
+def refused(at: float, session: int, **columns: object) -> list[tuple]:
+    return [(at, "invoke", "ack", session, columns), (at + 0.1, "fail", "ack", session, columns)]
+
+
 def taken_back(at: float, session: int, **columns: object) -> tuple:
     return (at, "info", "timeout", session, columns)
 
@@ -88,6 +92,14 @@ GUILTY: dict[str, tuple[list[tuple], float | None, Promises, str]] = {
          got(20, 2, group="g", message=2, sequence=1), *acked(50, 1, group="g"),
          *acked(51, 2, group="g", message=2, sequence=1)], WAIT, CAUTIOUS, "group-split",
     ),
+    "refused for long before its time": (
+        [*SENT, got(2, 1), *refused(3, 1), *refused(15, 1), *refused(29, 1), *acked(30, 1)], WAIT, STRICT,
+        "unavailable",
+    ),
+    "refused for long, taken back of somebody else": (
+        [*SENT, got(2, 1), taken_back(10, 3), *refused(32, 1), *refused(40, 1), *refused(60, 1),
+         *acked(61, 1)], None, STRICT, "unavailable",
+    ),
 }  # fmt: skip
 
 INNOCENT: dict[str, tuple[list[tuple], float | None, Promises]] = {
@@ -130,6 +142,17 @@ INNOCENT: dict[str, tuple[list[tuple], float | None, Promises]] = {
         [*sent(1, group="g"), *sent(1, group="g", message=2, sequence=1), got(2, 1, group="g"),
          got(40, 2, group="g", message=2, sequence=1), *acked(50, 1, group="g"),
          *acked(51, 2, group="g", message=2, sequence=1)], WAIT, CAUTIOUS,
+    ),
+    "refused for long after its time": (
+        [*SENT, got(2, 1), *refused(32, 1), *refused(40, 1), *refused(60, 1), *acked(61, 1)], WAIT, STRICT,
+    ),
+    "refused for long, taken back": (
+        [*SENT, got(2, 1), taken_back(10, 1), *refused(32, 1), *refused(40, 1), *refused(60, 1),
+         *acked(61, 1)], None, STRICT,
+    ),
+    "refused after its time, and once not answered": (
+        [*SENT, got(2, 1), *refused(32, 1), *refused(40, 1), (60, "invoke", "ack", 1, {}),
+         (60.1, "info", "ack", 1, {"error": "time-out"}), *acked(61, 1, process=8)], WAIT, STRICT,
     ),
 }  # fmt: skip
 
