@@ -13,7 +13,6 @@ from bench.agreement import (
     IMPATIENT,
     PATIENT,
     Campaign,
-    Made,
     accusations,
     by_reference,
     history,
@@ -35,7 +34,7 @@ def test_nothing_is_found_in_histories_of_an_innocent_cluster():
     endless_once = (131065, 880253)
     for seed in (*range(80), *accused_once, *endless_once):
         rows, options = innocent_cluster(seed)
-        assert accusations(Made(rows, options)) == set(), seed
+        assert accusations(rows, options) == set(), seed
 
 
 def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():

@@ -25,7 +25,7 @@ def findings(rows):
     """As ``judge.judge`` does it, but of what no history may be as well."""
     parts = [[] for _ in range(PARTS + 1)]
     for row in rows:
-        parts[part_of(row)].append(row)
+        parts[part_of(row, PARTS)].append(row)
     *carried, control = map(table, parts)
     last = max(row["time"] for row in rows)
     source = HereSource([TablePart(n, one) for n, one in enumerate(carried)], control, last, len(rows))
