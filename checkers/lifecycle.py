@@ -556,12 +556,12 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
         settles = np.where(lapsed.are_late(order), NONE, settling)
         if asking.promises.durable_acks:
             settled[by_message] = lowest_before(whole, settles[by_message])
-        unread = taken_back_unread(rows, order, settles, lapsed, asking.promises, ends)
         lapse = lapsed.lapse_of(np.where(there, order[before], -1))
         excused = given_back | (rows.time[order] >= lapse)
         excusable = (begun != NONE) & lost & ~taken
-        underway = excusable & (possible < settled) & (alive < settled)
-        underway |= unread
+        after = np.where(excusable, np.maximum(possible, alive), FOREVER)
+        unread = taken_back_unread(rows, order, settles, after, lapsed, asking.promises, ends)
+        underway = (after < settled) | unread
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
         known = refusals.Redeliveries(order[here], possible[here], alive[here], excusable[here])
         deadly = refusals.deadly(rows, asking.promises, asking.deaths, refused, known)

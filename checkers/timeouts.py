@@ -375,13 +375,20 @@ def is_older(one: tuple[int, int], other: tuple[int, int], promises: Promises) -
 
 
 def taken_back_unread(
-    rows: Rows, order: Numbers, settles: Numbers, found: Lapses, promises: Promises, ends: Ends
+    rows: Rows,
+    order: Numbers,
+    settles: Numbers,
+    under_way_after: Numbers,
+    found: Lapses,
+    promises: Promises,
+    ends: Ends,
 ) -> Flags:
     """The deliveries that may have been taken back, unread, before their message was settled.
 
     ``order`` has rows in order of message, session and index, ``settles`` the index since which
     each of them settles its message. A row says so; or the delivery was sent so long before that it
-    had lapsed, and so before the one that was settled.
+    had lapsed, and so before the one that was settled. A settlement behind ``under_way_after`` has
+    an excuse of its own.
     """
     result = found.unread_of(order)
     wait = waiting_ns(promises)
@@ -411,6 +418,7 @@ def taken_back_unread(
             e = given[-1]
             return not is_older((marks[e], counts[e]), (marks[n], counts[n]), promises)
 
-        acks = here[(settles[here] != NONE) & (settles[here] < index[n])].tolist()
+        open_ = (settles[here] != NONE) & (settles[here] < index[n]) & (settles[here] <= under_way_after[n])
+        acks = here[open_].tolist()
         result[n] = all(map(may_be_before, acks))
     return result

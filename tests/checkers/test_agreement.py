@@ -44,6 +44,28 @@ def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():
     assert {one.name for one in reference.find(heard, PATIENT)} == {"not-linearizable"}
 
 
+def test_of_two_settlements_each_may_have_its_own_excuse():
+    """It was taken back unread before the first, and under way until after the second."""
+    told = {"queue": "q", "message": 4, "producer": 12, "sequence": 0}
+    first, second = {**told, "session": 52}, {**told, "session": 88}
+    steps = [
+        (3000, "invoke", "subscribe", {"session": 88}),
+        (5280, "invoke", "subscribe", {"queue": "q", "session": 52}),
+        (5290, "ok", "deliver", {**first, "redelivered": True, "delivery_count": 2}),
+        (5295, "ok", "ack", first), (6840, "invoke", "ack", second), (6850, "ok", "ack", second),
+        (6860, "ok", "deliver", {**second, "redelivered": False, "delivery_count": 2}),
+        (7460, "info", "disconnect", {"session": 88}),
+    ]  # fmt: skip
+    rows = numbered(
+        {"time": at * 1_000_000, "process": columns["session"], "type": type_, "f": f, **columns}
+        for at, type_, f, columns in steps
+    )
+    broker = Promises(ack_wait_s=0.02, refuses_stale_acks=False, answers_in_order=False)
+    options = msgspec.structs.replace(IMPATIENT, broker=broker)
+    assert on_columns([rows], options, 1) == [by_reference(rows, options)]
+    assert {one.name for one in by_reference(rows, options)} == {"phantom", "unflagged-redelivery"}
+
+
 def test_of_two_unsubscribes_of_one_session_the_first_proves_whether_or_not_it_names_the_queue():
     told = {"queue": "q", "group": "h", "message": 19, "session": 2, "producer": 52, "sequence": 0}
     rows = numbered(
