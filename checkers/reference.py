@@ -12,6 +12,7 @@ Rows are mappings from column to value; a missing column is null. Order is by ``
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -120,14 +121,20 @@ class History:
         self._left: dict[int, int | None] = {}
         self.consumers: dict[str | None, Sequence[Consumer]] = {}
         """What ``consumers_of`` has found of each queue."""
+        self.asked: dict[tuple[str | None, str], Sequence[tuple[Row, Row | None]]] = {}
+        """What subscribes or drops of each place were asked for, with their answers."""
+        self.selectors: dict[int, Any] = {}
+        """What ``selector`` has found of each session."""
         self._departures: dict[str | None, Sequence[Row]] = {}
         self.answers: dict[int, Row | None] = {}
         """What ``answer_to`` has found of each question, by its index."""
-        self._answered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        self._asked: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self._answered: dict[tuple[str, int], list[int]] = defaultdict(list)
         for asked, answer in _answered(rows):
             for what in ("session", "connection"):
                 if answer.get(what) is not None:
-                    self._answered[what, answer[what]].append((asked["index"], answer["index"]))
+                    self._asked[what, answer[what]].append(asked["index"])
+                    self._answered[what, answer[what]].append(answer["index"])
 
     def reached_the_end(self) -> bool:
         """Whether everything was drained, and then the stores were looked into to the end."""
@@ -257,10 +264,12 @@ class History:
         """
         if not options.broker.answers_in_order:
             return []
-        ours = [*self._answered["session", d["session"]]]
-        if d.get("connection") is not None:
-            ours += self._answered["connection", d["connection"]]
-        return [asked for asked, answered in ours if answered < d["index"]]
+        found = []
+        for what in ("session", "connection"):
+            if d.get(what) is not None:
+                count = bisect_left(self._answered[what, d[what]], d["index"])
+                found += self._asked[what, d[what]][:count]
+        return found
 
     def session_end(self, session: int) -> int | None:
         """Index of the row with which a session ended for its client."""
@@ -367,6 +376,13 @@ class History:
     def all_messages(self) -> list[PlainMessage]:
         """Every message of which a row tells the number."""
         return [PlainMessage(self, key, rows) for key, rows in self.messages.items() if key[2] is not None]
+
+    @functools.cached_property
+    def delivered(self) -> Mapping[tuple[str | None, str | None], Sequence[PlainMessage]]:
+        """The messages of each queue and group that came."""
+        return defaultdict(
+            list, {lane: [m for m in messages if m.deliveries] for lane, messages in self.lanes.items()}
+        )
 
     @functools.cached_property
     def lanes(self) -> Mapping[tuple[str | None, str | None], Sequence[PlainMessage]]:

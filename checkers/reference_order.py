@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from checkers.anomaly import LOSSLESS
@@ -19,6 +20,7 @@ from checkers.reference_attempts import over, stored_before, stored_by, stored_f
 from checkers.reference_consumers import order_is_off
 from checkers.reference_groups import Closing, closings_of
 from checkers.reference_owed import may_be_dead
+from checkers.reference_waits import NEVER
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
@@ -38,9 +40,20 @@ def out_of_order(history: History) -> Iterator[Instance]:
     closings = _closings_by_group(history)
     for group, messages in delivered.items():
         in_order = sorted(messages, key=_first_read)
+        highest: dict[int | None, int] = {}  # by producer: only a message above it was overtaken
+        begun = -1
         for n, late in enumerate(in_order):
+            by = stored_by(history, late)
+            suspected = {
+                "reordered": late.sequence is not None and highest.get(late.producer, -1) > late.sequence,
+                "reordered-realtime": by is not None and by < begun,
+            }
+            since = stored_from(late)
+            begun = begun if since is None else max(begun, since)
+            if late.sequence is not None:
+                highest[late.producer] = max(highest.get(late.producer, -1), late.sequence)
             for name, is_wrong in (("reordered", _is_reordered), ("reordered-realtime", stored_before)):
-                if any(
+                if suspected[name] and any(
                     is_wrong(history, late, early)
                     and not order_is_off(history, early, late, _first_read(early))
                     and not _is_closed_before(history, closings[group], early, _first_read(early))
@@ -116,12 +129,16 @@ def _backwards(
                 firsts.setdefault((d["session"], m.id), (d, m))
     found: dict[int, Instance] = {}
     in_order = sorted(firsts.values(), key=lambda one: int(one[0]["index"]))
+    highest: dict[tuple[int, int], int] = {}  # by session and producer
     for n, (d, late) in enumerate(in_order):
-        if closings and d["index"] != _first_read(late):
+        if d.get("producer") is None or d.get("sequence") is None:
             continue
-        if late.id in found or d.get("producer") is None or d.get("sequence") is None:
+        lane = d["session"], d["producer"]
+        before = highest.get(lane, -1)
+        highest[lane] = max(before, d["sequence"])
+        if late.id in found or (closings and d["index"] != _first_read(late)):
             continue
-        if any(
+        if before > d["sequence"] and any(
             _goes_back(history, e, early, d, late)
             and not order_is_off(history, early, late, e["index"])
             and not _is_closed_before(history, closings, early, e["index"])
@@ -169,11 +186,30 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
         came = sorted((m for m in messages if _came_after_send(history, m)), key=_first_read)
         found = (
             early.instance("not-linearizable", _first_read(early), str(min(overtaken)[1]))
-            for early in came
+            for early in _suspects(history, came, never)
             if not _is_closed_before(history, closings[queue, group], early, _first_read(early))
             if (overtaken := list(_overtaken(history, early, [*came, *never])))
         )
-        yield from list(found)[:1]
+        yield from islice(found, 1)
+
+
+def _suspects(
+    history: History, came: Sequence[PlainMessage], never: Iterable[PlainMessage]
+) -> Sequence[PlainMessage]:
+    """Return what was begun after something was stored that came later, or never came.
+
+    Of what came in the order of its first deliveries. Nothing else can have overtaken anything,
+    and comparing each with each takes long.
+    """
+    stored = [by for m in never if (by := stored_by(history, m)) is not None]
+    earliest = min(stored, default=NEVER)
+    found = []
+    for early in reversed(came):
+        begun, by = early.begun(history), stored_by(history, early)
+        if begun is not None and earliest < begun:
+            found.append(early)
+        earliest = earliest if by is None else min(earliest, by)
+    return found[::-1]
 
 
 def never_came(history: History, m: PlainMessage, options: CheckOptions) -> bool:

@@ -7,7 +7,7 @@ all the same: a later message reached the session to which it was due.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.reference_asked import clocks_wrong, expires, is_delayed, may_have_expired, priority
@@ -38,7 +38,7 @@ def is_skipped(history: History, m: PlainMessage, options: CheckOptions, stored:
         return False
     return any(
         _was_due(history, m, later, d, options)
-        for later in history.lanes[m.queue, m.group]
+        for later in history.delivered[m.queue, m.group]
         if _comes_later(history, m, later, stored, options)
         for d in later.deliveries
     )
@@ -132,11 +132,12 @@ def _existed(history: History, m: PlainMessage, d: Row, reader: Consumer) -> boo
     )
 
 
-def _asked(history: History, place: str | None, f: str) -> Iterator[tuple[Row, Row | None]]:
+def _asked(history: History, place: str | None, f: str) -> Sequence[tuple[Row, Row | None]]:
     """Return each subscribe or drop of a place that was asked for, with its answer."""
-    for r in history.subscribing_to[place]:
-        if (r["f"], r["type"]) == (f, "invoke"):
-            yield r, answer_to(history, r)
+    if (place, f) not in history.asked:
+        mine = (r for r in history.subscribing_to[place] if (r["f"], r["type"]) == (f, "invoke"))
+        history.asked[place, f] = [(r, answer_to(history, r)) for r in mine]
+    return history.asked[place, f]
 
 
 def _ends(history: History, m: PlainMessage, reader: Consumer) -> Iterator[tuple[Row, Row | None]]:

@@ -154,9 +154,13 @@ def answer_to(history: History, asked: Row) -> Row | None:
 
 def selector(history: History, session: int | None) -> Any:
     """What a session asked for; None: everything."""
-    mine = () if session is None else history.of_session(session)
-    told = [asked_selector(r) for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
-    return next((one for one in reversed(told) if one), None)
+    if session is None:
+        return None
+    if session not in history.selectors:
+        mine = (r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "invoke"))
+        told = [wanted for r in mine if (wanted := asked_selector(r))]
+        history.selectors[session] = told[-1] if told else None
+    return history.selectors[session]
 
 
 def asked_selector(subscribe: Row) -> Any:
