@@ -476,14 +476,21 @@ def in_groups(
 class Late(NamedTuple):
     """After heal and bound: whether anything was ``ok``, and what was asked last of what failed.
 
-    ``ok_until`` is the last row of all that was ``ok``, ``asked`` that question, ``ended`` the row
-    that ended it (-1: none).
+    ``ok_until`` is the last row of all that was ``ok``, and its moment. ``asked`` is that question,
+    ``ended`` the row that ended it (-1: none); ``failed_ns`` when the last of them ended.
     """
 
-    ok: bool
-    ok_until: int
-    asked: int
-    ended: int
+    ok: bool = False
+    ok_until: tuple[int, int] = (-1, -1)
+    asked: int = -1
+    ended: int = -1
+    failed_ns: int = -1
+
+    def merged(self, other: Late) -> Late:
+        """Of both."""
+        asked, ended = max((self.asked, self.ended), (other.asked, other.ended))
+        ok_until, failed_ns = max(self.ok_until, other.ok_until), max(self.failed_ns, other.failed_ns)
+        return Late(self.ok or other.ok, ok_until, asked, ended, failed_ns)
 
 
 def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
@@ -494,14 +501,16 @@ def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
         here = operation & (rows.run == run)
         ok = np.flatnonzero(here & rows.type.are("ok"))
         failed = np.flatnonzero(here & (rows.time > since) & rows.type.are("fail", "info"))
-        ok_until = int(rows.index[ok[-1]]) if len(ok) else -1
-        is_ok = bool(np.any(rows.time[ok] > since))
-        asked = _questions_of(rows, failed) if len(failed) and not is_ok else failed[:0]
-        best = int(np.argmax(asked)) if len(asked) else -1
-        if best < 0 or asked[best] < 0:
-            found[run] = Late(is_ok, ok_until, -1, -1)
-        else:
-            found[run] = Late(is_ok, ok_until, int(rows.index[asked[best]]), int(rows.index[failed[best]]))
+        one = Late(bool(np.any(rows.time[ok] > since)))
+        if len(ok):
+            one = one._replace(ok_until=(int(rows.index[ok[-1]]), int(rows.time[ok[-1]])))
+        if len(failed) and not one.ok:
+            asked = _questions_of(rows, failed)
+            last = int(np.argmax(asked))
+            one = one._replace(failed_ns=int(rows.time[failed].max()))
+            if asked[last] >= 0:
+                one = one._replace(asked=int(rows.index[asked[last]]), ended=int(rows.index[failed[last]]))
+        found[run] = one
     return found
 
 
@@ -523,12 +532,12 @@ def waiting(
 
 
 def not_recovered(
-    phases: Mapping[int, Sequence[Mapping[str, Any]]], parts: Iterable[Mapping[int, Late]]
+    phases: Mapping[int, Sequence[Mapping[str, Any]]], parts: Iterable[Mapping[int, Late]], bound_s: float
 ) -> dict[Instance, int]:
     """The harness said so; or after heal and bound operations still end, none of them ``ok``.
 
-    Nor was anything ``ok`` since the last of them was asked: that is the row beside the finding
-    (-1: it needs none).
+    Nor was anything ``ok`` since the last of them was asked, or within the bound before the last of
+    them ended. Beside each finding that question (-1: it needs none).
     """
     found = {
         Instance("not-recovered", None, None, None, row["index"], None, run): -1
@@ -537,7 +546,11 @@ def not_recovered(
         if row is not None
     }
     for run, all_ in gathered(parts).items():
-        asked, ended = max((one.asked, one.ended) for one in all_)
-        if asked > max(one.ok_until for one in all_) and not any(one.ok for one in all_):
-            found[Instance("not-recovered", None, None, None, ended, None, run)] = asked
+        whole = Late()
+        for one in all_:
+            whole = whole.merged(one)
+        index, ok_ns = whole.ok_until
+        silent = index < 0 or whole.failed_ns > ok_ns + int(bound_s * 1e9)
+        if whole.asked > index and silent and not whole.ok:
+            found[Instance("not-recovered", None, None, None, whole.ended, None, run)] = whole.asked
     return found

@@ -399,7 +399,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         check_run.attempt("priorities", lambda: _inversions(source, question, given["priorities"])) or []
     )
     case.add_instances([one.instance() for one in case.inversions], examples)
-    case.unrecovered = availability.not_recovered(phases, given["recovery"])
+    case.unrecovered = availability.not_recovered(phases, given["recovery"], options.recovery_bound_s)
     case.add_instances(list(case.unrecovered), examples)
     for (run, f, type_), count in case.figures.census.items():
         facts.add_census(case.known[run], f, type_, count)

@@ -266,7 +266,8 @@ def _is_anothers(history: History, m: PlainMessage, session: int, after: Row, be
 def _not_recovered(rows: Sequence[Row], options: CheckOptions) -> Iterator[Instance]:
     """The harness said so; or after heal and bound operations still end, none of them ``ok``.
 
-    Nor was anything ``ok`` since the last of them was asked: that one is told.
+    Nor was anything ``ok`` since the last of them was asked, which is told, or within the bound
+    before the last of them ended.
     """
     heals = [r for r in rows if r["f"] == "phase" and r.get("value") == "heal"]
     said = [r for r in rows if r["f"] == "phase" and r.get("value") == "not-recovered"]
@@ -275,11 +276,14 @@ def _not_recovered(rows: Sequence[Row], options: CheckOptions) -> Iterator[Insta
         return
     if not heals:
         return
-    since = heals[0]["time"] + int(options.recovery_bound_s * 1e9)
+    bound_ns = int(options.recovery_bound_s * 1e9)
+    since = heals[0]["time"] + bound_ns
     mine = judged(rows, options)
     oks = [r for r in mine if r["type"] == "ok"]
     failed = [r for r in mine if r["type"] in ("fail", "info") and r["time"] > since]
-    if any(r["time"] > since for r in oks):
+    if not failed or any(r["time"] > since for r in oks):
+        return
+    if oks and max(r["time"] for r in failed) <= oks[-1]["time"] + bound_ns:
         return
     asked = [(q["index"], r) for r in failed for q in [_question_of(mine, r)] if q is not None]
     if asked:
