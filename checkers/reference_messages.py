@@ -232,7 +232,7 @@ def again(history: History, messages: Iterable[PlainMessage], options: CheckOpti
         ]
         if fell:
             yield m.instance("count-fell", fell[0])
-        if options.broker.counts == "given back":
+        if options.broker.counts == "given back" and options.broker.single:
             stuck = (
                 d["index"]
                 for n, d in enumerate(mine)

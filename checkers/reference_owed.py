@@ -157,30 +157,29 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
     if d.get("session") is None:
         return False
     drain = next((r["time"] for r in history.control if r.get("value") == "drain"), -NEVER)
-    given = any(True for _ in giving_back(history, m, d, options))
+    given = any(True for _ in giving_back(history, m, d, nacks=options.broker.nack != "consume"))
     return given or certainly_taken_back(m.rows, d, drain, options)
 
 
-def giving_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> Iterator[int]:
+def giving_back(history: History, m: PlainMessage, d: Row, *, nacks: bool) -> Iterator[int]:
     """The rows with which its session gave it back for certain.
 
-    The session is over; or it refused the message for certain, was refused the ack of it, or rolled
-    that back.
+    The session is over; or was refused the ack of it, or rolled that back; or, where ``nacks`` do
+    so, refused the message for certain.
     """
     over = history.over(d["session"])
     if over is not None:
         yield over
-    refusing = options.broker.nack != "consume"
     for one in questions(m.rows, "ack", "nack"):
         if one.asked.get("session") != d["session"] or one.asked["index"] <= d["index"]:
             continue
         if one.transaction is None:
-            back = "fail" if one.asked["f"] == "ack" else "ok" if refusing else None
+            back = "fail" if one.asked["f"] == "ack" else "ok" if nacks else None
             if one.outcome is not None and one.outcome == back:
                 yield one.asked["index"]
         else:
             ways = [("abort", "ok"), ("commit", "fail")]
-            if one.asked["f"] == "nack" and refusing:
+            if one.asked["f"] == "nack" and nacks:
                 ways.append(("commit", "ok"))
             for f, type_ in ways:
                 answered = history.ended(one.transaction, f, type_)
@@ -192,12 +191,14 @@ def giving_back(history: History, m: PlainMessage, d: Row, options: CheckOptions
 def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: CheckOptions) -> bool:
     """Whether a delivery is counted no higher than one that was given back before it was sent.
 
-    By one process of a broker: another may count from the beginning.
+    By one process of a broker: another may count from the beginning. A nack gives it back only
+    where the broker promises to give a refused message again.
     """
     one, other = e.get("delivery_count"), d.get("delivery_count")
     if one is None or other is None or other > one or not certainly_before(history, e, d, options):
         return False
-    if not any(index < d["index"] for index in giving_back(history, m, e, options)):
+    requeued = options.broker.nack == "requeue"
+    if not any(index < d["index"] for index in giving_back(history, m, e, nacks=requeued)):
         return False
     if e["session"] == d["session"]:
         return True

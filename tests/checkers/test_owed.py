@@ -431,6 +431,11 @@ COUNTED: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "what was refused must be counted higher": ([*GIVEN, *refused(6), *counted(8, 1)], COUNTS, STILL),
     "it is": ([*GIVEN, *refused(6), *counted(8, 2)], COUNTS, set()),
     "not where nobody promised it": ([*GIVEN, *refused(6), *counted(8, 1)], ANY, set()),
+    "not where a refusal makes it a dead letter, which is not to come again": (
+        [*GIVEN, *refused(6), *counted(8, 1)], Promises(counts="given back", nack="dead-letter"),
+        set()),
+    "not where two brokers may have it, of which each counts its own copy": (
+        [*GIVEN, *refused(6), *counted(8, 1)], Promises(counts="given back", single=False), set()),
     "what was read before the answer to its refusal counts, too": (
         [*GIVEN, refused(6)[0], *counted(7, 1), refused(6)[1]], COUNTS, STILL),
     "what fell did not grow either": (
