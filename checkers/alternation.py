@@ -75,20 +75,18 @@ def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np
     some = some.at(np.flatnonzero(often[some.place]))
     at = np.flatnonzero(some.first)
     firsts = some.at(at)
-    if not len(at):
-        return firsts.place, firsts.index
     changed = _changed(firsts)
     explained = np.ones(len(at), dtype=bool)
     same = firsts.place[1:] == firsts.place[:-1]
     explained[1:] = ~same | (at[1:] - at[:-1] > 1) | firsts.marked[1:] | firsts.marked[:-1]
-    explained[1:] |= _explained(firsts, changed, beside)
+    explained[1:] |= _explained(firsts, beside)
     run = np.cumsum(explained)
     order = ordered(run, firsts.session, firsts.index)
     had = np.zeros(len(at), dtype=bool)
     had[order[1:]] = (run[order[1:]] == run[order[:-1]]) & (
         firsts.session[order[1:]] == firsts.session[order[:-1]]
     )
-    counts = changed & ~explained & had
+    counts = changed & had
     if not beside.sticky:
         counts[1:] &= _holding(some)[at[:-1]] >= firsts.index[1:]
     returns = np.cumsum(counts)
@@ -109,25 +107,24 @@ def _holding(some: GroupDeliveries) -> Numbers:
 
 
 def _changed(firsts: GroupDeliveries) -> Flags:
+    """Return which first deliveries are of another session than the one before."""
     result = np.zeros(len(firsts.place), dtype=bool)
-    result[1:] = (firsts.place[1:] == firsts.place[:-1]) & (firsts.session[1:] != firsts.session[:-1])
+    result[1:] = firsts.session[1:] != firsts.session[:-1]
     return result
 
 
-def _explained(firsts: GroupDeliveries, changed: Flags, beside: Changes) -> Flags:
+def _explained(firsts: GroupDeliveries, beside: Changes) -> Flags:
     """Return before which first deliveries, but the very first, something explains a change."""
     place, before, after = firsts.place[1:], firsts.index[:-1], firsts.index[1:]
     result: Flags = beside.closings.freed(place, after) >= before
     lost = beside.ends.sessions.find("lost", beside.places.runs()[place], firsts.session[:-1])
-    left = changed[1:] & (lost > after)
+    left = lost > after
     if left.any():
         order = ordered(firsts.place, firsts.session, firsts.index)
         following = np.append(order[1:], -1)
         returns = np.zeros(len(order), dtype=bool)
-        returns[order] = (
-            (following >= 0)
-            & (firsts.place[following] == firsts.place[order])
-            & (firsts.session[following] == firsts.session[order])
+        returns[order] = (firsts.place[following] == firsts.place[order]) & (
+            firsts.session[following] == firsts.session[order]
         )
         result |= left & ~returns[:-1]
     for code in np.unique(place).tolist():

@@ -60,6 +60,14 @@ CASES: dict[str, tuple[list[Row], set[int]]] = {
     "and so does one that counts itself as the second": (
         [*BOTH, *sent(7), *read(SEVEN[:3]), *read(SEVEN[3:4], 130, 4, delivery_count=2),
          *read(SEVEN[4:], 140, 5)], set()),
+    "a mark explains the change to the delivery that has it": (
+        [*BOTH, *sent(7), *read(SEVEN[:6]), *read(SEVEN[6:], 160, 7, redelivered=True)], set()),
+    "a mark explains the change from the delivery that has it": (
+        [*BOTH, *sent(7), *read(SEVEN[:1], redelivered=True), *read(SEVEN[1:], 110, 2)], set()),
+    "a session that had the group before what explains a change does not return to it": (
+        [*BOTH, *sent(8), *read(SEVEN[:2]), *deliver(115, 1, 2, redelivered=True),
+         *read(SEVEN[:6], 120, 3)], set()),
+    "eight changes are one split": ([*BOTH, *sent(9), *read([*SEVEN, 2, 1])], {160}),
     "six changes behind a redelivery are a split": (
         [*BOTH, *sent(8), *deliver(90, 8, 1), *deliver(95, 8, 1, redelivered=True), *read(SEVEN)], {160}),
     "the end of any session of the queue explains the changes before it": (
@@ -72,6 +80,11 @@ CASES: dict[str, tuple[list[Row], set[int]]] = {
         [*BOTH, *joined(4, 3), *sent(7), *read(SEVEN), *left(165, 3)], {160}),
     "the loss of the session that was left, seen later, explains the changes before it": (
         [*BOTH, *joined(4, 3), *sent(8), *read([1, 2, 3, 1, 2, 1, 2, 1]), *gone(185, 3)], set()),
+    "the loss of the session that was left explains that, whichever session comes next": (
+        [*BOTH, *joined(4, 3), *sent(8), *read([1, 2, 1, 3, 1, 3, 1, 3]), *gone(185, 2)], set()),
+    "the loss of the session that was left explains that, though it got another group": (
+        [*BOTH, *joined(4, 3), *sent(8), *read([1, 3, 1, 2, 1, 2, 1, 2]),
+         *(row | {"group": "h"} for row in (*send(60, 9), *deliver(180, 9, 3))), *gone(185, 3)], set()),
     "the loss of a session that came back later does not": (
         [*BOTH, *sent(7), *read(SEVEN), *gone(185, 1)], {160}),
     "a session that was left in order later had not ended": (
