@@ -197,7 +197,12 @@ def on_columns(
     case = judge.examine(check_run)
     if case is None or check_run.unknown:
         raise RuntimeError(f"a rule failed: {check_run.unknown}")
-    windows: list[set[Instance]] = [set() for _ in histories]
+    return found_in(case, options, excuses=excuses)
+
+
+def found_in(case: judge.Examination, options: CheckOptions, *, excuses: bool = True) -> list[set[Instance]]:
+    """What is found in each run; with ``excuses`` also which windows faults explain."""
+    windows: list[set[Instance]] = [set() for _ in case.known]
     for name, some in (("unavailable", case.pauses), ("starved", case.hungers)) if excuses else ():
         for window in some:
             known = case.known[window.run].excuses(options)
@@ -210,7 +215,7 @@ def on_columns(
             for one in found.first
             if name[0] != "~" and name not in undecidable(case.known[run])
         }
-        for run in range(len(histories))
+        for run in range(len(case.known))
     ]
 
 

@@ -1,20 +1,23 @@
 """Which lines of the checkers no history would miss.
 
 Removes every statement of every rule once, and every operand of every ``and``, ``or``, ``&`` and
-``|``, and judges a corpus of histories with what is left. A mutant under which no finding changes
+``|``, and judges a corpus of histories with what is left. A mutant under which nothing changes
 survives, and is printed: it needs a history that kills it, or an argument that the line changes
 nothing.
 
-    python -m bench.rule_mutants                             # all modules
-    python -m bench.rule_mutants owed delivery reference_messages --jobs 2
+    JEPSEN_RUN_RECORD=/tmp/judged.jsonl python -m pytest tests/checkers -p bench.recorder
+    python -m bench.rule_mutants --recorded /tmp/judged.jsonl > survivors.txt
+    python -m bench.rule_mutants owed delivery --recorded /tmp/judged.jsonl --again survivors.txt
 
-The corpus is ``tests/checkers/verdict_cases`` and seeds of ``bench.agreement``, whose findings are
-what both implementations say of them today. A mutant of the columns is judged by columns, one of
-the reference by the reference. Only the histories that run a line are judged without it. A mutant
-that crashes, or takes longer than ``LIMIT_S``, does not survive.
+The corpus (``bench.rule_corpus``) holds small histories of every kind, each judged under its own
+promises. What is compared: findings, which windows faults explain, what a lost message's group
+kept, and the decision. A mutant of the columns is judged by columns, one of the reference by the
+reference. A mutant that crashes, or takes longer than ``LIMIT_S``, does not survive.
 
 How: the parent compiles a changed function and a forked child puts its code into the running one,
-so that a mutant costs no import.
+so that a mutant costs no import. A chunk of histories is judged without a line only if it runs
+that line, and only by those families of rules that call the function; what they say together
+without the change is compared.
 """
 
 from __future__ import annotations
@@ -22,83 +25,48 @@ import __future__
 
 import argparse
 import ast
-import contextlib
 import copy
 import importlib
 import inspect
-import json
 import os
+import re
 import signal
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from bench.agreement import LOT, EndlessWorldError, by_reference, history, on_columns, options_of
-from checkers.verdict import CheckOptions, Promises
+import msgspec
+
+from bench.agreement import Runs, by_reference, found_in
+from bench.rule_corpus import Chunk, corpus
+from bench.rule_hunt import Hunted, hunt
+from checkers import judge
+from checkers.decide import Decision, decide
+from checkers.excuses import Window
+from checkers.findings import told
+from checkers.part import GROUP_FAMILIES, ROW_FAMILIES
+from checkers.verdict import CheckOptions
 
 ROOT: Final = Path(__file__).parents[1]
-CASES: Final = ROOT / "tests" / "checkers" / "verdict_cases"
 RULES: Final = (
-    "acknowledgements", "admitted", "alternation", "asked", "attempts", "availability", "clocks", "closings",
-    "counts", "deaths", "delivery", "ends", "excuses", "facts", "fifo", "lifecycle",
-    "linearizability", "links", "order", "ordinary", "owed", "part", "priorities", "queues", "recipients",
-    "refusals", "roles", "selective", "sessions", "siblings", "skipped", "spans", "starved", "stores",
-    "subscriptions", "takeovers", "temporaries", "timeouts", "totals", "transactions", "views",
+    "lifecycle", "delivery", "owed", "order", "queues", "sessions", "fifo", "subscriptions", "skipped",
+    "selective", "transactions", "temporaries", "refusals", "priorities", "acknowledgements", "timeouts",
+    "counts", "alternation", "closings", "takeovers", "roles", "deaths", "ends", "attempts", "siblings",
+    "links", "clocks", "excuses", "availability", "starved", "totals", "stores", "recipients",
+    "linearizability", "asked", "facts", "part", "ordinary", "spans", "views", "admitted", "decide",
 )  # fmt: skip
 """Modules of the columns that have rules; those of the reference are found by their name."""
-CHUNK: Final = 25
-"""Histories that are judged at once."""
 LIMIT_S: Final = 60
-PROMISES: Final = Promises(
-    nack="requeue", delivery_attempts=4, most_attempts=4, attempts="refused", keeps_dead_letters=True
-)
+SAMPLE: Final = 3
+"""By so many chunks it is found out which families call a function."""
 SURVIVED, KILLED = 0, 1
-
-
-# ------------------------------------------------------------------------------------------- corpus
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Histories that are judged together under one promise."""
-
-    histories: Sequence[Sequence[dict[str, Any]]]
-    options: CheckOptions
-    slices: int
-
-
-def corpus(histories: int) -> list[Chunk]:
-    """The cases first, because each was made to tell one thing apart."""
-    cases = [
-        [json.loads(line) for line in path.read_text().splitlines()] for path in sorted(CASES.glob("*.jsonl"))
-    ]
-    chunks = [Chunk(cases, CheckOptions(broker=PROMISES), slices) for slices in (1, 4) if cases]
-    for first in range(0, histories, CHUNK):
-        number = first // CHUNK
-        seeds = range(number * LOT, number * LOT + CHUNK)
-        chunks.append(Chunk([*histories_of(seeds)], options_of(number), (1, 4)[number % 2]))
-    return chunks
-
-
-def histories_of(seeds: Iterable[int]) -> Iterator[Sequence[dict[str, Any]]]:
-    """Yield the rows of the history of each seed that has one."""
-    for seed in seeds:
-        with contextlib.suppress(EndlessWorldError):
-            yield history(seed).rows
-
-
-def columns_say(chunk: Chunk) -> Any:
-    return on_columns(chunk.histories, chunk.options, chunk.slices)
-
-
-def reference_says(chunk: Chunk) -> Any:
-    return [by_reference(rows, chunk.options) for rows in chunk.histories]
+SURVIVOR: Final = re.compile(r"(checkers\.\w+):\d+ ([\w.]+): (.*?)(?: \(never run\))?")
 
 
 # ------------------------------------------------------------------------------------------ mutants
@@ -140,9 +108,19 @@ def _of_function(module: str, name: str, function: ast.FunctionDef) -> Iterator[
         yield RuleMutant(module, name, line, removed, inner)
 
 
+def _code(node: ast.AST) -> Iterator[ast.AST]:
+    """A function's nodes, without annotations, which nothing reads."""
+    yield node
+    for name, child in ast.iter_fields(node):
+        if name not in ("annotation", "returns", "decorator_list"):
+            for one in child if isinstance(child, list) else [child]:
+                if isinstance(one, ast.AST):
+                    yield from _code(one)
+
+
 def _edits(function: ast.FunctionDef) -> Iterator[tuple[int, str, Callable[[], None]]]:
     """All edits of a function: the line, what is removed, and how."""
-    for node in ast.walk(function):
+    for node in _code(function):
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
             if not isinstance(statements, list):
@@ -156,6 +134,8 @@ def _edits(function: ast.FunctionDef) -> Iterator[tuple[int, str, Callable[[], N
 
                 yield statement.lineno, ast.unparse(statement).splitlines()[0], without
         for name, child in ast.iter_fields(node):
+            if name in ("annotation", "returns"):
+                continue
             children = child if isinstance(child, list) else [child]
             for at, one in enumerate(children):
                 for operand in _operands(one):
@@ -221,59 +201,147 @@ def function_of(module: ModuleType, name: str) -> FunctionType | None:
 # ------------------------------------------------------------------------------------------ judging
 
 
-def reached(
-    chunks: Sequence[Chunk], say: Callable[[Chunk], Any], modules: Sequence[ModuleType]
-) -> tuple[list[Any], dict[tuple[str, int], set[int]]]:
-    """What is found in each chunk, and by (module, line) the chunks that run it."""
-    names = {str(module.__file__): module.__name__ for module in modules}
-    lines: dict[tuple[str, int], set[int]] = defaultdict(set)
-    number = 0
+Families = frozenset[str]
+"""Names of families of rules."""
+EVERY: Final[Families] = frozenset({*ROW_FAMILIES, *GROUP_FAMILIES})
 
-    def trace(frame: Any, _event: str, _: Any) -> Any:
-        name = names.get(frame.f_code.co_filename)
-        if name is None:
-            return None
 
-        def in_function(frame: Any, event: str, _: Any) -> Any:
-            if event == "line":
-                lines[name, frame.f_lineno].add(number)
-            return in_function
+class Columns:
+    """The corpus as columns judge it."""
 
-        return in_function
+    families: Sequence[Families] = (*(frozenset({name}) for name in sorted(EVERY)),)
 
-    expected = []
-    for number, chunk in enumerate(chunks):  # noqa: B007 - read by the tracer
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self.chunks = chunks
+        self._runs = [Runs(chunk.histories, chunk.slices) for chunk in chunks]
+
+    def say(self, number: int, families: Families) -> Any:
+        """What some families say of a chunk."""
+        return self._say(self._runs[number], self.chunks[number].options, families)
+
+    def say_each(self, chunk: Chunk, families: Families) -> list[Any]:
+        """What some families say of each history of a chunk."""
+        _, _, found, decided = self._say(Runs(chunk.histories, chunk.slices), chunk.options, families)
+        return [*zip(found, decided, strict=True)]
+
+    @staticmethod
+    def _say(runs: Runs, options: CheckOptions, families: Families) -> tuple[Any, Any, list[Any], list[Any]]:
+        check_run = judge.CheckRun(
+            runs,
+            msgspec.structs.replace(options, examples=10**9),
+            {name: family for name, family in ROW_FAMILIES.items() if name in families},
+            {name: family for name, family in GROUP_FAMILIES.items() if name in families},
+        )
+        case = judge.examine(check_run)
+        if case is None or check_run.unknown:
+            raise RuntimeError(f"a rule failed: {check_run.unknown}")
+        return case.kept, case.overtakers, found_in(case, options), [*decisions(case, options)]
+
+
+def decisions(case: judge.Examination, options: CheckOptions) -> Iterator[Decision]:
+    """The decision of each run."""
+    for run, known in case.known.items():
+        windows: dict[str, Sequence[Window]] = {
+            "unavailable": [one for one in case.pauses if one.run == run],
+            "starved": [one for one in case.hungers if one.run == run],
+        }
+        yield decide(told(case.found.get(run, {}), options), known, options, windows=windows)
+
+
+class Reference:
+    """The corpus as the reference judges it."""
+
+    families: Sequence[Families] = ()
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self.chunks = chunks
+
+    def say(self, number: int, _: Families) -> Any:
+        """What is found in each history of a chunk."""
+        return self.say_each(self.chunks[number], EVERY)
+
+    def say_each(self, chunk: Chunk, _: Families) -> list[Any]:
+        """What is found in each history of a chunk."""
+        return [by_reference(rows, chunk.options, excuses=True) for rows in chunk.histories]
+
+
+class Expected:
+    """What the corpus says of itself without a change, and which lines each chunk runs."""
+
+    def __init__(self, side: Columns | Reference, modules: Sequence[ModuleType]) -> None:
+        self.side = side
+        self.lines: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self._said: dict[tuple[int, Families], Any] = {}
+        self._names = {str(module.__file__): module.__name__ for module in modules}
+        self._callers: dict[CodeType, Families] = {}
+        for number in range(len(side.chunks)):
+            self._said[number, EVERY] = self._traced(number, EVERY, lines=True)[0]
+        alone = self._functions(frozenset())
+        for some in side.families:
+            for code in self._functions(some) - alone:
+                self._callers[code] = self._callers.get(code, frozenset()) | some
+        self._callers |= dict.fromkeys(alone, EVERY)
+
+    def said(self, number: int, families: Families) -> Any:
+        """What some families say of a chunk without a change."""
+        if (number, families) not in self._said:
+            self._said[number, families] = self.side.say(number, families)
+        return self._said[number, families]
+
+    def families_of(self, function: FunctionType | None) -> Families:
+        """The families whose rules call a function; all, where others call it, too."""
+        return EVERY if function is None else self._callers.get(function.__code__, EVERY)
+
+    def _functions(self, families: Families) -> set[CodeType]:
+        """The functions that are called when some families judge the first chunks."""
+        few = range(min(SAMPLE, len(self.side.chunks)))
+        return set().union(*(self._traced(number, families)[1] for number in few))
+
+    def _traced(self, number: int, families: Families, *, lines: bool = False) -> tuple[Any, set[CodeType]]:
+        functions: set[CodeType] = set()
+
+        def trace(frame: Any, _event: str, _: Any) -> Any:
+            name = self._names.get(frame.f_code.co_filename)
+            if name is None:
+                return None
+            functions.add(frame.f_code)
+
+            def in_function(frame: Any, event: str, _: Any) -> Any:
+                if event == "line":
+                    self.lines[name, frame.f_lineno].add(number)
+                return in_function
+
+            return in_function if lines else None
+
         sys.settrace(trace)
         threading.settrace(trace)  # rules run in threads of their own
         try:
-            expected.append(say(chunk))
+            return self.side.say(number, families), functions
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
-    return expected, lines
+            threading.settrace(None)
 
 
 def survives(
-    mutant: RuleMutant, module: ModuleType, chunks: Mapping[int, Chunk], expected: Sequence[Any],
-    say: Callable[[Chunk], Any],
+    mutant: RuleMutant, function: FunctionType | None, numbers: Sequence[int], families: Families,
+    expected: Expected,
 ) -> bool:  # fmt: skip
-    """Whether the corpus is judged the same by a child that runs the mutant."""
-    function = function_of(module, mutant.function)
+    """Whether chunks are judged the same by a child that runs the mutant."""
     if function is None or function.__code__.co_freevars != mutant.code.co_freevars:
         return False
     function.__code__ = mutant.code
     signal.alarm(LIMIT_S)
     try:
-        return all(say(chunk) == expected[number] for number, chunk in chunks.items())
+        return all(
+            expected.side.say(number, families) == expected.said(number, families) for number in numbers
+        )
     except BaseException:  # noqa: BLE001 - a mutant that crashes is noticed
         return False
 
 
 def judged(
-    mutants: Sequence[RuleMutant], modules: Mapping[str, ModuleType], chunks: Sequence[Chunk],
-    expected: Sequence[Any], lines: Mapping[tuple[str, int], set[int]], say: Callable[[Chunk], Any],
-    jobs: int,
-) -> Iterator[RuleMutant]:  # fmt: skip
+    mutants: Sequence[RuleMutant], modules: Mapping[str, ModuleType], expected: Expected, jobs: int
+) -> Iterator[RuleMutant]:
     """The mutants that survive, as they are known."""
     running: dict[int, RuleMutant] = {}
 
@@ -284,48 +352,99 @@ def judged(
             yield mutant
 
     for mutant in mutants:
-        wanted = lines.get((mutant.module, mutant.line), set())
+        function = function_of(modules[mutant.module], mutant.function)
+        numbers = sorted(expected.lines.get((mutant.module, mutant.line), ()))
+        families = expected.families_of(function)
+        for number in numbers:
+            expected.said(number, families)
         if len(running) >= jobs:
             yield from ended()
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            some = {number: chunks[number] for number in sorted(wanted)}
-            stays = survives(mutant, modules[mutant.module], some, expected, say)
+            stays = survives(mutant, function, numbers, families, expected)
             os._exit(SURVIVED if stays else KILLED)
         running[child] = mutant
     while running:
         yield from ended()
 
 
+def hunted(
+    mutants: Sequence[RuleMutant], modules: Mapping[str, ModuleType], expected: Expected, seconds: float,
+    keep: Path | None, about: str,
+) -> list[RuleMutant]:  # fmt: skip
+    """Hunt mutants that survive the corpus; return those that survive the hunt, too."""
+    named = {}
+    for mutant in mutants:
+        function = function_of(modules[mutant.module], mutant.function)
+        if function is not None:
+            words = f"{mutant.module.partition('.')[2]}.{mutant.function}: {mutant.removed}"
+            numbers = tuple(sorted(expected.lines.get((mutant.module, mutant.line), ())))
+            families = expected.families_of(function)
+            named[Hunted(words, function, mutant.code, numbers, families)] = mutant
+    killers, alive = hunt([*named], expected.side, expected.side.chunks, seconds, about)
+    for killer in killers:
+        columns, reference = killer.found
+        if columns != reference:
+            print("the two differ:", killer.line, reference, flush=True)
+        elif keep is not None:
+            with keep.open("a", encoding="utf-8") as file:
+                print(killer.line, file=file)
+    return [named[one] for one in alive]
+
+
+def listed(survivors: Path) -> set[tuple[str, str, str]]:
+    """The module, function and removed text of each mutant in a list that was printed before."""
+    found = (SURVIVOR.fullmatch(line) for line in survivors.read_text().splitlines())
+    return {(one[1], one[2], one[3]) for one in found if one is not None}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Remove each line of each rule and see who notices.")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="of checkers, without its name")
-    parser.add_argument("--histories", type=int, default=1500, metavar="COUNT")
+    parser.add_argument("--recorded", type=Path, metavar="FILE", help="what bench.recorder wrote")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="try only the survivors that it lists")
+    parser.add_argument(
+        "--hunt", type=float, default=0, metavar="SECONDS", help="for each survivor, on average"
+    )
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add to it what a hunt finds")
+    parser.add_argument("--about", default="", metavar="TEXT", help="hunt with histories in which it occurs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     found = {path.stem for path in (ROOT / "checkers").glob("reference*.py")}
     chosen = arguments.modules or [*RULES, *sorted(found)]
-    chunks = corpus(arguments.histories)
+    wanted = None if arguments.again is None else listed(arguments.again)
+    chunks = corpus(arguments.recorded)
     count = survived = 0
-    for say, names in (
-        (columns_say, [name for name in chosen if not name.startswith("reference")]),
-        (reference_says, [name for name in chosen if name.startswith("reference")]),
+    for side, names in (
+        (Columns, [name for name in chosen if not name.startswith("reference")]),
+        (Reference, [name for name in chosen if name.startswith("reference")]),
     ):
         if not names:
             continue
         modules = {f"checkers.{name}": importlib.import_module(f"checkers.{name}") for name in names}
-        expected, lines = reached(chunks, say, list(modules.values()))
+        expected = Expected(side(chunks), list(modules.values()))
         for name, module in modules.items():
             begun, mine = time.monotonic(), 0
-            mutants = sorted(mutants_of(module), key=lambda mutant: mutant.line)
-            for mutant in judged(mutants, modules, chunks, expected, lines, say, arguments.jobs):
-                mine += 1
-                where = "" if (name, mutant.line) in lines else " (never run)"
+            mutants = [
+                one
+                for one in sorted(mutants_of(module), key=lambda mutant: mutant.line)
+                if wanted is None or (name, one.function, one.removed) in wanted
+            ]
+            alive = [*judged(mutants, modules, expected, arguments.jobs)]
+            mine = len(alive)
+            if arguments.hunt:
+                alive = hunted(
+                    alive, modules, expected, arguments.hunt * mine, arguments.keep, arguments.about
+                )
+            for mutant in alive:
+                where = "" if (name, mutant.line) in expected.lines else " (never run)"
                 print(f"{name}:{mutant.line} {mutant.function}: {mutant.removed}{where}", flush=True)
+            print(f"{name}: {mine} of {len(mutants)} survived, {len(alive)} do, ", end="")
+            print(f"{time.monotonic() - begun:.0f} s", flush=True)
+            mine = len(alive)
             count, survived = count + len(mutants), survived + mine
-            print(f"{name}: {mine} of {len(mutants)} survive, {time.monotonic() - begun:.0f} s", flush=True)
     print(f"{survived} of {count} survive")
     return 0
 

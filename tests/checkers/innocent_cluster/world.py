@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from innocent_cluster.brokers import Broker, Pair
@@ -26,14 +27,17 @@ TIME_TO_LIVE = 1200 * MS
 
 
 class World:
-    """One run."""
+    """One run; ``habits`` are not drawn from the seed."""
 
-    def __init__(self, seed: int, misdeed: str | None = None) -> None:
+    def __init__(
+        self, seed: int, misdeed: str | None = None, habits: Mapping[str, Any] | None = None
+    ) -> None:
         self.chance = random.Random(f"innocent cluster {seed}")
         self.habits: Habits = drawn(self.chance)
         self.culprit = Culprit(self, misdeed)
         if self.culprit.misdeed is not None:
             self.habits = dataclasses.replace(self.habits, **self.culprit.misdeed.habits)
+        self.habits = dataclasses.replace(self.habits, **(habits or {}))
         self.timeline = Timeline()
         self.recording = Recording(self.timeline)
         self.pairs = [Pair(self, "abc"[n], self.habits.brokers) for n in range(self.habits.pairs)]
