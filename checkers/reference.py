@@ -116,7 +116,7 @@ class History:
         self._proven: dict[int, int] = {}
         self.given: dict[int, int] = {}
         self._ends: dict[int, int | None] = {}
-        self._ends_at: dict[str | None, Sequence[int]] = {}
+        self._ended: dict[str | None, Sequence[tuple[int, int]]] = {}
         self._over: dict[int, int | None] = {}
         self._left: dict[int, int | None] = {}
         self.consumers: dict[str | None, Sequence[Consumer]] = {}
@@ -281,15 +281,25 @@ class History:
 
     def session_ends(self, queue: str | None) -> Sequence[int]:
         """Return where sessions of a queue ended, and those of which the row names no queue."""
-        if queue not in self._ends_at:
-            ends = ((self.session_end(session), rows) for session, rows in self.by_session.items())
-            self._ends_at[queue] = [
-                end
-                for end, rows in ends
-                if end is not None
-                and next(r.get("queue") for r in rows if r["index"] == end) in (queue, None)
+        return [end for _, end in self._ended_sessions(queue)]
+
+    def _ended_sessions(self, queue: str | None) -> Sequence[tuple[int, int]]:
+        """Return what ``session_ends`` tells, each with its session."""
+        if queue not in self._ended:
+            self._ended[queue] = [
+                (session, end) for session, end, where in self._all_ended if where in (queue, None)
             ]
-        return self._ends_at[queue]
+        return self._ended[queue]
+
+    @functools.cached_property
+    def _all_ended(self) -> Sequence[tuple[int, int, str | None]]:
+        """Each session that ended, where, and the queue that the row names."""
+        found = []
+        for session, rows in self.by_session.items():
+            end = self.session_end(session)
+            if end is not None:
+                found.append((session, end, next(r.get("queue") for r in rows if r["index"] == end)))
+        return found
 
     def holders(self, queue: str | None, sent: int) -> int:
         """How many sessions that have ended may have held what was sent there at that row.
@@ -297,14 +307,8 @@ class History:
         Not those whose unsubscribe was answered before; one may be of any queue where the row that
         ended it names none.
         """
-        found = 0
-        for what, session in self._of:
-            ended = self.session_end(session) if what == "session" else None
-            if ended is not None:
-                row = next(r for r in self._of["session", session] if r["index"] == ended)
-                left = self.left(session)
-                found += row.get("queue") in (queue, None) and (left is None or left > sent)
-        return found
+        left = (self.left(session) for session, _ in self._ended_sessions(queue))
+        return sum(1 for row in left if row is None or row > sent)
 
     def reign(self, session: int) -> tuple[int, int | None] | None:
         """The row that said that its broker was live when it began.

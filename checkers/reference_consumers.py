@@ -33,8 +33,10 @@ def consumers_of(history: History, queue: str | None) -> Sequence[Consumer]:
 
 
 def _find_consumers(history: History, queue: str | None) -> Iterator[Consumer]:
-    for r in history.rows:
-        if (r["f"], r["type"]) != ("subscribe", "invoke") or r.get("queue") not in (queue, None):
+    queues = {queue, None}
+    asked = (r for one in queues for r in history.subscribing_to[one])
+    for r in sorted(asked, key=lambda r: int(r["index"])):
+        if (r["f"], r["type"]) != ("subscribe", "invoke"):
             continue
         session = r.get("session")
         if session is not None and not _is_refused(history, session):
