@@ -123,6 +123,8 @@ class History:
         """What ``consumers_of`` has found of each queue."""
         self.asked: dict[tuple[str | None, str], Sequence[tuple[Row, Row | None]]] = {}
         """What subscribes or drops of each place were asked for, with their answers."""
+        self.subscription_ends: dict[tuple[str | None, int], Sequence[tuple[Row, Row | None]]] = {}
+        """What may have ended the subscription of each place for each reader of it."""
         self.selectors: dict[int, Any] = {}
         """What ``selector`` has found of each session."""
         self._departures: dict[str | None, Sequence[Row]] = {}

@@ -7,7 +7,7 @@ all the same: a later message reached the session to which it was due.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.reference_asked import clocks_wrong, expires, is_delayed, may_have_expired, priority
@@ -140,14 +140,18 @@ def _asked(history: History, place: str | None, f: str) -> Sequence[tuple[Row, R
     return history.asked[place, f]
 
 
-def _ends(history: History, m: PlainMessage, reader: Consumer) -> Iterator[tuple[Row, Row | None]]:
+def _ends(history: History, m: PlainMessage, reader: Consumer) -> Sequence[tuple[Row, Row | None]]:
     """Return what may have ended a subscription, or made it again with another selector."""
-    remade = (
-        one for one in _asked(history, m.queue, "subscribe") if asked_selector(one[0]) != reader.selector
-    )
-    for asked, answer in (*_asked(history, m.queue, "drop"), *remade):
-        if answer is None or answer["type"] != "fail":
-            yield asked, answer
+    key = m.queue, reader.begin
+    if key not in history.subscription_ends:
+        asked = _asked(history, m.queue, "subscribe")
+        remade = [one for one in asked if asked_selector(one[0]) != reader.selector]
+        history.subscription_ends[key] = [
+            (asked, answer)
+            for asked, answer in (*_asked(history, m.queue, "drop"), *remade)
+            if answer is None or answer["type"] != "fail"
+        ]
+    return history.subscription_ends[key]
 
 
 def _is_over(end: tuple[Row, Row | None], subscribe: Row) -> bool:
