@@ -68,11 +68,9 @@ class Changes:
 
 def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np.int32], Numbers]:
     """Return the groups that alternate, and of each the delivery that exceeds the handful."""
-    some = every.at(ordered(every.place, every.index))
-    firsts = some.at(np.flatnonzero(some.first))
-    changed = _changed(firsts)
-    often = np.bincount(firsts.place[changed], minlength=len(beside.places.named)) > HANDFUL
-    some = some.at(np.flatnonzero(often[some.place]))
+    often = _change_often(every, len(beside.places.named))
+    some = every.at(np.flatnonzero(often[every.place]))
+    some = some.at(ordered(some.place, some.index))
     at = np.flatnonzero(some.first)
     firsts = some.at(at)
     changed = _changed(firsts)
@@ -94,6 +92,19 @@ def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np
     late = np.flatnonzero(returns - since >= HANDFUL)
     late = late[starts(firsts.place[late].astype(np.int64))]
     return firsts.place[late], firsts.index[late]
+
+
+def _change_often(every: GroupDeliveries, places: int) -> Flags:
+    """Return by place whether a group changes its session more than a handful of times.
+
+    Few do, and nothing else has to be put in order.
+    """
+    at = np.flatnonzero(every.first)
+    at = at[ordered(every.place[at], every.index[at])]
+    place, session = every.place[at], every.session[at]
+    changed = (session[1:] != session[:-1]) & (place[1:] == place[:-1])
+    result: Flags = np.bincount(place[1:][changed], minlength=places) > HANDFUL
+    return result
 
 
 def _holding(some: GroupDeliveries) -> Numbers:
