@@ -204,6 +204,7 @@ def function_of(module: ModuleType, name: str) -> FunctionType | None:
 Families = frozenset[str]
 """Names of families of rules."""
 EVERY: Final[Families] = frozenset({*ROW_FAMILIES, *GROUP_FAMILIES})
+AMONG: Final = (frozenset({"delivery"}), frozenset(GROUP_FAMILIES), frozenset(ROW_FAMILIES), EVERY)
 
 
 class Columns:
@@ -289,8 +290,9 @@ class Expected:
         return self._said[number, families]
 
     def families_of(self, function: FunctionType | None) -> Families:
-        """The families whose rules call a function; all, where others call it, too."""
-        return EVERY if function is None else self._callers.get(function.__code__, EVERY)
+        """The families among which all are whose rules call a function."""
+        callers = EVERY if function is None else self._callers.get(function.__code__, EVERY)
+        return next(some for some in AMONG if callers <= some)
 
     def _functions(self, families: Families) -> set[CodeType]:
         """The functions that are called when some families judge the first chunks."""

@@ -73,7 +73,7 @@ def _operations(rows: Rows, of: Flags, kinds: tuple[int, int, int]) -> Operation
     one = segments(rows.id[at], rows.process[at])
     follows = np.zeros(len(at), dtype=bool)
     follows[1:] = (one[1:] == one[:-1]) & (kind[:-1] == asking)
-    answered = np.append(follows[1:], False) & (kind == asking)
+    answered = np.append(follows[1:], False)
     following = np.append(at[1:], -1)
     here = np.flatnonzero((kind == asking) | ((kind == ok) & ~follows))
     alone = kind[here] == ok
@@ -106,15 +106,15 @@ def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numb
     return deaths.unanswered(run, session, rows.connection[at], np.where(dead < asked, dead, NONE))
 
 
-def given_before(rows: Rows, at: Numbers, before: Numbers | None = None) -> Numbers:
-    """Return the position of the latest delivery of each row's message in its session; -1: none.
+def given_before(rows: Rows, at: Numbers) -> Numbers:
+    """Return the position of the latest delivery before each row; -1: none.
 
-    The latest before the row, or before the index that ``before`` gives for it.
+    That of the row's message in its session.
     """
     delivers = rows.of(DELIVER)
     delivers = delivers[marked(rows.id[at], rows.messages)[rows.id[delivers]]]
     both = np.concatenate([delivers, at])
-    when = np.concatenate([rows.index[delivers], rows.index[at] if before is None else before])
+    when = np.concatenate([rows.index[delivers], rows.index[at]])
     order = ordered(rows.id[both], rows.session[both], when)
     giving = np.where(order < len(delivers), both[order], NONE)
     result = np.empty(len(both), dtype=np.int64)

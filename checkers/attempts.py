@@ -69,8 +69,8 @@ class Attempts:
 
     @property
     def aborted(self) -> Flags:
-        """By message, whether it was sent more than once, and every attempt certainly failed."""
-        result: Flags = self.several & ~marked(self.message[~self.failed], len(self.several))
+        """By message that was sent more than once, whether every attempt certainly failed."""
+        result: Flags = ~marked(self.message[~self.failed], len(self.several))
         return result
 
     @property

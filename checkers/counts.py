@@ -29,13 +29,13 @@ def stuck(
     at = deliveries.at
     result = np.zeros(len(at), dtype=bool)
     count = rows.delivery_count[at]
-    if promises.counts == "never" or not promises.single or not (count != NONE).any():
+    if promises.counts == "never" or not promises.single:
         return result
     ids, index = rows.id[at], rows.index[at]
     order = ordered(ids, index)
-    most = np.empty(len(at), dtype=np.int64)
+    most = np.full(len(at), NONE, dtype=np.int64)
     most[order] = highest_before(segments(ids[order]), count[order])
-    low = np.flatnonzero((count != NONE) & (most != NONE) & (most >= count))
+    low = np.flatnonzero((count != NONE) & (most >= count))
     if not len(low):
         return result
     if promises.nack != "requeue":
@@ -53,7 +53,7 @@ def stuck(
         """Whether a delivery was given back by what was asked for, or ended, before a row."""
         if over[earlier] != NONE and over[earlier] < read:
             return True
-        if failed.get(int(index[earlier]), FOREVER) < read:
+        if failed.get(int(at[earlier]), FOREVER) < read:
             return True
         return any(
             refusals.held[one] == index[earlier] and refusals.asked[one] < read
@@ -75,17 +75,17 @@ def stuck(
             and given_back(one, int(index[n]))
             and served_by_one(one, n)
             for one in by_message[int(ids[n])]
-            if index[one] < index[n] and count[one] != NONE
+            if index[one] < index[n]
         )
     return result
 
 
 def _failed(rows: Rows, of: Flags) -> dict[int, int]:
-    """By the index of a delivery that of the first ack of it that failed."""
+    """Return by the position of a delivery the row of the first ack of it that failed."""
     some = acks(rows, of)
     some = some.some(some.failed)
     given = given_before(rows, some.at)
-    answered = zip(rows.index[given[given >= 0]], rows.index[some.at[given >= 0]], strict=True)
+    answered = zip(given[given >= 0], rows.index[some.at[given >= 0]], strict=True)
     result: dict[int, int] = {}
     for delivery, asked in answered:
         result[int(delivery)] = min(int(asked), result.get(int(delivery), FOREVER))

@@ -70,7 +70,7 @@ def find(
     ``compare`` which messages must keep an order.
     """
     never = lives.delivered == NONE
-    possible = grouped[lives.place] & (lives.message != NONE) & ~lives.aborted & lives.in_turn & lives.timely
+    possible = grouped[lives.place] & ~lives.aborted & lives.in_turn & lives.timely
     counts = possible & (lives.begun != NONE) & (lives.delivered > lives.begun)
     readable = lossless.copy()
     readable[lives.place[~never & (lives.message == NONE)]] = False
@@ -78,7 +78,7 @@ def find(
     open_ = overtaken.copy()
     open_[lives.place[counts & (never | (lives.begun != lives.since))]] = True
     at = np.flatnonzero(counts & open_[lives.place])
-    mine = joined([Turns.of(lives, at, lives.begun), Turns.ordinary(ordinary, grouped & open_)])
+    mine = joined([Turns.of(lives, at, lives.begun), Turns.ordinary(ordinary, open_)])
     early, late = _overtakings(mine, compare(mine))
     tally.add(NAME, mine.place[early], mine.delivered[early], mine.message[early], keys=mine.message[late])
 

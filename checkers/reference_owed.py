@@ -161,17 +161,22 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
     return given or certainly_taken_back(m.rows, d, drain, options)
 
 
-def giving_back(history: History, m: PlainMessage, d: Row, *, nacks: bool) -> Iterator[int]:
+def giving_back(
+    history: History, m: PlainMessage, d: Row, *, nacks: bool, alone: bool = False
+) -> Iterator[int]:
     """The rows with which its session gave it back for certain.
 
     The session is over; or was refused the ack of it, or rolled that back; or, where ``nacks`` do
-    so, refused the message for certain.
+    so, refused the message for certain. ``alone``: what gave back a later delivery to that session
+    did not give back this one.
     """
     over = history.over(d["session"])
     if over is not None:
         yield over
     for one in questions(m.rows, "ack", "nack"):
         if one.asked.get("session") != d["session"] or one.asked["index"] <= d["index"]:
+            continue
+        if alone and _given(m.rows, one.asked) is not d:
             continue
         if one.transaction is None:
             back = "fail" if one.asked["f"] == "ack" else "ok" if nacks else None
@@ -198,7 +203,7 @@ def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: Ch
     if one is None or other is None or other > one or not certainly_before(history, e, d, options):
         return False
     requeued = options.broker.nack == "requeue"
-    if not any(index < d["index"] for index in giving_back(history, m, e, nacks=requeued)):
+    if not any(index < d["index"] for index in giving_back(history, m, e, nacks=requeued, alone=True)):
         return False
     if e["session"] == d["session"]:
         return True

@@ -71,12 +71,12 @@ def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     found = _nacked(rows, ends, of)
     if not rows.transaction.absent:
         found = joined([found, _rolled_back(rows, ends, of)])
-    given = given_before(rows, found.asking, found.held)
+    given = given_before(rows, found.asking)
     return replace(found, held=np.where(given < 0, NONE, rows.index[given]))
 
 
 def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
-    """Nacks; ``held`` is still the question."""
+    """Return nacks, without what they answer."""
     some = nacks(rows, of)
     transaction, run = rows.transaction[some.at], rows.run[some.at]
     alone = transaction == NONE
@@ -85,7 +85,7 @@ def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     sure = (some.answer >= 0) & (alone | (commit != NONE)) & (rows.session[some.at] != NONE)
     answered = np.where(sure, rows.index[some.answer], NONE)
     return Refusals(
-        rows.id[some.at].astype(np.int64), some.at, some.answer, question,
+        rows.id[some.at].astype(np.int64), some.at, some.answer, np.full(len(some.at), NONE),
         np.where(alone, question, np.maximum(question, asking)),
         np.where(alone, answered, np.maximum(answered, commit)), np.ones(len(some.at), dtype=bool),
     ).some(sure)  # fmt: skip
@@ -104,7 +104,13 @@ def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     first = order[starts(segments(*(key[order] for key in keys)))] if len(order) else order
     at, abort, asked = at[first], abort[first], asked[first]
     return Refusals(
-        rows.id[at].astype(np.int64), at, at, rows.index[at], asked, abort, np.zeros(len(at), dtype=bool)
+        rows.id[at].astype(np.int64),
+        at,
+        at,
+        np.full(len(at), NONE),
+        asked,
+        abort,
+        np.zeros(len(at), dtype=bool),
     )
 
 

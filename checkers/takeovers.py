@@ -74,8 +74,6 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[C
         changes[row["broker"]].append(row)
     found = []
     for row in takeovers:
-        if row["broker"] is None or row["node_id"] is None:
-            continue
         own = changes[row["broker"]]
         here = bisect_left(own, row["index"], key=lambda change: change["index"])
         following = bisect_right(own, row["index"], key=lambda change: change["index"])

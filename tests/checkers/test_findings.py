@@ -13,6 +13,7 @@ import pytest
 from checker_rows import MS, Row, S, finished, o, phase, spark_instances
 
 from checkers import reference
+from checkers.takeovers import life_of
 from checkers.verdict import CheckOptions
 
 OPTIONS = CheckOptions(unavailable_bound_s=10.0, recovery_bound_s=10.0)
@@ -444,6 +445,18 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *takeover(30, "c1", 29, 30, 4)], {"double-takeover"}),
     "two takeovers under two numbers may have had a release between": (
         [*takeover(5, "b1", 4, 5, 4), *takeover(30, "c1", 29, 30, 6)], set()),
+    "a broker of which no role is known has what it took over at that moment alone": (
+        [*takeover(5, "b1", 4, 5, 4), *takeover(30, "c1", 29, 30, 6), *role(50, "d1", "live", 49, 50, "m")],
+        set()),
+    "a broker that was seen as a backup before it took over is not certainly live since": (
+        [*role(1, "b1", "backup", 0, 1), *role(2, "c1", "live", 1, 2), *takeover(5, "b1", 4, 5, 4),
+         *takeover(12, "c1", 11, 12, 6), *role(20, "b1", "stopped", 19, 20)], set()),
+    "a broker that was live with another node ID before it took over is not certainly live since": (
+        [*role(1, "b1", "live", 0, 1, "m"), *role(2, "c1", "live", 1, 2), *takeover(5, "b1", 4, 5, 4),
+         *takeover(12, "c1", 11, 12, 6), *role(20, "b1", "stopped", 19, 20, "m")], set()),
+    "the earliest takeover with any higher number ends a life": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 5), *send(10, 1), *takeover(30, "c1", 29, 30, 4)],
+        {"zombie"}),
     "two takeovers of two nodes are no double": (
         [*takeover(5, "b1", 4, 5, 4), *takeover(30, "c1", 29, 30, 4, "m")], set()),
     "a broker that tells twice of one takeover is no double": (
@@ -523,6 +536,11 @@ def judged(spark):
     """All cases in one go on Spark."""
     found = spark_instances(spark, [tidy(rows) for rows, _ in CASES.values()], OPTIONS)
     return dict(zip(CASES, found, strict=True))
+
+
+@pytest.mark.parametrize(("value", "life"), [(None, None), ("", None), ("7", 7), ("x", None), ("\xb2", None)])
+def test_the_number_of_a_life_is_in_plain_digits(value, life):
+    assert life_of({"value": value}) == life
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from checker_rows import Row, file_instances, finished, o, phase
+from test_fates import left
 from test_findings import answer, deliver, end, gone, role, send, takeover
 
+from bench.agreement import by_reference, numbered, on_columns
 from checkers import reference
 from checkers.verdict import CheckOptions, Promises
 
@@ -119,6 +121,10 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
         Promises(nack="consume"), LOST),
     "one of two acks was asked in time": (
         [*HELD, *answer(6, 1, outcome="info", broker=None), *stopped(8), *UNKNOWN, *OVER], ANY, set()),
+    "an ack of what its session never read went to the broker that let it in": (
+        [*joined(0), *send(2, 1), *killed(5), *UNKNOWN, *gone(22, 1), *send(24, 2, broker="a2"),
+         *finished(90, read=("a1", "a2"))],
+        ANY, {("lost", "never delivered")}),
 }  # fmt: skip
 
 
@@ -271,6 +277,13 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "what is read behind that answer is a duplicate all the same": (
         [*HELD, *refused(6), *again(8), *refused(9), *joined(11, 2), *again(13, 2)],
         Promises(most_attempts=2, refuses_stale_acks=False), TWICE),
+    "a refusal that nobody answered, and an answer without a question, are two": (
+        [*HELD, refused(6)[0], refused(7)[1] | {"process": 99}, *DEAD], Promises(delivery_attempts=2), set()),
+    "a refusal that nobody answered was not answered by what failed elsewhere": (
+        [*HELD, refused(6)[0], refused(7, "fail")[1] | {"process": 99}, *DEAD],
+        Promises(delivery_attempts=1), set()),
+    "what failed without a question was no refusal": (
+        [*HELD, refused(6, "fail")[1] | {"process": 99}, *DEAD], Promises(delivery_attempts=1), EARLY),
 }  # fmt: skip
 
 
@@ -454,6 +467,25 @@ COUNTED: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
         [*joined(0, 2), *GIVEN[2:], *gone(6, 1), *counted(10, 1, 2)], COUNTS, set()),
     "after a restart it may be counted anew": (
         [*GIVEN, *killed(5), *gone(7, 1), *joined(8, 2), *counted(10, 1, 2)], COUNTS, set()),
+    "a lower count before it was given back says nothing": (
+        [*GIVEN, *counted(5, 2), *refused(6), *counted(8, 2)], COUNTS, STILL),
+    "a count that grew since is not lower than one before": (
+        [*joined(0), *send(2, 1), *counted(3, 3), *first(4), *refused(6), *counted(8, 2)], COUNTS,
+        {("count-fell", None)}),
+    "what comes late to a session that is over was given back by no later delivery": (
+        [*joined(0, 2), *joined(2, 1), *send(4, 1), *counted(6, 2, 2), *left(8, 1), *counted(11, 1),
+         *counted(12, 2)], COUNTS, {("count-fell", None)}),
+    "a refusal in another session gives nothing back": (
+        [*joined(0), *joined(1, 2), *send(3, 1), *first(5), *again(6, 2), *refused(7, session=2),
+         *counted(10, 1)], COUNTS, set()),
+    "a refusal that was asked for afterwards gave nothing back before": (
+        [*GIVEN, *joined(5, 2), *counted(8, 1, 2), *refused(9)], COUNTS, set()),
+    "an ack gives nothing back": (
+        [*GIVEN, *answer(6, 1), *joined(8, 2), *counted(10, 1, 2)], COUNTS, set()),
+    "a session that ended afterwards gave nothing back before": (
+        [*GIVEN, *counted(5, 1), *left(6, 1)], COUNTS, set()),
+    "within a session it must be counted higher, though another broker tells": (
+        [*GIVEN, *refused(6), *counted(8, 1, broker="a2")], COUNTS, STILL),
     "by another broker, too": (
         [*GIVEN, *gone(7, 1), *joined(8, 2, "a2"), *counted(10, 1, 2, broker="a2")], COUNTS, set()),
 }  # fmt: skip
@@ -463,6 +495,13 @@ COUNTED: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
 def test_what_was_given_back_must_be_counted(tmp_path, name):
     rows, promises, expected = COUNTED[name]
     assert {one for one in found(rows, promises, tmp_path) if one[0].startswith("count")} == expected
+
+
+def test_counts_of_histories_that_are_judged_together_are_judged_apart():
+    some = [rows for rows, promises, _ in COUNTED.values() if promises == COUNTS]
+    histories = [numbered(sorted(rows, key=lambda row: row["index"])) for rows in some]
+    options = CheckOptions(broker=COUNTS)
+    assert on_columns(histories, options, 1) == [by_reference(rows, options) for rows in histories]
 
 
 WITH_HEADERS = send(0, 1, headers=5)
