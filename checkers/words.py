@@ -18,6 +18,7 @@ from checkers.instance import Instance
 from checkers.schema import NEMESIS, TOPIC, json_object
 from checkers.subscriptions import split
 from checkers.views import CLIENTS
+from checkers.visible import visible
 
 Row = Mapping[str, Any]
 
@@ -46,7 +47,7 @@ def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str,
             f" ({details['missing']} are missing, and {details['receives']} receives of unknown outcome may "
             f"have taken one each: {count} are lost for certain, this one or another)"
         )
-    return (words or anomaly.words).format_map(_Fields(i, rows, details)) + more + "."
+    return visible((words or anomaly.words).format_map(_Fields(i, rows, details)) + more + ".")
 
 
 _COLUMNS: Final = {

@@ -35,6 +35,7 @@ from harness.commands.test import test_command
 from harness.history import judge as judging
 from harness.interface import InfrastructureError, UsageError
 from harness.interface.errors import exhausted, near
+from harness.report.terminal import VisibleStream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -165,14 +166,14 @@ class _Unread(io.FileIO):
 
 
 def _for_any_reader(stream: TextIO | None) -> TextIO:
-    """A standard stream that outlives its reader and has words for every letter.
+    """A standard stream that outlives its reader, obeys no name and has words for every letter.
 
     Of one that is closed, output to nobody.
     """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
     raw = io.BufferedWriter(_Unread(stream.fileno(), "w", closefd=False))
-    return io.TextIOWrapper(raw, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
+    return VisibleStream(raw, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
 
 
 def main() -> NoReturn:

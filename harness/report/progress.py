@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
+from checkers.visible import visible, visible_lines
+from harness.report.terminal import drawing_on
+
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
@@ -99,8 +102,8 @@ class Screen:
     def __init__(self, stream: TextIO, title: str) -> None:
         from rich.console import Console  # noqa: PLC0415 - a slow import that only a terminal needs
 
-        self._console = Console(file=stream)
-        self._title = title
+        self._console = Console(file=drawing_on(stream))
+        self._title = visible(title)
         self._live: Live | None = None
         self._last: RunSnapshot | None = None
         self._rate = 0.0
@@ -119,7 +122,7 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print it above the display."""
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(visible_lines(text), markup=False, highlight=False)
 
     def update(self, snapshot: RunSnapshot) -> None:
         """Draw it."""
@@ -140,12 +143,14 @@ class Screen:
         table.add_column()
         table.add_row("phase", f"{now.phase}   {now.elapsed_s:.0f} s")
         table.add_row("operations", f"{max(0.0, self._rate):.0f}/s   {_counts(now.counters)}")
-        faults = Text("\n".join(now.faults.values()) or "none", style="bold red" if now.faults else "")
+        faults = Text(
+            "\n".join(map(visible, now.faults.values())) or "none", style="bold red" if now.faults else ""
+        )
         table.add_row("faults", faults)
         roles = Text()
         for node, role in now.roles.items():
-            roles.append(f"{node} ", style="bold")
-            roles.append(f"{role:<14}", style=_ROLE_COLOURS.get(role, ""))
+            roles.append(f"{visible(node)} ", style="bold")
+            roles.append(f"{visible(role):<14}", style=_ROLE_COLOURS.get(role, ""))
             if node.endswith("2"):
                 roles.append("\n")
         roles.rstrip()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from checkers.anomaly import rank
+from checkers.visible import visible
 from harness.history import store as stores
 from harness.history.spec import default_name
 from harness.interface import OWN, NodePlan, TestSpec
@@ -141,7 +142,7 @@ def text(
     ]
     if verdict.valid is False and spec.imported is None:
         lines.append(f"Replay   jepsen-run replay {shlex.quote(str(store))}")
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:

@@ -450,10 +450,10 @@ def test_who_reads_no_further_ends_no_run_and_changes_no_verdict(tmp_path):
     assert read_by_nobody(tmp_path, "check", str(store)) == (judge.UNKNOWN, "")
 
 
-def phantom(directory, name):
+def phantom(directory, name, queue="q0"):
     """A run that is invalid."""
     recorder = MemoryRecorder(lambda: 0)
-    recorder.event(1, "ok", "deliver", queue="q0", message=5, session=1, broker="a1")
+    recorder.event(1, "ok", "deliver", queue=queue, message=5, session=1, broker="a1")
     recorder.store(directory)
     stores.save(directory, stores.SPEC, TestSpec(name=name, policy="replication"))
 
@@ -481,6 +481,40 @@ def test_a_terminal_that_lacks_a_letter_is_told_it_otherwise(tmp_path):
     )  # fmt: skip
     assert told.returncode == judge.INVALID
     assert "INVALID  \\xfcber: phantom (1)\n" in told.stdout
+
+
+CLEARS_THE_SCREEN = "\x1b[2J"
+SETS_THE_TITLE = "\x1b]0;title\x07"
+A_LINE_OF_ITS_OWN = "\nVALID  all is well\n"
+OF_ONE_CHARACTER = "\x9b1m"
+TURNS_THE_WRITING = "\u202e"
+FORGED = f"q{CLEARS_THE_SCREEN}{SETS_THE_TITLE}{A_LINE_OF_ITS_OWN}{OF_ONE_CHARACTER}{TURNS_THE_WRITING}"
+
+
+@pytest.mark.parametrize("words", [["check"], ["check", "--json"]])
+def test_a_name_in_a_history_cannot_act_on_the_terminal(tmp_path, words):
+    phantom(tmp_path, "forged", queue=FORGED)
+    told = subprocess.run(
+        [sys.executable, "-m", "harness.commands.cli", *words, str(tmp_path)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert told.returncode == judge.INVALID
+    for stream in (told.stdout, told.stderr):
+        assert not set("\x1b\x07\x9b\u202e") & set(stream)
+        assert "VALID  all is well" not in stream.splitlines()
+    if words == ["check"]:
+        assert r"q\x1b[2J\x1b]0;title\x07\nVALID  all is well\n\u009b1m\u202e" in told.stdout
+    else:
+        json.loads(told.stdout)
+
+
+def test_a_name_in_an_error_cannot_act_on_the_terminal(tmp_path):
+    told = subprocess.run(
+        [sys.executable, "-m", "harness.commands.cli", "check", str(tmp_path / FORGED)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert told.returncode == judge.USAGE
+    assert not set("\x1b\x07\x9b\u202e") & set(told.stdout + told.stderr)
 
 
 def test_output_that_is_closed_is_no_bug(tmp_path):
