@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.excuses import Effect
@@ -50,7 +50,7 @@ def may_have_expired(history: History, m: PlainMessage) -> bool:
 
 def had_expired(history: History, m: PlainMessage) -> bool:
     """Whether it had certainly expired before the drain began."""
-    high = _high(m, "expires")
+    high = _high(_counted(m), "expires")
     drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
     last = history.rows[-1]["index"]
     return high is not None and high < drained and not clocks_wrong(history, m, last, at_end=True)
@@ -66,10 +66,13 @@ def timely(history: History, m: PlainMessage) -> bool:
 
 
 def may_be_delayed(history: History, m: PlainMessage) -> bool:
-    """Whether it need not have been delivered before the drain began."""
+    """Return whether a message need not have been delivered before the drain began.
+
+    An attempt that asked for no delay made it due at once.
+    """
     if not is_delayed(m):
         return False
-    high = _high(m, "delay")
+    high = _high([attempt for attempt in _counted(m) if _spans_of(attempt, "delay")], "delay")
     drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
     return high is None or high >= drained or clocks_wrong(history, m, history.rows[-1]["index"], at_end=True)
 
@@ -84,7 +87,7 @@ def may_wait(history: History, m: PlainMessage, options: CheckOptions) -> bool:
 
 def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Whether a delivery was certainly sent after its message had expired."""
-    high, sent = _high(m, "expires"), history.possible(d, options)
+    high, sent = _high(_counted(m), "expires"), history.possible(d, options)
     if high is None or d["time"] <= high:
         return False
     return (d.get("time_low") or -1) > high or (sent is not None and history.time(sent) > high)
@@ -131,9 +134,9 @@ def is_on_the_way(history: History, m: PlainMessage, effect: Effect, *, at_end: 
     return history.pairs.may_touch(effect, brokers)
 
 
-def _high(m: PlainMessage, name: str) -> int | None:
-    """Return the end of a span: the latest of all attempts; None unless each of them has one."""
-    highs = [_latest(attempt, name) for attempt in _counted(m)]
+def _high(attempts: Sequence[Attempt], name: str) -> int | None:
+    """Return the end of a span: the latest of some attempts; None unless each of them has one."""
+    highs = [_latest(attempt, name) for attempt in attempts]
     known = [high for high in highs if high is not None]
     return max(known) if known and len(known) == len(highs) else None
 

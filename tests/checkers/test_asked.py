@@ -296,6 +296,11 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "what was sent again must not wait when every attempt was due": (
         [*asking(1, 1, delay=(5, 6)), *asking(3, 1, "info", delay=(5, 8)), *kept(80, 1), *DONE],
         Promises(), {"stuck"}),
+    "what was sent again with a delay must not wait when that was over": (
+        [*asking(1, 1), *asking(3, 1, "info", delay=(5, 8)), *kept(80, 1), *DONE], Promises(), {"stuck"}),
+    "it may while the delay of one attempt lasts": (
+        [*asking(1, 1, delay=(5, 8)), *asking(3, 1, "info", delay=(LATE, LATE)), *send(5, 1, "info"),
+         *kept(80, 1), *DONE], Promises(), set()),
     "what failed each time is read early, too": (
         [*asking(1, 1, "fail", delay=(15, 16)), *asking(3, 1, "fail", delay=(19, 20)), *deliver(12, 1)],
         Promises(), {"aborted-delivery", "early-delivery"}),
