@@ -43,7 +43,17 @@ from checkers.rows import (
     numbers_of,
     texts_of,
 )
-from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY, TOPIC, TYPES, json_object
+from checkers.schema import (
+    HARNESS,
+    MONITOR,
+    NEMESIS,
+    OF_SESSIONS,
+    OF_TRANSACTIONS,
+    TEMPORARY,
+    TOPIC,
+    TYPES,
+    json_object,
+)
 from checkers.subscriptions import of_topics
 from checkers.temporaries import of_temporaries
 
@@ -57,9 +67,11 @@ TWICE: Final = "there are two rows of this index"
 
 _PAIRED: Final = ("send", "ack", "nack")
 _IN_CONTROL: Final = {
-    "connect": None, "subscribe": "session", "unsubscribe": "session", "begin": "transaction",
-    "commit": "transaction", "abort": "transaction", "drop": "subscription",
-}  # fmt: skip
+    "connect": None,
+    **dict.fromkeys(OF_SESSIONS, "session"),
+    **dict.fromkeys(OF_TRANSACTIONS, "transaction"),
+    "drop": "subscription",
+}
 """The paired operations of clients that carry no message, and what tells two of one process
 apart.
 """

@@ -19,8 +19,10 @@ import numpy as np
 
 from checkers.ends import Keyed
 from checkers.rows import FOREVER, NONE, Flags, Numbers, Rows
+from checkers.schema import OF_SESSIONS, OF_TRANSACTIONS
 
 _BITS: Final = 33
+_WITHOUT_MESSAGE: Final = (*OF_SESSIONS, *OF_TRANSACTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,17 @@ def questions(rows: Rows, spans: Spans) -> Questions:
 def asked_at(rows: Rows, answers: Numbers) -> Numbers:
     """The position of the invocation of each answered operation.
 
-    Found by who asked what about which message; -1 where it is not among the rows.
+    Found by who asked what about which message, session or transaction; -1 where it is not among
+    the rows.
     """
     about = np.zeros(rows.messages, dtype=bool)
     about[rows.id[answers]] = True
-    asking = np.flatnonzero(rows.type.are("invoke") & (rows.process >= 0) & about[rows.id])
+    candidates = about[rows.id]
+    if np.isin(rows.f.codes[answers], [rows.f.code(name) for name in _WITHOUT_MESSAGE]).any():
+        candidates |= rows.f.are(*_WITHOUT_MESSAGE)
+    asking = np.flatnonzero(rows.type.are("invoke") & (rows.process >= 0) & candidates)
     both = np.concatenate([asking, answers])
-    keys = (rows.id[both], rows.f.codes[both], rows.process[both])
+    keys = (_told_apart(rows, both), rows.f.codes[both], rows.process[both], rows.run[both])
     order = np.lexsort((both, *keys))
     is_question = order < len(asking)
     before = np.maximum.accumulate(np.where(is_question, np.arange(len(order)), -1))[~is_question]
@@ -112,6 +118,15 @@ def asked_at(rows: Rows, answers: Numbers) -> Numbers:
     result = np.full(len(answers), -1, dtype=np.int64)
     result[order[here] - len(asking)] = np.where(same, both[order[np.maximum(before, 0)]], -1)
     return result
+
+
+def _told_apart(rows: Rows, at: Numbers) -> Numbers:
+    """Return what tells operations of one kind and process apart."""
+    number = rows.id[at].astype(np.int64)
+    for column, operations in ((rows.session, OF_SESSIONS), (rows.transaction, OF_TRANSACTIONS)):
+        are_such = np.isin(rows.f.codes[at], [rows.f.code(name) for name in operations])
+        number[are_such] = column[at[are_such]]
+    return number
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from checkers.reference_owed import questions, refused_too_often
 from checkers.reference_priorities import inversions
 from checkers.reference_queues import whole_queues
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
-from checkers.reference_sent import may_have_been_under_way
+from checkers.reference_sent import may_have_been_under_way, operation
 from checkers.reference_subscriptions import by_place, spread
 from checkers.reference_totals import wrong_total
 from checkers.reference_transactions import torn
@@ -453,7 +453,7 @@ def _answered(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     """
     latest: dict[tuple[Any, ...], Row] = {}
     for r in rows:
-        what = (r["process"], r["f"], r.get("queue"), r.get("group"), r.get("message"))
+        what = operation(r)
         if r["process"] >= 0 and r["type"] == "invoke":
             latest[what] = r
         elif r["type"] == "ok" and r["f"] not in ("deliver", "connect") and what in latest:

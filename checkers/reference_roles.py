@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.instance import Instance
+from checkers.reference_sent import operation
 from checkers.schema import HARNESS, MONITOR
 
 Row = Mapping[str, Any]
@@ -161,12 +162,12 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     successors: dict[str, list[tuple[PlainReign, int | None]]] = {}
     for r in rows:
         if r["type"] == "invoke":
-            latest[r["process"], r["f"], r.get("message")] = r
+            latest[operation(r)] = r
         if r["f"] == "send" and r["type"] == "invoke":
             sent.setdefault(_what(r), r)
         if r["process"] < 0 or r["type"] != "ok" or r["f"] == "connect" or r.get("broker") is None:
             continue
-        question = latest.get((r["process"], r["f"], r.get("message")))
+        question = latest.get(operation(r))
         asked = sent.get(_what(r)) if r["f"] == "deliver" else question
         if asked is None:
             continue

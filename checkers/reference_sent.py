@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from checkers.schema import OF_SESSIONS, OF_TRANSACTIONS
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
     from checkers.reference import History
 
 Row = Mapping[str, Any]
+
+
+def operation(r: Row) -> tuple[Any, ...]:
+    """Return what a question and its answer have in common.
+
+    The process, and what tells two operations of one process apart.
+    """
+    who = r["process"], r["f"]
+    if r["f"] in OF_SESSIONS:
+        return *who, r.get("session")
+    if r["f"] in OF_TRANSACTIONS:
+        return *who, r.get("transaction")
+    return *who, r.get("queue"), r.get("group"), r.get("message")
 
 
 def certainly_before(history: History, e: Row, d: Row, options: CheckOptions) -> bool:

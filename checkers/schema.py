@@ -158,6 +158,11 @@ HARNESS: Final = -3
 
 TYPES: Final = ("invoke", "ok", "fail", "info")
 
+OF_SESSIONS: Final = ("subscribe", "unsubscribe")
+"""The operations of clients of which the session tells two of one process apart."""
+OF_TRANSACTIONS: Final = ("begin", "commit", "abort")
+"""Those of which the transaction does."""
+
 TOPIC: Final = "/topic/"
 """How the name of a topic begins."""
 TEMPORARY: Final = "/temp-queue/"
