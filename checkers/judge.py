@@ -25,6 +25,7 @@ from checkers import (
     admitted,
     availability,
     clocks,
+    consumers,
     deaths,
     delivery,
     ends,
@@ -51,6 +52,7 @@ from checkers import (
 from checkers.anomaly import ANOMALIES, LOSSLESS, looked_for, named, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
+from checkers.consumers import Consumer
 from checkers.decide import decide
 from checkers.excuses import Window
 from checkers.facts import Facts
@@ -286,15 +288,14 @@ def examine(check_run: CheckRun) -> Examination | None:
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
     died = deaths.read(case.known, source.control)
-    choosers = check_run.attempt(
-        "selectors", lambda: selective.read(renamed(source.control), control_ends, died)
-    )
-    if choosers is None:
+    every_consumer: list[Consumer] | None = []
+    if subscribed.numbers or subscribed.selectors or temporary.numbers:
+        every_consumer = check_run.attempt(
+            "consumers", lambda: consumers.read(renamed(source.control), control_ends, died)
+        )
+    if every_consumer is None:
         return None
     waited = partial(availability.waiting, phases, last_ns, options.recovery_bound_s)
-    consumers = queues.Consumers()
-    if subscribed.numbers or temporary.numbers:
-        consumers = queues.consumers(renamed(source.control), control_ends, died)
     question = Question(
         ends=control_ends,
         examples=options.examples,
@@ -314,9 +315,9 @@ def examine(check_run: CheckRun) -> Examination | None:
         drained_from={run: known.drained_from for run, known in case.known.items()},
         promises=options.broker,
         subscriptions=subscribed,
-        choosers=choosers,
+        choosers=selective.group_by_queue(every_consumer),
         temporaries=temporary,
-        consumers=consumers,
+        consumers=queues.group_by_queue(every_consumer),
         ordered=options.ordered,
         lossless=options.guarantee in LOSSLESS,
         unheard=frozenset((run, queue) for run, known in case.known.items() for queue in known.receives),
@@ -654,7 +655,7 @@ def _hungers(
 def _queues(source: HistorySource, question: Question, known: Mapping[int, Facts]) -> list[Instance]:
     told = source.ask(partial(part.queues_of, question=question)).values()
     beside = queues.Known(
-        queues.consumers(source.control, question.ends, question.deaths),
+        queues.group_by_queue(consumers.read(source.control, question.ends, question.deaths)),
         question.deaths,
         {(run, queue): count for run, one in known.items() for queue, count in one.receives.items()},
         question.choosers,

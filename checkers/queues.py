@@ -29,10 +29,10 @@ are looked at together (``find``): one row of numbers a message.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -40,8 +40,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.consumers import Consumer
 from checkers.deaths import Deaths
-from checkers.ends import Ends
 from checkers.fifo import NAME
 from checkers.instance import Instance
 from checkers.lifecycle import Lives
@@ -58,8 +58,6 @@ from checkers.rows import (
     Rows,
     first,
     joined,
-    numbers_of,
-    texts_of,
 )
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.selective import Choosers, SelectiveQueues
@@ -200,52 +198,26 @@ class Consumers:
     sessions: Mapping[tuple[int, str | None], Sequence[tuple[int, int, int]]] = field(default_factory=dict)
 
     def of(self, queue: Queue, others: Iterable[int]) -> Sessions:
-        """Those of a queue; ``others`` are sessions that got something of it."""
-        mine = [*self.sessions.get(queue, ()), *self.sessions.get((queue[0], None), ())]
-        known = {number for number, _, _ in mine}
-        mine += [(number, _ALWAYS, FOREVER) for number in others if number not in known]
-        table = np.array(mine, dtype=np.int64).reshape(len(mine), 3)
+        """Return the sessions of a queue; ``others`` got something of it.
+
+        Of a session that asked several times the first counts.
+        """
+        spans = dict.fromkeys(others, (_ALWAYS, FOREVER))
+        requests = [*self.sessions.get(queue, ()), *self.sessions.get((queue[0], None), ())]
+        requests.sort(key=itemgetter(1), reverse=True)
+        spans |= {number: (begun, over) for number, begun, over in requests}
+        table = np.array([(number, *span) for number, span in spans.items()], dtype=np.int64)
+        table = table.reshape(len(spans), 3)
         return Sessions(table[:, 0], table[:, 1], table[:, 2])
 
 
-def consumers(control: pa.Table, ends: Ends, deaths: Deaths) -> Consumers:
-    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
-    f, type_, session = texts_of(control, "f"), texts_of(control, "type"), numbers_of(control, "session")
-    rows = control.filter(
-        pa.array(f.are("subscribe") & (session != NONE) & type_.are("invoke", "ok", "fail"))
-    )
-    names = [
-        "index",
-        "type",
-        "queue",
-        "session",
-        "broker",
-        *(["run"] if "run" in control.column_names else []),
-    ]
-    asked: dict[tuple[int, int], tuple[str | None, int]] = {}
-    served: dict[tuple[int, int], tuple[str | None, int]] = {}
-    refused: set[tuple[int, int]] = set()
-    for row in sorted(rows.select(names).to_pylist(), key=lambda one: one["index"]):
-        key = (row.get("run") or 0, row["session"])
-        if row["type"] == "invoke":
-            asked.setdefault(key, (row["queue"], row["index"]))
-        elif row["type"] == "ok":
-            served.setdefault(key, (row["broker"], row["index"]))
-        else:
-            refused.add(key)
-    found: dict[tuple[int, str | None], list[tuple[int, int, int]]] = defaultdict(list)
-    keys = np.array([*asked], dtype=np.int64).reshape(len(asked), 2)
-    answers = ends.sessions.find("answered", keys[:, 0], keys[:, 1]).tolist()
-    for ((run, number), (queue, index)), answered in zip(asked.items(), answers, strict=True):
-        if (run, number) in refused:
-            continue
-        broker, since = served.get((run, number), (None, FOREVER))
-        seen_gone = deaths.rows.get((run, broker or ""), ())
-        over = list(seen_gone[bisect_right(seen_gone, since) :][:1])
-        if answered != NONE:
-            over.append(answered)
-        found[run, queue].append((number, index, min(over, default=FOREVER)))
-    return Consumers(found)
+def group_by_queue(consumers: Iterable[Consumer]) -> Consumers:
+    """Return the consumers of each queue."""
+    sessions: dict[tuple[int, str | None], list[tuple[int, int, int]]] = defaultdict(list)
+    for consumer in consumers:
+        span = consumer.session, consumer.begun, consumer.over
+        sessions[consumer.run, consumer.queue].append(span)
+    return Consumers(sessions)
 
 
 # ------------------------------------------------------------------------------------------- queues

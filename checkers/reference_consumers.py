@@ -39,12 +39,15 @@ def _find_consumers(history: History, queue: str | None) -> Iterator[Consumer]:
         if (r["f"], r["type"]) != ("subscribe", "invoke"):
             continue
         session = r.get("session")
-        if session is not None and not _is_refused(history, session):
+        if session is not None and not _is_refused(history, r):
             yield Consumer(session, asked_selector(r), r["index"], certain_end(history, session))
 
 
-def _is_refused(history: History, session: int) -> bool:
-    return any(r["f"] == "subscribe" and r["type"] == "fail" for r in history.of_session(session))
+def _is_refused(history: History, asked: Row) -> bool:
+    """Return whether a subscribe was refused to its process and session."""
+    later = (r for r in history.of_session(asked["session"]) if r["index"] > asked["index"])
+    answer = next((r for r in later if (r["f"], r["process"]) == ("subscribe", asked["process"])), None)
+    return answer is not None and answer["type"] == "fail"
 
 
 def certain_end(history: History, session: int) -> float:

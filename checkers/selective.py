@@ -21,33 +21,22 @@ again with another selector.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from checkers.asked import Selector, selector_of
-from checkers.deaths import Deaths
-from checkers.ends import Ends
-from checkers.rows import FOREVER, NONE, Flags, Numbers, Place, PlaceTable, Rows, numbers_of, texts_of
+from checkers.asked import Selector
+from checkers.consumers import Consumer
+from checkers.rows import FOREVER, NONE, Flags, Numbers, Place, PlaceTable, Rows
 from checkers.selection import Selection
 
 Queue = tuple[int, str | None]
 """(run, queue); a consumer of which no row says the queue may be of any (None)."""
 MOST: Final = 62
 """How many different selectors a queue may have to be judged: as many as a number has bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """A selector, and from which row up to which its consumer may have existed."""
-
-    selector: Selector
-    begun: int
-    over: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +53,10 @@ class Choosers:
         """Number the different selectors."""
         different: list[Selector] = []
         numbers = []
-        for one in consumers:
-            if one.selector not in different:
-                different.append(one.selector)
-            numbers.append(different.index(one.selector))
+        for selector in (one.selector for one in consumers if one.selector is not None):
+            if selector not in different:
+                different.append(selector)
+            numbers.append(different.index(selector))
         return cls(
             different, np.array(numbers, dtype=np.int64),
             np.array([one.begun for one in consumers], dtype=np.int64),
@@ -145,39 +134,13 @@ class SelectiveQueues:
         return result
 
 
-_COLUMNS: Final = ("run", "index", "type", "queue", "session", "broker", "value")
-
-
-def read(control: pa.Table, ends: Ends, deaths: Deaths) -> SelectiveQueues:
-    """Return the consumers that have a selector, from all control rows, by place."""
-    f, session = texts_of(control, "f"), numbers_of(control, "session")
-    if not (f.are("subscribe") & (texts_of(control, "value").codes >= 0)).any():
-        return SelectiveQueues()
-    rows = control.filter(pa.array(f.are("subscribe") & (session != NONE)))
-    present = [name for name in _COLUMNS if name in rows.column_names]
-    asked: list[tuple[int, Selector, Mapping[str, Any]]] = []
-    served: dict[tuple[int, int], tuple[str | None, int]] = {}
-    refused: set[tuple[int, int]] = set()
-    for row in sorted(rows.select(present).to_pylist(), key=lambda one: one["index"]):
-        key = (row.get("run") or 0, row["session"])
-        selector = selector_of(row.get("value")) if row["type"] == "invoke" else None
-        if selector is not None:
-            asked.append((key[0], selector, row))
-        elif row["type"] == "ok":
-            served.setdefault(key, (row.get("broker"), row["index"]))
-        elif row["type"] == "fail":
-            refused.add(key)
-    found: dict[Queue, list[Consumer]] = defaultdict(list)
-    for run, selector, row in asked:
-        number = row["session"]
-        if (run, number) in refused:
-            continue
-        (answered,) = ends.sessions.find("answered", np.array([run]), np.array([number])).tolist()
-        broker, since = served.get((run, number), (None, FOREVER))
-        over = [answered] if answered != NONE else []
-        over += [at for at in deaths.rows.get((run, broker or ""), ()) if at > since]
-        found[run, row.get("queue")].append(Consumer(selector, row["index"], min(over, default=FOREVER)))
-    return SelectiveQueues(found)
+def group_by_queue(consumers: Iterable[Consumer]) -> SelectiveQueues:
+    """Return the consumers of each queue that have a selector."""
+    queues: dict[Queue, list[Consumer]] = defaultdict(list)
+    for consumer in consumers:
+        if consumer.selector is not None:
+            queues[consumer.run, consumer.queue].append(consumer)
+    return SelectiveQueues(queues)
 
 
 def classes(rows: Rows, places: PlaceTable, queues: SelectiveQueues) -> Numbers:

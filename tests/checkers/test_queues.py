@@ -80,6 +80,13 @@ CASES = {
     "one that was refused holds nothing": (
         [*asked(0, 1), *asked(5, 2, outcome="fail"), *ALONE[2:]], True),
     "one of another queue holds nothing": ([*asked(0, 1), *asked(5, 2, "r"), *ALONE[2:]], True),
+    "one of several queues may": ([*asked(0, 1), *asked(5, 2, "r"), *asked(7, 2), *ALONE[2:]], False),
+    "one that was refused another queue may": (
+        [*asked(0, 1), *asked(5, 2, "r", outcome="fail"), *asked(7, 2), *ALONE[2:]], False),
+    "one that asked again, and was refused that, may": (
+        [*asked(0, 1), *asked(5, 2), *asked(7, 2, outcome="fail"), *ALONE[2:]], False),
+    "a session that asked for its queue again is still alone": (
+        [*asked(0, 1), *asked(5, 1), *ALONE[2:]], True),
     "one of no known queue may hold what it has not read": (
         [*asked(0, 1), *asked(5, 2, None), *ALONE[2:]], False),
     "one that was asked for afterwards cannot have held it": (

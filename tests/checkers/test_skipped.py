@@ -33,6 +33,11 @@ def overtaken():
     return two().consume(2, 1)
 
 
+def served_elsewhere(outcome="ok"):
+    """Session 9 asked for another subscription, which was dropped."""
+    return Story().subscribe(9, outcome, of=BOB).drop(of=BOB)
+
+
 INSIDE = {**TOPIC, "transaction": 7}
 
 
@@ -62,6 +67,8 @@ INSIDE = {**TOPIC, "transaction": 7}
         Story().subscribe(1).send(1).send(1).send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, "info").send(1).send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1).send(2, "fail").send(2).consume(2, 1).leave(1).drop(),
+        # Another session asked for another subscription, and was refused this one.
+        served_elsewhere().subscribe(9, "fail").subscribe(1).send(1).send(2).consume(2, 1).drop(),
         # Both have one priority.
         Story().subscribe(1).send(1, priority=7).send(2, priority=7).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, priority=4).send(2).consume(2, 1).leave(1).drop(),
@@ -125,6 +132,10 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         Story().subscribe(1).send(1).leave(1).drop().subscribe(2).send(2).consume(2, 2).leave(2).drop(),
         Story().subscribe(1).send(1).drop("info").send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).drop("info").send(1).send(2).consume(2, 1).leave(1).drop(),
+        # Another session may have it that asked for another subscription, too, or for any.
+        served_elsewhere().subscribe(9).subscribe(1).send(1).send(2).consume(2, 1).drop(),
+        served_elsewhere("fail").subscribe(9).subscribe(1).send(1).send(2).consume(2, 1).drop(),
+        served_elsewhere().subscribe(9, of={}).subscribe(1).send(1).send(2).consume(2, 1).drop(),
         # It waited when the subscription was made again with another selector.
         Story()
         .subscribe(1)
