@@ -7,9 +7,9 @@ They are few beside the messages, so every task gets all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -95,17 +95,25 @@ class Ends:
     ``endings`` has by (run, queue) the rows with which its sessions ended, in order.
 
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``; ``commit_ns`` is the moment
-    of a commit's), ``refused`` and ``kept`` (of a commit's and of an abort's ``fail``), ``void`` (a
-    commit's where each that was asked for failed), ``end``, ``asked`` and ``back`` (first
-    invocation of either, of commit, of abort), ``connection`` (of the commit) and ``undone``: that
-    of the latest which may have given back what was acknowledged, an abort or a commit that was
-    refused.
+    of a commit's; ``committed_by`` and ``aborted_by`` are the places in ``brokers`` of who answered
+    so, -1 where the row names nobody), ``refused`` and ``kept`` (of a commit's and of an abort's
+    ``fail``), ``void`` (a commit's where each that was asked for failed), ``end``, ``asked`` and
+    ``back`` (first invocation of either, of commit, of abort), ``connection`` (of the commit) and
+    ``undone``: that of the latest which may have given back what was acknowledged, an abort or a
+    commit that was refused.
     """
 
     sessions: Keyed
     transactions: Keyed
     holders: Mapping[tuple[int, str | None], Numbers]
     endings: Mapping[tuple[int, str | None], Numbers] = field(default_factory=dict)
+    brokers: Sequence[str] = ()
+
+    def brokers_of(self, ended: str, run: Numbers, transaction: Numbers) -> npt.NDArray[np.object_]:
+        """Return who answered the ends of transactions, ``committed_by`` or ``aborted_by``."""
+        places = np.maximum(self.transactions.find(ended, run, transaction), -1)
+        names: npt.NDArray[np.object_] = np.array([*self.brokers, None], dtype=object)[places]
+        return names
 
     def held(self, run: int, queue: str | None, sent: Numbers) -> Numbers:
         """How many sessions of a queue may have held what was sent at these rows, and have ended.
@@ -164,14 +172,15 @@ def read(control: pa.Table) -> Ends:
 
     transaction = numbers_of(control, "transaction")
     rows = np.flatnonzero((transaction != NONE) & f.are("commit", "abort"))
+    rows = rows[np.argsort(index[rows], kind="stable")]
     committing, asked, ok = f.are("commit")[rows], type_.are("invoke")[rows], type_.are("ok")[rows]
     at, connection = index[rows], numbers_of(control, "connection")[rows]
+    broker, place = texts_of(control, "broker"), np.arange(len(rows))
     transactions = Keyed.of(
         run[rows], transaction[rows],
         {
-            "commit": (committing & ok, at),
-            "commit_ns": (committing & ok, numbers_of(control, "time")[rows]),
-            "abort": (~committing & ok, at),
+            "committed": (committing & ok, place),
+            "aborted": (~committing & ok, place),
             "kept": (~committing & type_.are("fail")[rows], at),
             "end": (asked, at),
             "back": (~committing & asked, at),
@@ -188,9 +197,26 @@ def read(control: pa.Table) -> Ends:
         for which in (committing & asked, committing & failed)
     )
     void = np.where(commits <= failures, transactions.values["refused"], NONE)
-    known = {**transactions.values, "undone": undone, "void": void}
+    others = dict(transactions.values)
+    committed, aborted = others.pop("committed"), others.pop("aborted")
+    known = {
+        **others,
+        "commit": _at(at, committed),
+        "commit_ns": _at(numbers_of(control, "time")[rows], committed),
+        "committed_by": _at(broker.codes[rows], committed),
+        "abort": _at(at, aborted),
+        "aborted_by": _at(broker.codes[rows], aborted),
+        "undone": undone,
+        "void": void,
+    }
     transactions = Keyed(transactions.numbers, transactions.keys, known)
-    return Ends(sessions, transactions, *_holders(control, run, session, sessions))
+    return Ends(sessions, transactions, *_holders(control, run, session, sessions), broker.values)
+
+
+def _at(values: npt.NDArray[Any], places: Numbers) -> Numbers:
+    """Return the values at some places; ``NONE`` where there is no place."""
+    known = np.append(values.astype(np.int64), np.int64(NONE))
+    return known[np.where(places == NONE, len(values), places)]
 
 
 def _holders(

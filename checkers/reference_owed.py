@@ -157,58 +157,61 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
     if d.get("session") is None:
         return False
     drain = next((r["time"] for r in history.control if r.get("value") == "drain"), -NEVER)
-    given = any(True for _ in giving_back(history, m, d, nacks=options.broker.nack != "consume"))
-    return given or certainly_taken_back(m.rows, d, drain, options)
+    if history.over(d["session"]) is not None or certainly_taken_back(m.rows, d, drain, options):
+        return True
+    nacks = options.broker.nack != "consume"
+    mine = (one for one in questions(m.rows, "ack", "nack") if one.asked.get("session") == d["session"])
+    return any(one.asked["index"] > d["index"] and gave_back(history, one, nacks=nacks) for one in mine)
 
 
-def giving_back(
-    history: History, m: PlainMessage, d: Row, *, nacks: bool, alone: bool = False
-) -> Iterator[int]:
-    """The rows with which its session gave it back for certain.
+def gave_back(history: History, one: Question, *, nacks: bool) -> bool:
+    """Return whether an ack or nack certainly left its message without a holder.
 
-    The session is over; or was refused the ack of it, or rolled that back; or, where ``nacks`` do
-    so, refused the message for certain. ``alone``: what gave back a later delivery to that session
-    did not give back this one.
+    The ack failed, or its transaction did; or, where ``nacks`` give back, the nack happened.
     """
-    over = history.over(d["session"])
-    if over is not None:
-        yield over
-    for one in questions(m.rows, "ack", "nack"):
-        if one.asked.get("session") != d["session"] or one.asked["index"] <= d["index"]:
-            continue
-        if alone and _given(m.rows, one.asked) is not d:
-            continue
-        if one.transaction is None:
-            back = "fail" if one.asked["f"] == "ack" else "ok" if nacks else None
-            if one.outcome is not None and one.outcome == back:
-                yield one.asked["index"]
-        else:
-            ways = [("abort", "ok"), ("commit", "fail")]
-            if one.asked["f"] == "nack" and nacks:
-                ways.append(("commit", "ok"))
-            for f, type_ in ways:
-                answered = history.ended(one.transaction, f, type_)
-                if answered is not None:
-                    asked = history.ended(one.transaction, f, "invoke")
-                    yield answered if asked is None else asked
+    refusing = one.asked["f"] == "nack"
+    if one.transaction is None:
+        return one.outcome == ("ok" if refusing else "fail") and (nacks or not refusing)
+    ends = [("abort", "ok"), ("commit", "fail"), *([("commit", "ok")] if refusing and nacks else [])]
+    return any(history.ended(one.transaction, f, type_) is not None for f, type_ in ends)
 
 
 def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: CheckOptions) -> bool:
     """Whether a delivery is counted no higher than one that was given back before it was sent.
 
-    By one process of a broker: another may count from the beginning. A nack gives it back only
-    where the broker promises to give a refused message again.
+    By one process of a broker: another may count from the beginning.
     """
     one, other = e.get("delivery_count"), d.get("delivery_count")
     if one is None or other is None or other > one or not certainly_before(history, e, d, options):
         return False
-    requeued = options.broker.nack == "requeue"
-    if not any(index < d["index"] for index in giving_back(history, m, e, nacks=requeued, alone=True)):
+    if not any(index < d["index"] for index in _certainly_giving_back(history, m, e, options)):
         return False
     if e["session"] == d["session"]:
         return True
     broker = e.get("broker")
     return broker == d.get("broker") and (broker is None or not lived_anew(history, broker, e["index"], d))
+
+
+def _certainly_giving_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> Iterator[int]:
+    """Return the rows with which a session certainly gave back what it got, which must be counted.
+
+    The session is over; an ack of it was refused, or rolled back for certain; or it was refused for
+    certain, where the broker promises to give refused messages again. A commit that was refused
+    says nothing: its transaction may still be there, with all that it took.
+    """
+    over = history.over(d["session"])
+    if over is not None:
+        yield over
+    for one in _answered(m.rows, "ack", "fail"):
+        given = _given(m.rows, one.asked)
+        if given is not None and given["index"] == d["index"]:
+            yield one.asked["index"]
+    refusals = [*certain_roll_backs(history, m.rows)]
+    if options.broker.nack == "requeue":
+        refusals += certain_nacks(history, m.rows)
+    for refusal in refusals:
+        if refusal.given is not None and refusal.given["index"] == d["index"]:
+            yield refusal.asked["index"]
 
 
 # --------------------------------------------------------------------------------- what it dies of
@@ -270,30 +273,46 @@ class Refusal:
 
 
 def certain_refusals(history: History, rows: Sequence[Row], options: CheckOptions) -> Iterator[Refusal]:
-    """Of one message: nacks that were answered ``ok``, and roll-backs of its ack that were.
+    """Return the nacks of a message that were answered ``ok``, and such roll-backs of its acks.
 
-    In a transaction a nack counts by its commit. Where a nack alone is a dead letter's making, or
-    none, roll-backs do not count.
+    Where a nack alone is a dead letter's making, or none, roll-backs do not count.
     """
-    for one in questions(rows, "nack"):
-        if one.outcome == "ok" and one.asked.get("session") is not None and one.answer is not None:
-            if one.transaction is None:
-                yield Refusal(_given(rows, one.asked), one.asked, one.answer)
-            else:
-                ends = questions(history.transaction_rows(one.transaction), "commit")
-                yield from _ended(rows, one, ends)
+    yield from certain_nacks(history, rows)
     if options.broker.nack == "requeue":
-        for one in questions(rows, "ack"):
-            inside = one.outcome == "ok" and one.asked.get("session") is not None
-            if inside and one.transaction is not None:
-                yield from _ended(rows, one, aborts(history, one.transaction))
+        yield from certain_roll_backs(history, rows)
+
+
+def certain_nacks(history: History, rows: Sequence[Row]) -> Iterator[Refusal]:
+    """Return the nacks of a message that were answered ``ok``; in a transaction its commit was."""
+    for one in _answered(rows, "nack", "ok"):
+        if one.transaction is None:
+            yield Refusal(_given(rows, one.asked), one.asked, one.answer or one.asked)
+        else:
+            yield from _ended(rows, one, questions(history.transaction_rows(one.transaction), "commit"))
+
+
+def certain_roll_backs(history: History, rows: Sequence[Row]) -> Iterator[Refusal]:
+    """Return the acks of a message of which the roll-back was answered ``ok``."""
+    for one in _answered(rows, "ack", "ok"):
+        if one.transaction is not None:
+            yield from _ended(rows, one, aborts(history, one.transaction))
+
+
+def _answered(rows: Sequence[Row], operation: str, outcome: str) -> Iterator[Question]:
+    """Return the acks or nacks of sessions that were answered so."""
+    for one in questions(rows, operation):
+        if one.outcome == outcome and one.asked.get("session") is not None:
+            yield one
 
 
 def _ended(rows: Sequence[Row], one: Question, ends: Sequence[Question]) -> Iterator[Refusal]:
-    for end in ends:
-        if end.outcome == "ok" and end.answer is not None:
-            yield Refusal(_given(rows, one.asked), end.asked, end.answer)
-            return
+    """Return what was done by the end of a transaction, which comes after all that is in it."""
+    end = next((end for end in ends if end.outcome == "ok"), None)
+    if end is None or end.answer is None or one.answer is None:
+        return
+    if end.answer["index"] > one.answer["index"]:
+        asked = max(one.asked, end.asked, key=lambda r: int(r["index"]))
+        yield Refusal(_given(rows, one.asked), asked, end.answer)
 
 
 def _given(rows: Sequence[Row], asked: Row) -> Row | None:

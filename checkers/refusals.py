@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from checkers.acknowledgements import given_before, nacks
+from checkers.acknowledgements import acks, given_before, nacks
 from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.rows import (
-    ACK_OK,
     NONE,
     TIMEOUT,
     Flags,
@@ -30,9 +30,7 @@ from checkers.rows import (
     counted,
     joined,
     marked,
-    ordered,
 )
-from checkers.running import segments, starts
 from checkers.verdict import Promises
 
 
@@ -40,18 +38,18 @@ from checkers.verdict import Promises
 class Refusals:
     """One row a certain refusal.
 
-    ``id`` is its message; ``asking`` and ``answering`` are positions of its question and answer, of
-    an ack that was rolled back both that of the ack's answer. ``held`` is the delivery that it
-    answers (``NONE``: no row has it); ``asked`` and ``answered`` are indexes, too.
-    ``nack``: it is a nack.
+    ``id`` is its message; ``asking`` the position of its question, of an ack that was rolled back
+    that of the ack's. ``held`` is the delivery that it answers (``NONE``: no row has it);
+    ``asked`` and ``answered`` are indexes, too, in a transaction those of its end; ``by`` is the
+    broker that answered, None if no row names it. ``nack``: it is a nack.
     """
 
     id: Numbers
     asking: Numbers
-    answering: Numbers
     held: Numbers
     asked: Numbers
     answered: Numbers
+    by: npt.NDArray[np.object_]
     nack: Flags
 
     def some(self, which: Flags) -> Refusals:
@@ -78,40 +76,35 @@ def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
 def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     """Return nacks, without what they answer."""
     some = nacks(rows, of)
+    some = some.some((some.answer >= 0) & (rows.session[some.at] != NONE))
     transaction, run = rows.transaction[some.at], rows.run[some.at]
     alone = transaction == NONE
     commit, asking = (ends.transactions.find(name, run, transaction) for name in ("commit", "asked"))
-    question = rows.index[some.at]
-    sure = (some.answer >= 0) & (alone | (commit != NONE)) & (rows.session[some.at] != NONE)
-    answered = np.where(sure, rows.index[some.answer], NONE)
+    question, answered = rows.index[some.at], rows.index[some.answer]
+    names = np.array([*rows.broker.values, None], dtype=object)
     return Refusals(
-        rows.id[some.at].astype(np.int64), some.at, some.answer, np.full(len(some.at), NONE),
+        rows.id[some.at].astype(np.int64), some.at, np.full(len(some.at), NONE),
         np.where(alone, question, np.maximum(question, asking)),
-        np.where(alone, answered, np.maximum(answered, commit)), np.ones(len(some.at), dtype=bool),
-    ).some(sure)  # fmt: skip
+        np.where(alone, answered, commit),
+        np.where(
+            alone, names[rows.broker.codes[some.answer]], ends.brokers_of("committed_by", run, transaction)
+        ),
+        np.ones(len(some.at), dtype=bool),
+    ).some(alone | (commit > answered))  # fmt: skip
 
 
 def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
-    """Acks that were rolled back: one for each message and session in a transaction."""
-    at = rows.of(ACK_OK)
-    at = at[of[rows.id[at]] & (rows.transaction[at] != NONE) & (rows.session[at] != NONE)]
-    run, transaction = rows.run[at], rows.transaction[at]
+    """Return acks that were rolled back, without what they answer."""
+    some = acks(rows, of)
+    inside = (rows.transaction[some.at] != NONE) & (rows.session[some.at] != NONE)
+    some = some.some(inside & (some.answer >= 0))
+    run, transaction = rows.run[some.at], rows.transaction[some.at]
     abort, asked = (ends.transactions.find(name, run, transaction) for name in ("abort", "back"))
-    sure = (abort != NONE) & (abort > rows.index[at])
-    at, abort, asked = at[sure], abort[sure], np.where(asked == NONE, abort, asked)[sure]
-    keys = (rows.id[at], rows.session[at], rows.transaction[at])
-    order = ordered(*keys, rows.index[at])
-    first = order[starts(segments(*(key[order] for key in keys)))] if len(order) else order
-    at, abort, asked = at[first], abort[first], asked[first]
     return Refusals(
-        rows.id[at].astype(np.int64),
-        at,
-        at,
-        np.full(len(at), NONE),
-        asked,
-        abort,
-        np.zeros(len(at), dtype=bool),
-    )
+        rows.id[some.at].astype(np.int64), some.at, np.full(len(some.at), NONE),
+        np.where(asked == NONE, abort, asked), abort, ends.brokers_of("aborted_by", run, transaction),
+        np.zeros(len(some.at), dtype=bool),
+    ).some(abort > rows.index[some.answer])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +195,7 @@ def _known(
 ) -> bool:
     """Whether the broker that made a delivery still knows of a refusal."""
     run = int(rows.run[delivery])
-    by, broker = rows.broker.at(int(refusals.answering[refusal])), rows.broker.at(delivery)
+    by, broker = refusals.by[refusal], rows.broker.at(delivery)
     if promises.durable_counts:
         return by == broker or (by is not None and broker is not None and deaths.of_one_node(run, by, broker))
     asking = refusals.asking[[refusal]]

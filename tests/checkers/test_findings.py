@@ -51,10 +51,10 @@ def answer(
     ]
 
 
-def end(at: int, f: str, transaction: int, outcome: str = "ok") -> list[Row]:
+def end(at: int, f: str, transaction: int, outcome: str = "ok", broker: str = "a1") -> list[Row]:
     return [
         o(at, 1, "invoke", f, transaction=transaction),
-        o(at + 1, 1, outcome, f, transaction=transaction, broker="a1"),
+        o(at + 1, 1, outcome, f, transaction=transaction, broker=broker),
     ]
 
 
@@ -357,6 +357,25 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*role(1, "a1", "live", 0, 1), send(6, 1)[0], *role(7, "a1", "backup", 4, 5),
          *role(8, "a2", "live", 7, 8),
          send(9, 1)[1]], set()),
+    "one process may ask for two sessions, of which the first was asked for before the takeover": (
+        [*role(1, "a1", "live", 0, 1), o(3, 9, "invoke", "subscribe", session=2),
+         *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
+         o(10, 9, "invoke", "subscribe", session=3), o(11, 9, "ok", "subscribe", session=2, broker="a1")],
+        set()),
+    "the second was asked for after it": (
+        [*role(1, "a1", "live", 0, 1), o(3, 9, "invoke", "subscribe", session=2),
+         *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
+         o(10, 9, "invoke", "subscribe", session=3), o(11, 9, "ok", "subscribe", session=3, broker="a1")],
+        {"zombie"}),
+    "one process may end two transactions, the first of them before the takeover": (
+        [*role(1, "a1", "live", 0, 1), o(3, 9, "invoke", "commit", transaction=2),
+         *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
+         o(10, 9, "invoke", "commit", transaction=3), o(11, 9, "ok", "commit", transaction=2, broker="a1")],
+        set()),
+    "a demoted broker that serves a session is a zombie, whatever name it gives the queue": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
+         o(10, 9, "invoke", "subscribe", session=2, queue="/temp-queue/mine"),
+         o(11, 9, "ok", "subscribe", session=2, queue="/temp-queue/5", broker="a1")], {"zombie"}),
     "a login at a demoted broker promises nothing and is no zombie's": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
          o(10, 9, "invoke", "connect"), o(11, 9, "ok", "connect", broker="a1")], set()),

@@ -264,6 +264,15 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "another broker need not know of refusals": (
         [*HELD, *refused(6), *gone(10, 1), *joined(11, 2, "a2"), *again(13, 2, broker="a2"),
          *refused(14, session=2, broker="a2"), *again(16, 2, broker="a2")], TWO, set()),
+    "a roll-back is known to the broker that answered it": (
+        [*HELD, *undone(6, 9), *gone(10, 1), *joined(11, 2), *again(13, 2), *refused(14, session=2),
+         *again(16, 2)], TWO, TWICE),
+    "whichever broker took the ack": (
+        [*HELD, *answer(6, 1, transaction=9), *end(8, "abort", 9, broker="a2"), *gone(10, 1),
+         *joined(11, 2), *again(13, 2), *refused(14, session=2), *again(16, 2)], TWO, set()),
+    "a refusal in a transaction to the broker that answered its commit": (
+        [*HELD, *refused(6, transaction=9), *end(8, "commit", 9, broker="a2"), *gone(10, 1),
+         *joined(11, 2), *again(13, 2), *refused(14, session=2), *again(16, 2)], TWO, set()),
     "one of the same node does where a durable count is promised": (
         [*role(60, "a1", "stopped", 59, 60), *role(61, "a2", "live", 60, 61),
          *HELD, *refused(6), *gone(10, 1), *joined(11, 2, "a2"), *again(13, 2, broker="a2"),
@@ -462,6 +471,17 @@ COUNTED: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "an ack that failed does": (
         [*GIVEN, *answer(6, 1, outcome="fail"), *joined(8, 2), *counted(10, 1, 2)], COUNTS, STILL),
     "a roll-back does": ([*GIVEN, *undone(6, 9), *counted(10, 1)], COUNTS, STILL),
+    "it must have been answered": ([*GIVEN, *undone(6, 9, "info"), *counted(10, 1)], COUNTS, set()),
+    "a commit that failed does not, for certain": (
+        [*GIVEN, *answer(6, 1, transaction=9), *end(8, "commit", 9, "fail"), *counted(10, 1)], COUNTS,
+        set()),
+    "a refusal does when its transaction is committed": (
+        [*GIVEN, *refused(6, transaction=9), *end(8, "commit", 9), *counted(10, 1)], COUNTS, STILL),
+    "not when that is rolled back": (
+        [*GIVEN, *refused(6, transaction=9), *end(8, "abort", 9), *counted(10, 1)], COUNTS, set()),
+    "an ack that failed gives back what had been read when it was asked for": (
+        [*GIVEN, answer(6, 1)[0], *counted(7, 1), answer(7, 1, outcome="fail")[1], *counted(9, 2)], COUNTS,
+        STILL),
     "a lost session does": ([*GIVEN, *gone(6, 1), *joined(8, 2), *counted(10, 1, 2)], COUNTS, STILL),
     "what may have been sent before says nothing": (
         [*joined(0, 2), *GIVEN[2:], *gone(6, 1), *counted(10, 1, 2)], COUNTS, set()),
