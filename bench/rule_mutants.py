@@ -60,6 +60,7 @@ RULES: Final = (
     "counts", "alternation", "closings", "takeovers", "roles", "deaths", "ends", "attempts", "siblings",
     "links", "clocks", "excuses", "availability", "starved", "totals", "stores", "recipients",
     "linearizability", "asked", "facts", "part", "ordinary", "spans", "views", "admitted", "decide",
+    "consumers",
 )  # fmt: skip
 """Modules of the columns that have rules; those of the reference are found by their name."""
 LIMIT_S: Final = 60
