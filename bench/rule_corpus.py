@@ -42,6 +42,9 @@ LEFT_OUT: Final = ("test_breakage", "test_agreement", "test_recall")
 """Tests whose histories break what rules take for granted, or are drawn here, too."""
 FEW: Final = 10
 """Where fewer are judged under some options, those with the same promises are judged together."""
+ALONE: Final = 3
+"""Of so many kinds of options of tests some histories are judged alone, too."""
+OF_ALONE: Final = 25
 RARE: Final = 5
 """Where tests judge still fewer with the same promises, those are left out."""
 HABITS: Final[Sequence[Mapping[str, Any]]] = (
@@ -64,12 +67,16 @@ OF_HABITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Histories that are judged together under the same options."""
+    """Histories that are judged under the same options: together, or each ``alone``.
+
+    Why alone: what goes wrong at the ends of columns shows in the first or last place of a table.
+    """
 
     name: str
     histories: Sequence[Sequence[Row]]
     options: CheckOptions
     slices: int
+    alone: bool = False
 
 
 def corpus(recorded: Path | None) -> list[Chunk]:
@@ -79,7 +86,16 @@ def corpus(recorded: Path | None) -> list[Chunk]:
         chunks += _chunks("tests", judged_by_tests(recorded))
     chunks += _chunks("cluster", of_the_cluster())
     sliced = Chunk("cases in slices", chunks[0].histories, chunks[0].options, 4)
-    return [*chunks, sliced]
+    some = [chunk for chunk in chunks if chunk.name == "tests"][:ALONE]
+    alone = [
+        Chunk("alone", _spread(chunk.histories, OF_ALONE), chunk.options, 1, alone=True) for chunk in some
+    ]
+    return [*chunks, sliced, *alone]
+
+
+def _spread(histories: Sequence[Sequence[Row]], count: int) -> Sequence[Sequence[Row]]:
+    """Return about so many of some histories, from all over them."""
+    return histories[:: max(1, len(histories) // count)]
 
 
 def _chunks(name: str, histories: Iterable[tuple[CheckOptions, Sequence[Row]]]) -> Iterator[Chunk]:
@@ -117,7 +133,7 @@ def judged_by_tests(recorded: Path) -> Iterator[tuple[CheckOptions, Sequence[Row
         if is_wanted and len(one["rows"]) < SMALL and not options.not_judged and options.trouble is None:
             by_test[one["test"].partition("[")[0]].append((options, one["rows"]))
     for some in by_test.values():
-        yield from some[:: 1 if len(some) <= DRAWN else len(some) // OF_DRAWN]
+        yield from some if len(some) <= DRAWN else _spread(some, OF_DRAWN)
 
 
 def of_the_cluster() -> Iterator[tuple[CheckOptions, Sequence[Row]]]:

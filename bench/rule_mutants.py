@@ -215,11 +215,17 @@ class Columns:
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.chunks = chunks
-        self._runs = [Runs(chunk.histories, chunk.slices) for chunk in chunks]
+        self._sources = [
+            [Runs([rows], 1) for rows in chunk.histories]
+            if chunk.alone
+            else [Runs(chunk.histories, chunk.slices)]
+            for chunk in chunks
+        ]
 
     def say(self, number: int, families: Families) -> Any:
         """What some families say of a chunk."""
-        return self._say(self._runs[number], self.chunks[number].options, families)
+        options = self.chunks[number].options
+        return [self._say(source, options, families) for source in self._sources[number]]
 
     def say_each(self, chunk: Chunk, families: Families) -> list[Any]:
         """What some families say of each history of a chunk."""

@@ -103,18 +103,16 @@ def _earlier(
     rows: Rows, lives: Lives, ends: Ends, subscriptions: Subscriptions, number: Numbers
 ) -> Numbers | None:
     at = rows.of(DELIVER, BROWSE)
-    at = at[(number[rows.id[at]] != NONE) & (rows.message[at] != NONE)]
+    at = at[number[rows.id[at]] != NONE]
     if not len(at):
         return None
     begun = ends.sessions.find("begun", rows.run[at], rows.session[at])
     of_dead = np.isin(rows.value.codes[at], [rows.value.code(store) for store in AFTERLIFE])
     stored = np.where(of_dead, subscriptions.begun[number[rows.id[at]]], rows.index[at])
     since = np.where(rows.kind[at] == BROWSE, stored, begun)
-    known = since != NONE
-    at, since = at[known], since[known]
     absent = subscriptions.last_absent(number[rows.id[at]], since)
     over = lives.over[rows.id[at]]
-    wrong = at[(over != NONE) & (absent != NONE) & (over < absent)]
+    wrong = at[(over != NONE) & (over < absent)]
     return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
 
 
@@ -123,7 +121,7 @@ def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: Selection) ->
         return None
     found = np.full(rows.messages, NONE, dtype=np.int64)
     at = rows.of(DELIVER)
-    at = at[(rows.session[at] != NONE) & selection.sent[rows.id[at]]]
+    at = at[selection.sent[rows.id[at]]]
     order = np.lexsort((rows.session[at], rows.run[at]))
     at = at[order]
     run, session = rows.run[at], rows.session[at]

@@ -59,7 +59,7 @@ def siblings_of(places: PlaceTable, lives: Lives, shown: Numbers) -> Siblings:
         if subscription is not None:
             of_place[n] = topics.setdefault((run, subscription[0], group), len(topics))
     number = np.full(len(lives.place), NONE, dtype=np.int64)
-    at = np.flatnonzero((of_place[lives.place] != NONE) & (lives.message != NONE))
+    at = np.flatnonzero(of_place[lives.place] != NONE)
     if not len(at):
         return Siblings(number, number)
     _, message = np.unique(lives.message[at], return_inverse=True)
@@ -85,8 +85,7 @@ def not_copied(
     rows: Rows, places: PlaceTable, lives: Lives, siblings: Siblings, owed: Flags, audience: Audience
 ) -> Flags:
     """Return the messages of unknown outcome of which only another subscription shows a copy."""
-    unknown: Flags = owed & (siblings.shown != NONE) & (lives.sent != NONE)
-    unknown &= (lives.ok == NONE) & ~lives.aborted
+    unknown: Flags = owed & (siblings.shown != NONE) & (lives.ok == NONE) & ~lives.aborted
     if not unknown.any():
         return unknown
     sends, answering = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)

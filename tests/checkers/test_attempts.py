@@ -251,6 +251,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*attempt(0, 1, "ok"), *attempt(2, 1, "fail", by=2), *DONE], {"lost"}),
     "what was never certain is not owed": (
         [*attempt(0, 1, "info"), *attempt(2, 1, "fail", by=2), *DONE], set()),
+    "an answer that belongs to no attempt makes none certain": (
+        [*attempt(0, 1, None), attempt(2, 1, "ok", by=2)[1], *attempt(4, 1, "fail", by=3), *DONE], set()),
+    "what was committed happened, whatever else is said of its transaction": (
+        [*within(5, 0), *within(5, 2, by=2), *end(4, "commit", 5), *end(6, "abort", 5), *READ], set()),
 }  # fmt: skip
 
 
@@ -258,6 +262,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 def test_what_became_of_attempts(tmp_path, case):
     rows, expected = CASES[case]
     assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected
+
+
+@pytest.mark.parametrize(("outcome", "expected"), [("ok", {"lost"}), ("info", set())])
+def test_what_was_sent_twice_in_a_batch_is_owed_if_that_was_committed(tmp_path, outcome, expected):
+    rows = tidy([*within(5, 0), *within(5, 2, by=2), *end(4, "commit", 5, outcome), *DONE])
+    options = msgspec.structs.replace(OPTIONS, broker=BATCHES)
+    assert {i.name for i in agreed(tmp_path / "batches", rows, options)} == expected
 
 
 def test_a_commit_that_failed_says_nothing_of_a_batch(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from checker_rows import MS, S, agreed, dense, finished
 from topic_histories import ALICE, BOB, NEWS_OF_ALICE, PATIENT, TOPIC, Story, told
 
+from checkers.siblings import is_sibling
+from checkers.subscriptions import place_of
 from checkers.verdict import Promises
 
 SKIPPED = {("lost", NEWS_OF_ALICE, 1, "skipped")}
@@ -415,6 +417,7 @@ def test_a_send_of_unknown_outcome_is_copied_to_all_subscriptions_or_none(tmp_pa
         unknown().deliver(1, 1),
         unknown().add(101, "invoke", "ack", 1, **ALICE, session=1),
         unknown("fail"),
+        unknown().add(60, "info", "receive", **TOPIC),
         # It was shown elsewhere, where it had not been sent, or before it was sent.
         unknown().deliver(1, 9, of={"queue": "q"}),
         Story().subscribe(1).subscribe(2, of=BOB).deliver(1, 2, of=BOB).send(1, "info"),
@@ -437,6 +440,21 @@ def test_a_send_of_unknown_outcome_is_copied_to_all_subscriptions_or_none(tmp_pa
 )  # fmt: skip
 def test_a_subscription_may_have_got_its_copy_of_a_send_of_unknown_outcome(tmp_path, story):
     assert {name for name, *_ in found(tmp_path, story)}.isdisjoint({"lost"})
+
+
+def test_a_queue_is_no_sibling_of_a_subscription():
+    alice, bob, queue = ((0, place, "g") for place in (NEWS_OF_ALICE, place_of("/topic/news", "bob"), "q"))
+    assert is_sibling(alice, bob)
+    assert not is_sibling(alice, (0, place_of("/topic/other", "bob"), "g"))
+    assert not is_sibling(alice, (0, bob[1], "h"))
+    assert not any(is_sibling(*pair) for pair in ((alice, queue), (queue, alice), (queue, queue)))
+
+
+@pytest.mark.parametrize(("attempts", "lost"), [(1, set()), (2, NOT_COPIED)])
+def test_a_copy_may_have_died_with_a_session_that_never_read_it(tmp_path, attempts, lost):
+    drops = Promises(delivery_attempts=attempts, attempts="given back", keeps_dead_letters=False)
+    options = msgspec.structs.replace(PATIENT, broker=drops)
+    assert found(tmp_path, unknown().lose(1), options) == lost
 
 
 def test_sends_that_are_not_atomic_may_be_copied_in_part(tmp_path):
