@@ -88,22 +88,23 @@ def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numb
     ``NONE`` where they may have.
 
     Such a row saw the broker process gone before the ack was invoked (``asked``; in a transaction,
-    before its commit was). The broker at the other end of the connection is named by the answers to
-    the session's ``subscribe`` and to the ``connect``, and by the latest delivery of the message in
-    that session.
+    before its end was). The broker at the other end of the connection is named by the answers to
+    the session's ``subscribe``, to the ``connect`` and to the ``begin``, or by the latest delivery
+    of the message in that session.
     """
     if not deaths.rows or not len(at):
         return np.full(len(at), NONE, dtype=np.int64)
     run, session, index = rows.run[at], rows.session[at], rows.index[at]
     told = Answers.of(deaths.sessions, run, session, index)
     told = told.with_(Answers.of(deaths.connections, run, rows.connection[at], index))
+    told = told.with_(Answers.of(deaths.transactions, run, rows.transaction[at], index))
     given = given_before(rows, at)
     known = (given >= 0) & (rows.broker.codes[given] >= 0)
     nothing = np.full(len(at), NONE, dtype=np.int64)
     delivery = (rows.index[given], rows.time[given], deaths.numbered(rows.broker, given))
-    told = told.with_(Answers(*(np.where(known, some, nothing) for some in delivery)))
-    dead = deaths.first_after(run, told)
-    return deaths.unanswered(run, session, rows.connection[at], np.where(dead < asked, dead, NONE))
+    told = told.beside(Answers(*(np.where(known, some, nothing) for some in delivery)))
+    dead = deaths.gone_since(run, session, rows.connection[at], told)
+    return np.where(dead < asked, dead, NONE)
 
 
 def given_before(rows: Rows, at: Numbers) -> Numbers:

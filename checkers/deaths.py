@@ -15,7 +15,6 @@ Seen by the monitor (role "stopped"), by a fault that ended the process ("gone")
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from checkers.attempts import Attempts
 from checkers.ends import Ends, Keyed
 from checkers.excuses import GONE, ends_processes
 from checkers.facts import Facts
-from checkers.links import Questions
+from checkers.links import Questions, Servers
 from checkers.rows import (
     DELIVER,
     FOREVER,
@@ -42,6 +41,7 @@ from checkers.rows import (
     first,
     highest,
     joined,
+    name_number,
     numbers_of,
     texts_of,
 )
@@ -82,13 +82,26 @@ class Answers:
             np.where(one, np.where(later, others.broker, self.broker), NONE),
         )
 
+    def beside(self, delivered: Answers) -> Answers:
+        """Return these, or where there are none the deliveries; none where they name two brokers.
+
+        A delivery may be read long after it was sent, so it says nothing of when a connection was
+        there if an answer does.
+        """
+        both = self.with_(delivered)
+        known = self.told != NONE
+        return Answers(
+            np.where(known, self.told, delivered.told), np.where(known, self.ns, delivered.ns), both.broker
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AnsweredSince:
     """Until when sessions and connections were answered, as far as was asked for.
 
-    ``sessions`` and ``connections``: the latest answer (``until``); ``proven``: until when a
-    session was certainly alive (``checkers.sessions``).
+    ``sessions`` and ``connections``: the latest answer (``until``), and whether two brokers served
+    them (``several``); ``proven``: until when a session was certainly alive
+    (``checkers.sessions``).
     """
 
     sessions: Keyed = _NO_LINKS
@@ -96,16 +109,30 @@ class AnsweredSince:
     proven: Keyed = _NO_LINKS
 
     @classmethod
-    def of(cls, some: Questions, proven: Keyed) -> AnsweredSince:
+    def of(cls, some: Questions, servers: Servers, proven: Keyed) -> AnsweredSince:
         """The latest of some answers."""
 
-        def latest(number: Numbers) -> Keyed:
-            named = number != NONE
-            run, number, answered = some.run[named], number[named], some.answered[named]
-            last = Keyed.of(run, number, {"until": (np.ones(len(run), dtype=bool), -answered)})
-            return Keyed(last.numbers, last.keys, {"until": -last.values["until"]})
+        def known(column: str) -> Keyed:
+            number, served = getattr(some, column), getattr(servers, column)
+            run = np.concatenate([some.run, servers.run])
+            whose = np.concatenate([number, served])
+            answering = np.arange(len(run)) < len(number)
+            latest = np.concatenate([-some.answered, np.zeros(len(served), dtype=np.int64)])
+            broker = np.concatenate([np.zeros(len(number), dtype=np.int64), servers.broker])
+            named = whose != NONE
+            lowest = Keyed.of(
+                run[named], whose[named],
+                {
+                    "until": (answering[named], latest[named]),
+                    "least": (~answering[named], broker[named]),
+                    "most": (~answering[named], -broker[named]),
+                },
+            )  # fmt: skip
+            until, least, most = (lowest.values[name] for name in ("until", "least", "most"))
+            values = {"until": np.where(until == NONE, NONE, -until), "several": (least != -most) * 1}
+            return Keyed(lowest.numbers, lowest.keys, values)
 
-        return cls(latest(some.session), latest(some.connection), proven)
+        return cls(known("session"), known("connection"), proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +191,22 @@ class Deaths:
         result: Numbers = known[brokers.codes[at]]
         return result
 
-    def first_after(self, run: Numbers, answers: Answers) -> Numbers:
+    def gone_since(self, run: Numbers, session: Numbers, connection: Numbers, told: Answers) -> Numbers:
+        """Return the first row that saw the process gone at the other end; ``NONE``: none did.
+
+        Since the latest answer in that session or on that connection, as far as those are known:
+        whoever gave it may have been another process. Nothing is said where two brokers served it.
+        """
+        links = ((self.answered.sessions, session), (self.answered.connections, connection))
+        until = self.answered.proven.find("proven", run, session)
+        several = np.zeros(len(run), dtype=bool)
+        for known, number in links:
+            until = np.maximum(until, known.find("until", run, number))
+            several |= known.find("several", run, number) == 1
+        since = np.where(told.told == NONE, NONE, np.maximum(told.told, until))
+        return self._first_after(run, Answers(since, told.ns, np.where(several, NONE, told.broker)))
+
+    def _first_after(self, run: Numbers, answers: Answers) -> Numbers:
         """The first row that saw the process gone that gave some answers; ``NONE``: none did."""
         result = np.full(len(run), NONE, dtype=np.int64)
         known = np.flatnonzero((answers.broker >= 0) & (answers.broker < len(self.names)))
@@ -192,30 +234,21 @@ class Deaths:
         told = Answers.of(self.transactions, run, transaction, asked)
         return told.with_(Answers.of(self.connections, run, connection, asked))
 
-    def gone_before_commit(self, ends: Ends, run: Numbers, transaction: Numbers) -> Numbers:
+    def gone_before_commit(
+        self, ends: Ends, run: Numbers, transaction: Numbers, session: Numbers, connection: Numbers
+    ) -> Numbers:
         """The rows that show that transactions cannot have been committed.
 
         The process that was asked for it had been seen gone before; ``NONE`` for all others.
+        ``session`` and ``connection`` are those of an operation in each.
         """
         asked, ok = (ends.transactions.find(name, run, transaction) for name in ("asked", "commit"))
         dead = np.full(len(run), NONE, dtype=np.int64)
         doubtful = np.flatnonzero((asked != NONE) & (ok == NONE))
         if len(doubtful) and self.rows:
             some = self.committing(ends, run[doubtful], transaction[doubtful])
-            dead[doubtful] = self.first_after(run[doubtful], some)
+            dead[doubtful] = self.gone_since(run[doubtful], session[doubtful], connection[doubtful], some)
         return np.where(dead < asked, dead, NONE)
-
-    def unanswered(self, run: Numbers, session: Numbers, connection: Numbers, dead: Numbers) -> Numbers:
-        """The deaths after which nothing was answered, in that session or on that connection.
-
-        ``NONE`` for all others: whoever was at the other end may have been another process.
-        """
-        answered = np.maximum(
-            self.answered.sessions.find("until", run, session),
-            self.answered.connections.find("until", run, connection),
-        )
-        answered = np.maximum(answered, self.answered.proven.find("proven", run, session))
-        return np.where(answered > dead, NONE, dead)
 
     def one_process(self, run: int, broker: str | None, since: int, until: int, until_ns: int) -> bool:
         """Whether no row says that a broker was another process from a row to another.
@@ -226,11 +259,6 @@ class Deaths:
         died = any(since < row < until for row in self.rows.get(key, ()))
         changes = self.changes.get(key, ())
         return not died and not any(row > since and low <= until_ns for row, low in changes)
-
-
-def name_number(name: str | None) -> int:
-    """Return a number for a name, the same in every process; ``NONE`` for no name."""
-    return NONE if name is None else zlib.crc32(name.encode())
 
 
 def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:

@@ -576,10 +576,13 @@ def _delivery(
 def _answered_since(source: HistorySource, question: Question, late: links.UnderWay) -> deaths.AnsweredSince:
     """What was answered where something came too late."""
     spans = links.Spans.of(late)
-    gathered = [pair for some in source.ask(partial(part.proofs, spans=spans)).values() for pair in some]
-    answered = joined([links.questions(_control(source)[0], spans), *(some for _, some in gathered)])
+    control, _ = _control(source)
+    asked = source.ask(partial(part.served_sessions, spans=spans)).values()
+    proofs, questions, servers = zip(*(one for some in asked for one in some), strict=True)
     return deaths.AnsweredSince.of(
-        answered, sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
+        joined([links.questions(control, spans), *questions]),
+        joined([links.servers(control, spans), *servers]),
+        sessions.proven(proofs, question.ends.sessions),
     )
 
 

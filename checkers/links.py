@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from checkers.ends import Keyed
-from checkers.rows import FOREVER, NONE, Flags, Numbers, Rows
+from checkers.rows import FOREVER, NONE, Flags, Numbers, Rows, name_number
 from checkers.schema import OF_SESSIONS, OF_TRANSACTIONS
 
 _BITS: Final = 33
@@ -92,6 +92,30 @@ def questions(rows: Rows, spans: Spans) -> Questions:
         run[here][known], session[here][known], connection[here][known], rows.index[asked[known]],
         rows.index[at[known]], rows.time[asked[known]],
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The brokers that some sessions and connections were served by, one row each time.
+
+    ``broker`` is the number of its name; ``NONE`` in ``session`` or ``connection``: it has none.
+    """
+
+    run: Numbers
+    session: Numbers
+    connection: Numbers
+    broker: Numbers
+
+
+def servers(rows: Rows, spans: Spans) -> Servers:
+    """Return who answered, or delivered, in the sessions and on the connections of some spans."""
+    at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & (rows.broker.codes >= 0))
+    run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
+    here = spans.sessions.find("low", run, session) != NONE
+    here |= spans.connections.find("low", run, connection) != NONE
+    names = np.array([*map(name_number, rows.broker.values), NONE], dtype=np.int64)
+    served = np.column_stack([run, session, connection, names[rows.broker.codes[at]]])[here]
+    return Servers(*np.unique(served, axis=0).T)
 
 
 def asked_at(rows: Rows, answers: Numbers) -> Numbers:

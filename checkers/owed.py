@@ -154,8 +154,8 @@ def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Oper
         asked, inside, commit, ok = asked.some(possible), inside[possible], commit[possible], ok[possible]
         question, answered = question[possible], answered[possible]
         run, transaction = rows.run[asked.at], rows.transaction[asked.at]
-        dead = deaths.gone_before_commit(ends, run, transaction)
-        dead = deaths.unanswered(run, rows.session[asked.at], rows.connection[asked.at], dead)
+        session, connection = rows.session[asked.at], rows.connection[asked.at]
+        dead = deaths.gone_before_commit(ends, run, transaction, session, connection)
         known = (ok != NONE) | (deaths.committing(ends, run, transaction).told != NONE)
         question = np.where(inside & ~known, np.maximum(question, commit), question)
         answered &= ~inside | known

@@ -566,6 +566,16 @@ def proofs(part: HistoryPart, spans: links.Spans) -> list[tuple[sessions.Proofs,
     return [(sessions.proofs(rows), links.questions(rows, spans)) for rows in tables]
 
 
+def served_sessions(
+    part: HistoryPart, spans: links.Spans
+) -> list[tuple[sessions.Proofs, links.Questions, links.Servers]]:
+    """Return of each slice the same, and which brokers served the sessions of some spans."""
+    tables = (from_table(spread(table), PlaceTable()) for table in part.slices(READ))
+    return [
+        (sessions.proofs(rows), links.questions(rows, spans), links.servers(rows, spans)) for rows in tables
+    ]
+
+
 def sends(part: HistoryPart, stray: delivery.Stray) -> delivery.Stray:
     """The sends of some ids, of all slices."""
     return joined(delivery.first_sends(from_table(table, PlaceTable()), stray) for table in part.slices(READ))

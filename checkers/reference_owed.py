@@ -69,33 +69,45 @@ def questions(rows: Iterable[Row], *operations: str) -> list[Question]:
     return found
 
 
-def gone_before(history: History, asked: Row) -> bool:
-    """Whether it was asked of a process that was observed gone before.
+def gone_before(history: History, asked: Row, inside: Row | None = None) -> bool:
+    """Return whether something was asked of a process that was observed gone before.
 
     The broker process at the other end of its connection: gone after the connection was there, and
-    nothing that was answered or given there tells of a later life.
+    nothing that was answered or given there tells of a later life. ``inside`` is an ack or nack in
+    the transaction of which an end was asked for.
     """
     if asked["index"] <= history.first_departure:
         return False
-    there = history.beside(asked)
-    told = [
-        r for r in there if r["type"] == "ok" and r.get("broker") is not None and r["index"] < asked["index"]
-    ]
-    brokers = {r["broker"] for r in told}
-    if len(brokers) != 1:  # nobody knows, or the client has gone from one to another
+    there = [r for r in history.beside(asked) if r["type"] == "ok" and r.get("broker") is not None]
+    since = _first_served(history, there, asked, inside)
+    if since is None or len({r["broker"] for r in there}) != 1:  # the client has gone to another
         return False
-    broker = brokers.pop()
-    since = told[0]
-    for r in history.departures(broker):
+    for r in history.departures(since["broker"]):
         if not since["index"] < r["index"] < asked["index"]:
             continue
-        if r["process"] == MONITOR and r.get("time_low", since["time"]) < since["time"]:
+        if r["process"] == MONITOR and r.get("time_low", since["time"]) <= since["time"]:
             continue  # written late, of a process before
-        answered = any(s["type"] == "ok" and s["f"] != "deliver" and s["index"] > r["index"] for s in there)
+        answered = any(s["f"] != "deliver" and s["index"] > r["index"] for s in there)
         lived = asked.get("session") is not None and history.proven(asked["session"]) > r["index"]
         if not answered and not lived:
             return True
     return False
+
+
+def _first_served(history: History, there: Sequence[Row], asked: Row, inside: Row | None) -> Row | None:
+    """Return the row by which a connection was there, and who was at its other end.
+
+    The latest answer to a ``subscribe``, ``connect`` or ``begin``; else the latest delivery, to the
+    same session, of what an ack or nack is about.
+    """
+    before = [r for r in there if r["index"] < asked["index"]]
+    greeting = [r for r in before if r["f"] in ("subscribe", "connect", "begin")]
+    if greeting:
+        return greeting[-1]
+    ack = asked if inside is None else inside
+    rows = history.messages.get((ack.get("queue"), ack.get("group"), ack.get("message")), ())
+    given = _given(rows, ack) if ack.get("session") is not None else None
+    return given if given is not None and given.get("broker") is not None else None
 
 
 # ------------------------------------------------------------------------------- what releases it
@@ -113,20 +125,20 @@ def may_have_happened(history: History, one: Question) -> bool:
     """
     if not may_have_arrived(history, one):
         return False
-    return one.transaction is None or may_be_committed(history, one.transaction)
+    return one.transaction is None or may_be_committed(history, one.transaction, one.asked)
 
 
-def may_have_arrived(history: History, one: Question) -> bool:
-    """Whether a broker may have done what it was asked for."""
-    return one.outcome != "fail" and not gone_before(history, one.asked)
+def may_have_arrived(history: History, one: Question, inside: Row | None = None) -> bool:
+    """Return whether a broker may have done what it was asked for."""
+    return one.outcome != "fail" and not gone_before(history, one.asked, inside)
 
 
-def may_be_committed(history: History, transaction: int) -> bool:
-    """Whether its commit was asked for and may have happened."""
+def may_be_committed(history: History, transaction: int, inside: Row) -> bool:
+    """Whether the commit of what was asked for in a transaction may have happened."""
     if history.ended(transaction, "commit", "fail") is not None:
         return False
     commits = questions(history.transaction_rows(transaction), "commit")
-    return any(not gone_before(history, commit.asked) for commit in commits)
+    return any(not gone_before(history, commit.asked, inside) for commit in commits)
 
 
 def happened(history: History, m: PlainMessage, one: Question, options: CheckOptions) -> bool:
@@ -229,7 +241,7 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
         for one in questions(m.rows, "ack")
         if one.transaction is not None and may_have_arrived(history, one)
         if history.ended(one.transaction, "commit", "fail") is not None
-        or any(may_have_arrived(history, abort) for abort in aborts(history, one.transaction))
+        or any(may_have_arrived(history, abort, one.asked) for abort in aborts(history, one.transaction))
     ]
     if options.broker.attempts != "given back":
         return len(refused) + len(undone)

@@ -15,6 +15,7 @@ Null is ``NONE`` in every number, and a code of its own (-1) in texts. Rows are 
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -425,6 +426,11 @@ def _by_message(
         sorted_message, sorted_place = message[order], place[order]
         new = (sorted_message[1:] != sorted_message[:-1]) | (sorted_place[1:] != sorted_place[:-1])
     return order, np.flatnonzero(np.concatenate(([True], new)))
+
+
+def name_number(name: str | None) -> int:
+    """Return a number for a name, the same in every process; ``NONE`` for no name."""
+    return NONE if name is None else zlib.crc32(name.encode())
 
 
 def ordered(*keys: npt.NDArray[Any]) -> Numbers:

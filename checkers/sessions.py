@@ -22,6 +22,7 @@ conflict if every session lived for ever (``conflicts``): in most runs, failures
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -375,7 +376,7 @@ def _latest(run: Numbers, session: Numbers, asked: Numbers) -> Proofs:
     return Proofs(run[last], session[last], asked[last])
 
 
-def proven(found: list[Proofs], left: Keyed) -> Keyed:
+def proven(found: Sequence[Proofs], left: Keyed) -> Keyed:
     """All proofs of all parts, unsubscribes included, as ``proven`` by (run, session)."""
     width = max(1, len(left.numbers))
     left_run, left_session = (

@@ -41,7 +41,7 @@ import numpy as np
 
 from checkers.asked import ORDINARY, Selector, asked_by
 from checkers.clocks import Clocks
-from checkers.deaths import Deaths, name_number
+from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.lifecycle import Lives, as_sent
 from checkers.queues import Consumers
@@ -68,6 +68,7 @@ from checkers.rows import (
     first,
     joined,
     marked,
+    name_number,
     ordered,
 )
 from checkers.running import highest_and_whose, segments

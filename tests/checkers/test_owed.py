@@ -55,6 +55,7 @@ HELD = [*joined(0), *send(2, 1), *deliver(4, 1)]
 UNKNOWN = answer(20, 1, outcome="info", broker=None)
 OVER = [*gone(22, 1), *DONE]
 TAKEN = [*HELD, *answer(10, 1, transaction=9)]
+BOTH_READ = finished(90, read=("a1", "a2"))
 NO_COMMIT_HEARD = end(20, "commit", 9, "info")
 BY_CONNECTION = [
     o(0, 11, "invoke", "connect"), o(1, 11, "ok", "connect", broker="a1", connection=7),
@@ -94,7 +95,15 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
          *deliver(28, 2, 2, redelivered=True), *DONE], ANY, set()),
     "it may have been if the session has gone from one broker to another": (
         [*HELD, *send(6, 2), *deliver(8, 2, broker="a2"), *answer(9, 2, broker="a2"), *stopped(12), *UNKNOWN,
-         *OVER], ANY, set()),
+         *gone(22, 1), *BOTH_READ], ANY, set()),
+    "it may have been if the session got something of another broker": (
+        [*HELD, *send(6, 2), *deliver(8, 2, broker="a2"), *stopped(12), *UNKNOWN, *gone(22, 1),
+         *joined(24, 2), *deliver(26, 2, 2, redelivered=True), *BOTH_READ], ANY, set()),
+    "not if the session read afterwards what had been sent before": (
+        [*joined(0), *send(2, 1), *killed(5), *deliver(8, 1), *UNKNOWN, *OVER], ANY, LOST),
+    "nor if it got something of its broker before that broker was seen gone once more": (
+        [*HELD, *send(6, 2), *deliver(8, 2), answer(9, 2)[0], *killed(10), answer(11, 2)[1], *stopped(15),
+         *UNKNOWN, *OVER], ANY, LOST),
     "what says that it was processed counts whatever was seen": (
         [*HELD, *stopped(8), *answer(20, 1), *OVER], ANY, set()),
     "a broker is known by what it delivered": (
@@ -110,6 +119,9 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
         [*TAKEN, *NO_COMMIT_HEARD, *stopped(21), *OVER], ANY, set()),
     "a commit that was answered happened, whatever was seen": (
         [*TAKEN, *stopped(15), *end(20, "commit", 9), *OVER], ANY, set()),
+    "so is that of an ack that is asked for in it": (
+        [*send(2, 1), *begun(6), *killed(8), *deliver(10, 1), *answer(12, 1, transaction=9, outcome="info",
+         broker=None), *NO_COMMIT_HEARD, *OVER], ANY, LOST),
     "a commit's broker is known by its begin": (
         [*send(2, 1), *deliver(4, 1, broker=None), *begun(6), *answer(10, 1, transaction=9, broker=None),
          *stopped(15), *NO_COMMIT_HEARD, *OVER], ANY, LOST),
