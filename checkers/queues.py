@@ -261,6 +261,8 @@ def find(given: Sequence[Told], known: Known) -> list[Instance]:
         if not (known.lossless and queue not in unreadable):
             mine = _chosen(mine, np.flatnonzero(got))
             got = mine.delivered != NONE
+        if not len(got):
+            continue
         unheard = known.unheard.get(queue, 0)
         compared = _compared(mine, choosers)
         if (mine.asked[got] != NONE).all():

@@ -155,6 +155,12 @@ def test_the_guarantee_may_let_messages_vanish(tmp_path):
     assert not any(i.name == "not-linearizable" for i in agreed(tmp_path, rows, once))
 
 
+def test_messages_may_all_vanish_from_a_queue_of_consumers_with_selectors(tmp_path):
+    selector = {"value": '{"selector": {"colour": ["red"]}}'}
+    once = msgspec.structs.replace(FIFO, guarantee="at-most-once")
+    assert agreed(tmp_path, dense(tidy([*asked(0, 1, **selector), *BOTH])), once) == set()
+
+
 def test_the_finding_names_both_messages_and_its_witness_shows_it_again():
     rows = table(dense(tidy(ALONE)))
     carries = [r["f"] in ("send", "deliver") for r in rows.to_pylist()]
