@@ -147,6 +147,8 @@ class Balancing:
 
     def _consumers_told(self, link: ClusterLink, message: m.Consumers) -> None:
         assert link.member is not None
+        if self._membership.is_over(link.member):
+            return
         if message.whole:
             self._remote[link.member.name] = dict(message.counts)
             self._candidates.clear()

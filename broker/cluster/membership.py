@@ -87,7 +87,8 @@ class Membership:
         """By name, what was last heard of each other broker, from itself or from others."""
         self._seams = seams
         self._peers: dict[str, Peer] = {}
-        self._accepted: dict[ClusterLink, None] = {}
+        self._open: dict[ClusterLink, None] = {}
+        """Links with members, whoever dialled, in the order in which they were opened."""
         self._probed: dict[ClusterLink, None] = {}
         self._unproved: list[ClusterLink] = []
         self._listener: asyncio.Server | None = None
@@ -151,7 +152,7 @@ class Membership:
         self._peers.clear()
         for peer in peers:
             await peer.stop()
-        for link in [*self._accepted, *self._probed]:
+        for link in [*self._open, *self._probed]:
             link.close("stopping")
 
     async def settled(self, timeout_s: float) -> None:
@@ -251,13 +252,23 @@ class Membership:
         """The link that we dialled to a broker, if it is open."""
         return next((link for member, link in self.linked() if member.name == name), None)
 
+    def is_over(self, member: m.Member) -> bool:
+        """Whether another life of that broker shook hands with us later.
+
+        Only a broker that lives can shake hands. So what comes from a life that had done so before
+        was under way when that life ended. Numbers do not tell: they may come from a clock.
+        False of a broker that we are not linked with.
+        """
+        present = self._present(member.name)
+        return present is not None and not _same_life(present, member)
+
     # --------------------------------------------------------------------------------------- inside
 
     def _links(self) -> Iterator[ClusterLink]:
         for peer in dict.fromkeys(self._peers.values()):
             if peer.link is not None and peer.link.is_open:
                 yield peer.link
-        yield from list(self._accepted)
+        yield from [link for link in self._open if not link.connecting]
 
     def _dial(self, address: str) -> None:
         if address not in self._peers and address != self.own.connector and not self._stopped:
@@ -276,9 +287,7 @@ class Membership:
         link.on_message = lambda message: self._first(peer, link, message)
         link.on_closed = lambda reason: self._lost(link, reason)
         _log.info("cluster: linked with %s (%s)", member.name, member.role)
-        self._learn(member, direct=True, met=True)
-        link.member = self._latest(member)
-        self._greet(link)
+        self._meet(link, member)
 
     def _accept(self, link: ClusterLink) -> None:
         member = link.member
@@ -289,21 +298,43 @@ class Membership:
         elif link.purpose == "replication":
             self.on_replication(link)
         else:
-            self._accepted[link] = None
             link.on_message = lambda message: self._take(link, message)
-            link.on_closed = lambda _: self._accepted.pop(link, None)
-            self._learn(member, direct=True, met=True)
+            link.on_closed = lambda _: self._closed(link)
+            dialled = self.link_to(member.name)
+            if dialled is not None and not _same_life(dialled.member, member):
+                # Whoever answers there now says which of the two lives goes on.
+                dialled.abort(f"{member.name} has begun another life")
             link.send(m.Members((self.own, *(known for known, _ in self.linked()))))
-            self._greet(link)
+            self._meet(link, member)
 
-    def _greet(self, link: ClusterLink) -> None:
+    def _meet(self, link: ClusterLink, member: m.Member) -> None:
+        self._open[link] = None
+        self._learn(member, direct=True)
         for greet in self.on_linked:
             greet(link)
         self._changed()
 
     def _lost(self, link: ClusterLink, reason: str) -> None:
         _log.info("cluster: link with %s lost: %s", link.peer, reason)
+        self._closed(link)
         self._changed()
+
+    def _closed(self, link: ClusterLink) -> None:
+        """Take in what another life said, if it is the present one from now on.
+
+        The handshake of a former life may have been read after that of the present one.
+        """
+        del self._open[link]
+        closed = link.member
+        assert closed is not None
+        present = self._present(closed.name)
+        if present is not None and not _same_life(present, closed):
+            self._learn(present, direct=True)
+
+    def _present(self, name: str) -> m.Member | None:
+        """What a broker said last, in that of its lives that shook hands with us last."""
+        members = (link.member for link in reversed(self._open) if link.member is not None)
+        return next((member for member in members if member.name == name), None)
 
     def _first(self, peer: Peer, link: ClusterLink, message: m.LinkMessage) -> None:
         """The other side begins with the members it knows: so its address has told all it can."""
@@ -317,8 +348,6 @@ class Membership:
         if isinstance(message, m.Members):
             for member in message.members:
                 direct = link.member is not None and member.name == link.member.name
-                if direct:
-                    link.member = self._latest(member)
                 self._learn(member, direct=direct)
             self._changed()
         elif isinstance(message, m.Leaving):
@@ -328,46 +357,41 @@ class Membership:
             if handler is not None:
                 handler(link, message)
 
-    def _latest(self, member: m.Member) -> m.Member:
-        """What that life of a broker said last.
-
-        News comes over one of two links between us, and may overtake what it had said before over
-        the other.
-        """
-        known = self.known.get(member.name)
-        overtaken = (
-            known is not None and known.incarnation == member.incarnation and known.version > member.version
-        )
-        return known if known is not None and overtaken else member
-
-    def _learn(self, member: m.Member, *, direct: bool, met: bool = False) -> None:
-        """Take in what is said of a broker.
-
-        ``direct``: by itself; ``met``: in the handshake of a new link, which only a broker that
-        lives now can make.
-
-        What comes later over a link may be the last words of a life that is over, sent before the
-        present life began.
-        """
+    def _learn(self, member: m.Member, *, direct: bool) -> None:
+        """Take in what is said of a broker; ``direct``: by itself."""
         if member.name == self.own.name:
             return
         known = self.known.get(member.name)
-        link = self.link_to(member.name)
-        linked = link.member if link is not None else None
-        hearsay = not direct and linked is not None and linked.incarnation != member.incarnation
-        newer = known is None or (known.incarnation, known.version) < (member.incarnation, member.version)
-        other_life = known is not None and known.incarnation != member.incarnation
-        if (newer and not hearsay) or (met and other_life):
+        if not self.is_over(member) and (
+            known is None
+            or (known.incarnation, known.version) < (member.incarnation, member.version)
+            or (direct and known.incarnation != member.incarnation)
+        ):
             self.known[member.name] = member
         # Even if others had told us before: of who is live, they cannot convince us.
-        if direct and link is not None and linked is not None and linked.incarnation <= member.incarnation:
-            link.member = self._latest(member)
+        if direct:
+            self._hear(member)
         peer = self._peers.get(member.connector)
         if peer is None:
             self._dial(member.connector)
         elif direct:
             peer.hurry()
         self._warn_of_duplicate(member)
+
+    def _hear(self, member: m.Member) -> None:
+        """Set what that life's links say to what it said last.
+
+        News comes over one of two links between us, and may overtake what it had said before over
+        the other.
+        """
+        links = [link for link in self._open if _same_life(link.member, member)]
+        heard = (member, self.known.get(member.name), *(link.member for link in links))
+        latest = max(
+            (words for words in heard if words is not None and _same_life(words, member)),
+            key=lambda words: words.version,
+        )
+        for link in links:
+            link.member = latest
 
     def _warn_of_duplicate(self, member: m.Member) -> None:
         own = self.own
@@ -412,6 +436,10 @@ class Membership:
                 self._warn_of_duplicate(member)
         for observer in self.on_change:
             observer()
+
+
+def _same_life(other: m.Member | None, member: m.Member) -> bool:
+    return other is not None and (other.name, other.incarnation) == (member.name, member.incarnation)
 
 
 __all__ = ["LinkError", "Membership"]

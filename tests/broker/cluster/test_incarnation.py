@@ -1,13 +1,17 @@
 """Which of two lives of one broker is the later, whatever its clock says."""
 
 import asyncio
+import dataclasses
 import random
 
 import msgspec
+import pytest
 from members import Hub, linked, until
 
 from broker.cluster import messages as m
+from broker.cluster.balancing import Balancing
 from broker.cluster.incarnation import FILE, next_incarnation
+from broker.cluster.link import connect
 from broker.seams import Seams
 from broker.storage.memory import MemoryVolume
 
@@ -57,17 +61,94 @@ async def _met(hub):
     return a, b
 
 
-def test_last_words_of_a_former_life_change_nothing():
+def _accepted(member, name):
+    return next(link for link in member._open if not link.connecting and link.member.name == name)
+
+
+def _former_link(member, name, *, later):
+    """The link that a broker had dialled to ``member`` as if it were of a former life.
+
+    ``later``: by how much the number of that life is the larger one. Returns what that life says.
+    """
+    link = _accepted(member, name)
+    former = msgspec.structs.replace(
+        link.member, incarnation=link.member.incarnation + later, version=99, role="stopped", live=False
+    )
+    link.member = former
+    dialled = member.link_to(name)
+    member._open.pop(dialled)  # The present life shook hands later.
+    member._open[dialled] = None
+    return link, former
+
+
+@pytest.mark.parametrize("later", [-1, 10**9], ids=["a smaller number", "a larger number"])
+def test_last_words_of_a_former_life_change_nothing(later):
+    """Its number is the larger one where a clock was set back and there is no disk of its own."""
+
     async def scenario():
         async with Hub() as hub:
             a, b = await _met(hub)
-            former = msgspec.structs.replace(
-                b.own, incarnation=b.own.incarnation - 1, version=99, role="stopped", live=False
-            )
-            link = next(iter(a._accepted))
+            link, former = _former_link(a, "b", later=later)
             a._take(link, m.Members((former,)))
             a._take(link, m.Leaving("b", former.incarnation))
             assert a.known["b"] == b.own
+            assert a.link_to("b").member == b.own
+            b.announce(role="backup")
+            await until(lambda: a.link_to("b").member.role == "backup", "what b says goes on to count")
+            assert a.known["b"] == b.own
+
+    asyncio.run(scenario())
+
+
+def test_consumers_that_a_former_life_had_are_not_those_of_the_present_one():
+    async def scenario():
+        async with Hub() as hub:
+            a, b = await _met(hub)
+            balancing = Balancing(a, "node-a")
+            a.handlers[m.Consumers] = balancing._consumers_told
+            a._take(a.link_to("b"), m.Consumers({"q": 1}, whole=True))
+            link, _ = _former_link(a, "b", later=-1)
+            a._take(link, m.Consumers({}, whole=True))
+            assert balancing._remote == {"b": {"q": 1}}
+            a._take(a.link_to("b"), m.Consumers({}, whole=True))
+            assert balancing._remote == {"b": {}}
+            assert b.own.live
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_begins_another_life_is_dialled_again_though_the_old_link_stands():
+    async def scenario():
+        async with Hub() as hub:
+            a, b = await _met(hub)
+            dialled = a.link_to("b")
+            dialled.member = msgspec.structs.replace(
+                b.own, incarnation=b.own.incarnation + 10**9, role="live", live=True
+            )
+            link = await connect(b.terms, hub.hosts["a:61616"], "cluster")
+            await until(lambda: dialled.closed, "the link with the former life is ended")
+            await until(lambda: a.link_to("b") is not None, "linked again")
+            assert a.link_to("b").member == b.own
+            link.close("the end")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("later", [-1, 10**9], ids=["a smaller number", "a larger number"])
+def test_a_handshake_of_a_former_life_that_is_read_late_counts_until_its_link_is_closed(later):
+    async def scenario():
+        async with Hub() as hub:
+            a, b = await _met(hub)
+            met = []
+            a.on_linked.append(met.append)
+            former = msgspec.structs.replace(b.own, incarnation=b.own.incarnation + later)
+            terms = dataclasses.replace(b.terms, member=lambda: former)
+            link = await connect(terms, hub.hosts["a:61616"], "cluster")
+            link.send(m.Leaving("b", former.incarnation))
+            link.close("stopping")
+            await until(lambda: any(one.member == former and one.closed for one in met), "read and closed")
+            assert a.known["b"] == b.own
+            await until(lambda: a.link_to("b") is not None, "linked again")
             assert a.link_to("b").member == b.own
 
     asyncio.run(scenario())
