@@ -505,7 +505,8 @@ def test_a_name_in_a_history_cannot_act_on_the_terminal(tmp_path, words):
     if words == ["check"]:
         assert r"q\x1b[2J\x1b]0;title\x07\nVALID  all is well\n\u009b1m\u202e" in told.stdout
     else:
-        json.loads(told.stdout)
+        (finding,) = json.loads(told.stdout)["findings"]
+        assert finding["sentence"].isprintable()
 
 
 def test_a_name_in_an_error_cannot_act_on_the_terminal(tmp_path):
