@@ -505,7 +505,7 @@ def test_a_name_in_a_history_cannot_act_on_the_terminal(tmp_path, words):
     if words == ["check"]:
         assert r"q\x1b[2J\x1b]0;title\x07\nVALID  all is well\n\u009b1m\u202e" in told.stdout
     else:
-        (finding,) = json.loads(told.stdout)["findings"]
+        (finding,) = json.loads(told.stdout)["runs"][0]["verdict"]["findings"]
         assert finding["sentence"].isprintable()
 
 
