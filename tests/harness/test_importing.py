@@ -27,7 +27,7 @@ from checkers.verdict import Verdict
 from harness.commands import cli
 from harness.history import plain_judge
 from harness.history import store as stores
-from harness.history.importers import importing
+from harness.history.importers import edn, importing
 from harness.interface import UsageError
 
 
@@ -302,6 +302,7 @@ DAMAGED = {
         (b"{:a}", "line 1: a map with a key that has no value"),
         (b"\n5", "line 2: 5 is no operation"),
         (b'{:a "x', "line 1: a text that begins here is not closed"),
+        (b'{"a\n" "b\n\n', "line 2: a text that begins here is not closed"),
         (
             b"{:type :invoke, :f :read, :process 1, :time 1}",
             "line 1: :f is :read, which is not of a queue or a log",
@@ -840,3 +841,23 @@ def test_any_edn_gives_a_history_or_one_line(content):
 def test_any_events_give_a_history_or_one_line(some):
     text = "\n".join(json.dumps({"time": n, **event}) for n, event in enumerate(some))
     never_a_traceback("h.jsonl", text.encode())
+
+
+class CountedPattern:
+    """A pattern that knows how many characters it was given."""
+
+    def __init__(self, pattern):
+        self.pattern, self.characters = pattern, 0
+
+    def match(self, text, position):
+        self.characters += len(text) - position
+        return self.pattern.match(text, position)
+
+
+def test_each_line_of_a_long_text_is_read_once(monkeypatch):
+    lines = ['"', *(['\\"line\n'] * 1_000), '"\n']
+    patterns = {name: CountedPattern(getattr(edn, name)) for name in ("_PIECE", "_CONTINUED")}
+    for name, pattern in patterns.items():
+        monkeypatch.setattr(edn, name, pattern)
+    assert [form for _, form in edn.forms(lines)] == ['"line\n' * 1_000]
+    assert sum(pattern.characters for pattern in patterns.values()) < 2 * sum(map(len, lines))

@@ -28,7 +28,7 @@ _PIECE: Final = re.compile(
     r"""
     (?P<space>[\s,]+|;.*) |
     (?P<text>"(?:[^"\\]|\\.)*") |
-    (?P<cut>"(?:[^"\\]|\\.)*\\?\Z) |
+    (?P<cut>"(?:[^"\\]|\\.)*) |
     (?P<character>\\(?:u[0-9A-Fa-f]{4}|o[0-7]{1,3}|[a-z]{3,}|.)) |
     (?P<opaque>\#<[^\n]*|\#'[^\s,;"\[\](){}]+) |
     (?P<pattern>\#(?=")) |
@@ -43,6 +43,8 @@ _PIECE: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_CONTINUED: Final = re.compile(r'(?:[^"\\]|\\.)*(")?', re.DOTALL)
+"""A text from somewhere within it to its end, or to that of the line."""
 _INTEGER: Final = re.compile(r"[+-]?\d+N?")
 _FLOAT: Final = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?")
 _RATIO: Final = re.compile(r"[+-]?\d+/\d+")
@@ -125,27 +127,38 @@ def forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    """What a file is made of, spaces and comments left out: line, kind and text."""
-    rest, since = "", 0
-    for number, line in enumerate(lines, 1):
-        text, position, since, rest = rest + line, 0, since if rest else number, ""
-        while position < len(text):
-            found = _PIECE.match(text, position)
+    """What a file is made of, spaces and comments left out: line, kind and text.
+
+    A text of many lines is put together when it ends: each line is read once.
+    """
+    open_text: list[str] = []
+    length, since, escaping = 0, 0, ""
+    for number, next_line in enumerate(lines, 1):
+        line, position = escaping + next_line, 0
+        while position < len(line):
+            found = (_CONTINUED if open_text else _PIECE).match(line, position)
             if found is None:
-                wrong = text[position : position + 20].split()[0]
+                wrong = line[position : position + 20].split()[0]
                 raise EdnError(number, f"no EDN can begin with {wrong!r}")
-            position = found.end()
-            if found.lastgroup == "opaque" and found.group().startswith("#<"):
-                position = _end_of_opaque(text, found.start(), number)
-                yield number, "opaque", text[found.start() : position]
-                continue
-            if found.lastgroup == "cut":
-                if len(found.group()) > LONGEST:
+            start, position = position, found.end()
+            kind = "cut" if open_text else str(found.lastgroup)
+            if kind == "opaque" and found.group().startswith("#<"):
+                position = _end_of_opaque(line, start, number)
+            if kind == "cut":
+                since = since if open_text else number
+                open_text.append(found.group())
+                length += len(found.group())
+                if length > LONGEST:
                     raise EdnError(since, "a text that begins here is not closed")
-                rest = found.group()
-            elif found.lastgroup != "space":
-                yield number, str(found.lastgroup), found.group()
-    if rest:
+                if len(open_text) > 1 and found[1] is not None:
+                    yield number, "text", "".join(open_text)
+                    open_text, length = [], 0
+                else:  # to the end of the line, or to a backslash that is its last character
+                    break
+            elif kind != "space":
+                yield number, kind, line[start:position]
+        escaping = line[position:] if open_text else ""
+    if open_text:
         raise EdnError(since, "a text that begins here is not closed")
 
 
