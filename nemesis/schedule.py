@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from harness.interface import Fault, NodePlan, Schedule, TestSpec, UsageError
+from harness.interface.texts import json_value
 from nemesis import registry
 from nemesis.kind import Kind
 from nemesis.link import LinkKind
@@ -71,7 +72,7 @@ def generate(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -
 def load(path: Path) -> Schedule:
     """A schedule from a JSON file. Raises UsageError naming the file and the place in it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Schedule)
+        return json_value(path.read_bytes(), Schedule)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

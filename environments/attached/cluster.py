@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -17,6 +16,7 @@ import msgspec
 
 from harness.interface import Address, UsageError
 from harness.interface.errors import converted
+from harness.interface.texts import toml_table
 
 PLAIN: Final = "stomp"
 """The system of brokers that no module knows: a dialect of fields alone."""
@@ -118,7 +118,7 @@ def load(path: Path) -> AttachedCluster:
     """The cluster of a file. Raises UsageError, one line."""
     where = f"--attach {path}"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = toml_table(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{where} cannot be read: {error.strerror or error}") from None
     except ValueError as error:

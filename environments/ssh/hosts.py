@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -19,6 +18,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from harness.interface import UsageError
 from harness.interface.errors import converted
+from harness.interface.texts import toml_table
 
 KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
 _TEXT: Final = re.compile(r"(?:([^@\s:]+)@)?(?:\[([^\]]+)\]|([^:@\s]+))(?::(\d+))?")
@@ -72,7 +72,7 @@ def inventory(given: Sequence[str]) -> Inventory:
 def load(path: Path) -> Inventory:
     """The machines of a ``hosts.toml``. Raises UsageError, one line."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = toml_table(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:

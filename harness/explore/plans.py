@@ -22,6 +22,7 @@ from harness.history import spec as specs
 from harness.history import store as stores
 from harness.history.known import KnownFinding
 from harness.interface import OWN, InfrastructureError, Schedule, TestSpec, UsageError
+from harness.interface.texts import json_value
 from harness.run import reproduction
 from harness.systems import registry as systems
 
@@ -103,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         """
         path = store / cls.file()
         try:
-            plan = msgspec.json.decode(path.read_bytes(), type=cls)
+            plan = json_value(path.read_bytes(), cls)
         except FileNotFoundError:
             raise UsageError(
                 f"{store} is not the directory of a {cls.noun}: it has no {path.name}; give what the "

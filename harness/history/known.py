@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +25,7 @@ from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import TestSpec, UsageError
 from harness.interface.errors import converted, meant
+from harness.interface.texts import toml_table
 
 FILE: Final = "known.json"
 """In the directory of a run: what was known of it when it was judged last."""
@@ -107,7 +107,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 def load(path: Path) -> tuple[KnownFinding, ...]:
     """The entries of a file. Raises UsageError, one line with the entry and what would be right."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = toml_table(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--known {path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:

@@ -17,6 +17,7 @@ import msgspec
 
 from harness.interface import OWN, TestSpec, UsageError
 from harness.interface.errors import converted, near
+from harness.interface.texts import json_value
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
@@ -158,6 +159,10 @@ def parse_property(text: str) -> tuple[str, str, Any]:
         )
     try:
         return node, name, json.loads(value)
+    except RecursionError:
+        raise UsageError(
+            f"--set {node}:{name}: the value has values within values, too deep to be read"
+        ) from None
     except json.JSONDecodeError:
         return node, name, value
 
@@ -173,7 +178,7 @@ def with_settings(spec: TestSpec, settings: Iterable[str]) -> TestSpec:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        table = msgspec.json.decode(path.read_bytes())
+        table = json_value(path.read_bytes(), object)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

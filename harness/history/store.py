@@ -27,6 +27,7 @@ import msgspec
 from environments.labels import Process, identify, judge
 from harness.history import spec as specs
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+from harness.interface.texts import json_value
 
 SPEC: Final = "spec.json"
 SCHEDULE: Final = "schedule.json"
@@ -204,7 +205,7 @@ def load_run(store: Path) -> RunRecord:
 
 def _load(path: Path, type_: type[T]) -> T:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=type_)
+        return json_value(path.read_bytes(), type_)
     except FileNotFoundError:
         raise UsageError(f"{path} is missing: {path.parent} is not the directory of a run") from None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:

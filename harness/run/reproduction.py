@@ -22,6 +22,7 @@ from harness.history import spec as specs
 from harness.history import store as stores
 from harness.history.rows import MemoryRecorder
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+from harness.interface.texts import json_value
 from harness.report import files
 from harness.systems import registry as systems
 
@@ -173,7 +174,7 @@ def load(path: Path) -> Reproduction:
             return load(path / FILE)
         return _of_store(path)
     try:
-        read = msgspec.json.decode(path.read_bytes(), type=Reproduction)
+        read = json_value(path.read_bytes(), Reproduction)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
