@@ -297,13 +297,16 @@ def _files(given: Sequence[Path]) -> list[Path]:
             files += sorted((path / "history").glob("*.parquet"))
         elif path.is_dir():
             files += sorted(path.glob("*.parquet"))
-        elif path.is_file():
+        elif path.exists():
             files.append(path)
         else:
             raise HistoryError(f"{path} does not exist; give a test's store directory or its history/")
     if not files:
         named = ", ".join(map(str, given)) or "no path"
         raise HistoryError(f"{named} holds no Parquet files; give a test's store directory or its history/")
+    strange = next((file for file in files if file.exists() and not file.is_file()), None)
+    if strange is not None:  # a FIFO, for example, of which reading would never end
+        raise HistoryError(f"{strange} is no file: the parts of a history are Parquet files")
     return list(dict.fromkeys(files))
 
 

@@ -5,6 +5,7 @@ What makes it invalid, unknown, or valid, and that every witness shows its findi
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -434,6 +435,15 @@ def test_what_is_no_history_is_refused_by_name(spark, tmp_path):
     with pytest.raises(api.HistoryError, match="cannot be read|can be read"):
         api.check(tmp_path, api.CheckOptions(), spark)
     assert SCHEMA.names[0] == "index"
+
+
+def test_a_part_of_which_reading_would_never_end_is_named(tmp_path):
+    part = tmp_path / "history" / "part-0.parquet"
+    part.parent.mkdir()
+    os.mkfifo(part)
+    for path in (tmp_path, part):
+        with pytest.raises(api.HistoryError, match=r"part-0\.parquet is no file"):
+            api.check(path, api.CheckOptions())
 
 
 def test_wrong_options_are_refused_by_name():
