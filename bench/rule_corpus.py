@@ -24,7 +24,6 @@ from damaged import DAMAGE, DAMAGE_BESIDE, damage
 from innocent_cluster import World, patience_with
 from innocent_cluster.misdeeds import MISDEEDS
 from innocent_cluster.timeline import MS, EndlessWorldError
-from test_rule_lines import KEPT
 from test_verdict_cases import EXPECTED, options_of_case, rows_of
 
 from bench.agreement import IMPATIENT, edit, numbered
@@ -80,8 +79,7 @@ class Chunk:
 
 
 def corpus(recorded: Path | None) -> list[Chunk]:
-    cases = [*((options_of_case(file), rows_of(file)) for file in sorted(EXPECTED)), *kept_histories()]
-    chunks = [*_chunks("cases", cases)]
+    chunks = [*_chunks("cases", ((options_of_case(file), rows_of(file)) for file in sorted(EXPECTED)))]
     if recorded is not None:
         chunks += _chunks("tests", judged_by_tests(recorded))
     chunks += _chunks("cluster", of_the_cluster())
@@ -115,12 +113,6 @@ def _chunks(name: str, histories: Iterable[tuple[CheckOptions, Sequence[Row]]]) 
 
 def _encoded(options: CheckOptions) -> bytes:
     return msgspec.json.encode(options)
-
-
-def kept_histories() -> Iterator[tuple[CheckOptions, Sequence[Row]]]:
-    """The histories that were found to need a line of a rule."""
-    for one in KEPT:
-        yield one.options, one.rows
 
 
 def judged_by_tests(recorded: Path) -> Iterator[tuple[CheckOptions, Sequence[Row]]]:

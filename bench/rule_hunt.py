@@ -23,7 +23,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from damaged import DAMAGE, DAMAGE_BESIDE, damage
-from test_rule_lines import in_words
 
 from bench.agreement import IMPATIENT, _nameless, by_reference, edit, numbered, on_columns, shrunk
 from bench.rule_corpus import Chunk, Row
@@ -78,30 +77,16 @@ class Killer:
     chunk: Chunk
     needed_by: list[str]
 
-    @property
-    def rows(self) -> Sequence[Row]:
-        """The history."""
-        return self.chunk.histories[0]
-
-    @property
-    def found(self) -> tuple[list[str], list[str]]:
-        """What columns and reference find."""
-        columns = on_columns([self.rows], self.chunk.options, 1, excuses=True)[0]
-        return in_words(columns), in_words(by_reference(self.rows, self.chunk.options, excuses=True))
-
-    @property
-    def line(self) -> str:
-        """As a line of ``rule_lines.jsonl``."""
-        usual = msgspec.json.decode(msgspec.json.encode(Promises()))
-        told = msgspec.json.decode(msgspec.json.encode(self.chunk.options.broker))
-        rows = [{k: v for k, v in row.items() if v is not None and k != "index"} for row in self.rows]
-        return json.dumps({
-            "needed_by": self.needed_by,
-            "promises": {name: value for name, value in told.items() if value != usual[name]},
-            "guarantee": self.chunk.options.guarantee,
-            "found": self.found[0],
-            "rows": rows,
-        })  # fmt: skip
+    def tell(self) -> Iterator[str]:
+        """Yield in words what needs the history, how it is judged, what is found, and its rows."""
+        rows, options = self.chunk.histories[0], self.chunk.options
+        columns = on_columns([rows], options, 1, excuses=True)[0]
+        reference = by_reference(rows, options, excuses=True)
+        yield from (f"killed: {words}" for words in self.needed_by)
+        yield f"    {options.guarantee}, {options.broker}"
+        yield from (f"    found: {one}" for one in sorted(map(str, columns)))
+        yield from (f"    THE TWO DIFFER: {one}" for one in sorted(map(str, columns ^ reference)))
+        yield from (f"    {row}" for row in rows)
 
 
 def hunt(

@@ -7,7 +7,8 @@ nothing.
 
     JEPSEN_RUN_RECORD=/tmp/judged.jsonl python -m pytest tests/checkers -p bench.recorder
     python -m bench.rule_mutants --recorded /tmp/judged.jsonl > survivors.txt
-    python -m bench.rule_mutants owed delivery --recorded /tmp/judged.jsonl --again survivors.txt
+    python -m bench.rule_mutants owed --recorded /tmp/judged.jsonl --again survivors.txt
+    python -m bench.rule_mutants counts --recorded /tmp/judged.jsonl --hunt 20 --about nack
 
 The corpus (``bench.rule_corpus``) holds small histories of every kind, each judged under its own
 promises. What is compared: findings, which windows faults explain, what a lost message's group
@@ -381,7 +382,7 @@ def judged(
 
 def hunted(
     mutants: Sequence[RuleMutant], modules: Mapping[str, ModuleType], expected: Expected, seconds: float,
-    keep: Path | None, about: str,
+    about: str,
 ) -> list[RuleMutant]:  # fmt: skip
     """Hunt mutants that survive the corpus; return those that survive the hunt, too."""
     named = {}
@@ -394,12 +395,7 @@ def hunted(
             named[Hunted(words, function, mutant.code, numbers, families)] = mutant
     killers, alive = hunt([*named], expected.side, expected.side.chunks, seconds, about)
     for killer in killers:
-        columns, reference = killer.found
-        if columns != reference:
-            print("the two differ:", killer.line, reference, flush=True)
-        elif keep is not None:
-            with keep.open("a", encoding="utf-8") as file:
-                print(killer.line, file=file)
+        print(*killer.tell(), sep="\n", flush=True)
     return [named[one] for one in alive]
 
 
@@ -417,7 +413,6 @@ def main() -> int:
     parser.add_argument(
         "--hunt", type=float, default=0, metavar="SECONDS", help="for each survivor, on average"
     )
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="add to it what a hunt finds")
     parser.add_argument("--about", default="", metavar="TEXT", help="hunt with histories in which it occurs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
@@ -444,9 +439,7 @@ def main() -> int:
             alive = [*judged(mutants, modules, expected, arguments.jobs)]
             mine = len(alive)
             if arguments.hunt:
-                alive = hunted(
-                    alive, modules, expected, arguments.hunt * mine, arguments.keep, arguments.about
-                )
+                alive = hunted(alive, modules, expected, arguments.hunt * mine, arguments.about)
             for mutant in alive:
                 where = "" if (name, mutant.line) in expected.lines else " (never run)"
                 print(f"{name}:{mutant.line} {mutant.function}: {mutant.removed}{where}", flush=True)

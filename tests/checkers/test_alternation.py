@@ -67,7 +67,9 @@ CASES: dict[str, tuple[list[Row], set[int]]] = {
     "a session that had the group before what explains a change does not return to it": (
         [*BOTH, *sent(8), *read(SEVEN[:2]), *deliver(115, 1, 2, redelivered=True),
          *read(SEVEN[:6], 120, 3)], set()),
-    "eight changes are one split": ([*BOTH, *sent(9), *read([*SEVEN, 2, 1])], {160}),
+    "eight changes are one split": (
+        [*BOTH, *sent(9), *read([*SEVEN, 2, 1]),
+         *(row for n in range(9) for row in answer(102 + 10 * n, 1 + n, (SEVEN * 2)[n % 2]))], {160}),
     "six changes behind a redelivery are a split": (
         [*BOTH, *sent(8), *deliver(90, 8, 1), *deliver(95, 8, 1, redelivered=True), *read(SEVEN)], {160}),
     "the end of any session of the queue explains the changes before it": (
@@ -82,9 +84,10 @@ CASES: dict[str, tuple[list[Row], set[int]]] = {
         [*BOTH, *joined(4, 3), *sent(8), *read([1, 2, 3, 1, 2, 1, 2, 1]), *gone(185, 3)], set()),
     "the loss of the session that was left explains that, whichever session comes next": (
         [*BOTH, *joined(4, 3), *sent(8), *read([1, 2, 1, 3, 1, 3, 1, 3]), *gone(185, 2)], set()),
-    "the loss of the session that was left explains that, though it got another group": (
-        [*BOTH, *joined(4, 3), *sent(8), *read([1, 3, 1, 2, 1, 2, 1, 2]),
-         *(row | {"group": "h"} for row in (*send(60, 9), *deliver(180, 9, 3))), *gone(185, 3)], set()),
+    "the loss of the session that was left explains that, though it came back to another group": (
+        [*BOTH, *joined(4, 3), *joined(6, 4), *sent(8), *read([1, 3, 1, 2, 1, 2, 1, 2]),
+         *(row | {"group": "h"} for n in range(7) for row in send(40 + 2 * n, 11 + n)),
+         *(row | {"group": "h"} for row in read([3, 4, 3, 4, 3, 4, 3], 200, 11)), *gone(285, 3)], {260}),
     "the loss of a session that came back later does not": (
         [*BOTH, *sent(7), *read(SEVEN), *gone(185, 1)], {160}),
     "a session that was left in order later had not ended": (
@@ -103,6 +106,8 @@ CASES: dict[str, tuple[list[Row], set[int]]] = {
         [*BOTH, *sent(7), *send(60, 8, value=CLOSE), *read(SEVEN)], set()),
     "a closing message that was sent later has not": (
         [*BOTH, *sent(7), *read(SEVEN), *send(162, 8, value=CLOSE)], {160}),
+    "a closing message of which nobody asked that it be sent has not": (
+        [*BOTH, *sent(7), send(60, 8, value=CLOSE)[1], *read(SEVEN)], {160}),
     "a closing message that was acknowledged before has not": (
         [*BOTH, *sent(7), *send(60, 8, value=CLOSE), *deliver(80, 8, 1), *answer(82, 8, 1), *read(SEVEN)],
         {160}),

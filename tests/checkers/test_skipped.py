@@ -450,10 +450,13 @@ def test_a_queue_is_no_sibling_of_a_subscription():
     assert not any(is_sibling(*pair) for pair in ((alice, queue), (queue, alice), (queue, queue)))
 
 
-@pytest.mark.parametrize(("attempts", "lost"), [(1, set()), (2, NOT_COPIED)])
-def test_a_copy_may_have_died_with_a_session_that_never_read_it(tmp_path, attempts, lost):
-    drops = Promises(delivery_attempts=attempts, attempts="given back", keeps_dead_letters=False)
-    options = msgspec.structs.replace(PATIENT, broker=drops)
+@pytest.mark.parametrize(
+    ("attempts", "kept", "lost"),
+    [(1, False, set()), (2, False, NOT_COPIED), (-1, False, NOT_COPIED), (1, True, NOT_COPIED)],
+)
+def test_a_copy_may_have_died_with_a_session_that_never_read_it(tmp_path, attempts, kept, lost):
+    promises = Promises(delivery_attempts=attempts, attempts="given back", keeps_dead_letters=kept)
+    options = msgspec.structs.replace(PATIENT, broker=promises)
     assert found(tmp_path, unknown().lose(1), options) == lost
 
 
