@@ -88,6 +88,8 @@ class Lives:
     ``in_turn``      it asked neither for a delay nor for a priority: it comes when it was sent
     ``timely``       its first delivery was read before it may have expired: one that had may have
                      been left out, and be read late where it was given before
+    ``unread``       how often time-outs may have taken it back before its first delivery was read;
+                     ``NONE``: it cannot have died by then
     ``expires``      from when on (ns) it may have expired; ``due``: until when it may be delayed
     ``expired``      from when on (ns) it certainly has expired
     ``delayed``      it asked for a delay
@@ -114,6 +116,7 @@ class Lives:
     untaken: Flags
     in_turn: Flags
     timely: Flags
+    unread: Numbers
     expires: Numbers
     expired: Numbers
     due: Numbers
@@ -265,6 +268,7 @@ def lives_and_deliveries(
         stored=marked(rows.id[stores], size), recovered=recovered,
         sealed=sealed(rows, recovered, deaths or Deaths(), attempts), untaken=untaken,
         in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks or Clocks()),
+        unread=_taken_back_unread(rows, ends, promises or Promises()),
         expires=wish.expires, expired=wish.expired, due=wish.due, delayed=wish.delayed,
         matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
         closing=_closing(rows),
@@ -283,6 +287,30 @@ def _timely(rows: Rows, wish: Asked, sent: Numbers, delivered: Numbers, clocks: 
         delivers = rows.of(DELIVER)
         read_ns = first(rows.id[delivers], rows.time[delivers], rows.messages)[at]
         result[at] = (read_ns < wish.expires[at]) & ~clocks.wrong(rows, at, sent[at], delivered[at])
+    return result
+
+
+def _taken_back_unread(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
+    """Return how often time-outs may have taken back each message before its first reading.
+
+    ``NONE`` where it cannot have died by then: the session that read it still had it, as that has
+    not ended, or was answered ``ok``.
+    """
+    result = np.full(rows.messages, NONE, dtype=np.int64)
+    if promises.attempts != "given back" or promises.delivery_attempts < 0:
+        return result
+    sends, delivers, timeouts = (rows.of(kind) for kind in (SEND_INVOKE, DELIVER, TIMEOUT))
+    sent = first(rows.id[sends], sends, rows.messages)
+    read = first(rows.id[delivers], delivers, rows.messages)
+    at = np.flatnonzero((sent != NONE) & (read != NONE))
+    lapsed = counted(rows.id[timeouts], rows.messages)[at]
+    wait = waiting_ns(promises)
+    if wait is not None:
+        lapsed = lapsed + np.maximum(rows.time[read[at]] - rows.time[sent[at]], 0) // max(wait, 1)
+    ended = ends.sessions.find("ended", rows.run[read[at]], rows.session[read[at]]) != NONE
+    answered = marked(rows.id[rows.of(ACK_OK, NACK_OK)], rows.messages)[at]
+    answered &= (lapsed == 0) | promises.refuses_stale_acks
+    result[at] = np.where((ended | (lapsed > 0)) & ~answered, lapsed, NONE)
     return result
 
 

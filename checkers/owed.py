@@ -122,6 +122,28 @@ def died_untaken(
     return result
 
 
+def died_unread(
+    place: npt.NDArray[np.int32],
+    sent: Numbers,
+    unread: Numbers,
+    places: PlaceTable,
+    ends: Ends,
+    promises: Promises,
+) -> Flags:
+    """Return which messages may have died before their first delivery was read.
+
+    ``unread`` is how often time-outs may have taken them back by then, ``NONE`` of those that
+    cannot have died (``checkers.lifecycle``).
+    """
+    result = np.zeros(len(place), dtype=bool)
+    of = unread != NONE
+    for code in np.unique(place[of]):
+        run, queue, _ = places.named[code]
+        here = of & (place == code)
+        result[here] = ends.held(run, queue, sent[here]) + unread[here] >= promises.delivery_attempts
+    return result
+
+
 def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Operations, UnderWay]:
     """Which messages were settled for certain, and the acks that may have settled others.
 

@@ -48,7 +48,7 @@ from checkers.ends import Ends, Keyed
 from checkers.instance import Found, Instance
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
 from checkers.ordinary import Ordinary, apart
-from checkers.owed import died_untaken
+from checkers.owed import died_unread, died_untaken
 from checkers.rows import (
     NONE,
     READ,
@@ -502,8 +502,10 @@ def answer(
                 marking = partial(delivery.marks, columns, places, some, question.of_messages, before)
                 _attempt("delivery", question.limit_s, marks, failed, marking)
     if groups and lives:
+        every = joined(lives)
+        died = died_unread(every.place, every.sent, every.unread, places, question.ends, question.promises)
         messages = Messages(
-            joined(lives), joined(deliveries), joined(usual), places,
+            replace(every, timely=every.timely & ~died), joined(deliveries), joined(usual), places,
             places.grouped() & question.choosers.judged(places.named), question.choosers,
             marks.get("delivery", ()),
         )  # fmt: skip

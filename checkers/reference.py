@@ -74,7 +74,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *again(history, messages, options),
         *torn(history, messages, options),
         *wrong_total(history, messages, options),
-        *out_of_order(history),
+        *out_of_order(history, options),
         *not_linearizable(history, options),
         *whole_queues(history, messages, options),
         *inversions(history, messages, options),

@@ -19,7 +19,7 @@ from checkers.reference_asked import expires, in_turn, timely
 from checkers.reference_attempts import over, stored_before, stored_by, stored_from
 from checkers.reference_consumers import order_is_off
 from checkers.reference_groups import Closing, closings_of
-from checkers.reference_owed import may_be_dead
+from checkers.reference_owed import may_be_dead, may_have_died_unread
 from checkers.reference_waits import NEVER
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
@@ -31,11 +31,15 @@ Row = Mapping[str, Any]
 Group = tuple[str | None, str | None]
 
 
-def out_of_order(history: History) -> Iterator[Instance]:
+def out_of_order(history: History, options: CheckOptions) -> Iterator[Instance]:
     """Find reordered, reordered-realtime and reordered-session."""
     delivered = _by_group(
         history,
-        lambda m: bool(m.sends and m.deliveries) and timely(history, m),
+        lambda m: (
+            bool(m.sends and m.deliveries)
+            and timely(history, m)
+            and not may_have_died_unread(history, m, options)
+        ),
     )
     closings = _closings_by_group(history)
     for group, messages in delivered.items():
@@ -173,7 +177,12 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     sent = _by_group(
         history,
-        lambda m: bool(m.sends) and not m.aborted and timely(history, m),
+        lambda m: (
+            bool(m.sends)
+            and not m.aborted
+            and timely(history, m)
+            and not may_have_died_unread(history, m, options)
+        ),
     )
     closings = _closings_by_group(history)
     for (queue, group), messages in sent.items():

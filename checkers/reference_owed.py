@@ -271,6 +271,32 @@ def may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> boo
     return 0 <= options.broker.delivery_attempts <= possible_attempts(history, m, options)
 
 
+def may_have_died_unread(history: History, m: PlainMessage, options: CheckOptions) -> bool:
+    """Return whether a message may have died before its first delivery was read.
+
+    Where whatever is given back counts: the session that read it was given it in its turn, and gave
+    it back when it ended, or when its time was up. Not if an ack or nack of it was answered ``ok``,
+    unless it may have been a stale one.
+    """
+    promised = options.broker
+    if promised.attempts != "given back" or promised.delivery_attempts < 0:
+        return False
+    if not m.sends or not m.deliveries:
+        return False
+    read, sent = m.deliveries[0], m.sends[0]
+    lapsed = sum(r["f"] == "timeout" for r in m.rows)
+    if promised.ack_wait_s is not None:
+        wait_ns = max(int(promised.ack_wait_s * 1e9), 1)
+        lapsed += max(read["time"] - sent["time"], 0) // wait_ns
+    answered = any(r["f"] in ("ack", "nack") and r["type"] == "ok" for r in m.rows)
+    if answered and (promised.refuses_stale_acks or not lapsed):
+        return False
+    session = read.get("session")
+    if not lapsed and (session is None or history.session_end(session) is None):
+        return False
+    return history.holders(m.queue, sent["index"]) + int(lapsed) >= promised.delivery_attempts
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One that certainly happened: which delivery it gave back.

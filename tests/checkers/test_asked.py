@@ -104,6 +104,15 @@ SUBSCRIBED = [
 PUBLISHED = [*SUBSCRIBED, *(dict(row, queue="/topic/t") for row in EXPIRING)]
 DROPPED = [o(30, 12, "invoke", "drop", **ALICE), o(31, 12, "ok", "drop", broker="a1", **ALICE)]
 
+READ_LATE = [*joined(0, 1), *send(2, 1), *send(4, 2), *joined(16, 2), *deliver(21, 2, 2), *deliver(23, 1)]
+"""The first of two messages of a group was read by one session after the second by another."""
+
+
+def dying(attempts: int, **promises: float) -> Promises:
+    """What is given back so often dies, whyever."""
+    return Promises(delivery_attempts=attempts, attempts="given back", **promises)
+
+
 CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     # --------------------------------------------------------------------- expired, and nowhere
     "what had expired before the drain must be where its broker keeps that": (
@@ -345,6 +354,22 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*joined(0, 1), *clock(1, "clock-step"), *clock(3, "heal:clock-step"),
          *asking(5, 1, expires=(LATE, LATE)), *send(7, 2), *deliver(21, 2, 2, **AGAIN), *deliver(23, 1)],
         Promises(), OVERTAKEN),
+    # ------------------------------------------------------------------------- died unread
+    "what died in the hands of a session that ended, and is read late, was not overtaken": (
+        [*READ_LATE, *gone(25, 1)], dying(1), set()),
+    "what a session holds that did not end was": (READ_LATE, dying(1), OVERTAKEN),
+    "what that session acknowledged was": (
+        [*READ_LATE, *answer(24, 1), *gone(26, 1)], dying(1), OVERTAKEN),
+    "what had attempts left was": ([*READ_LATE, *gone(25, 1)], dying(2), OVERTAKEN),
+    "not if another session may have had it, too": (
+        [*READ_LATE, *joined(14, 3), *gone(18, 3), *gone(25, 1)], dying(2), set()),
+    "where only refusals count nothing dies unread": (
+        [*READ_LATE, *gone(25, 1)], Promises(delivery_attempts=1), OVERTAKEN),
+    "what was taken back as often as may be was not": (READ_LATE, dying(2, ack_wait_s=0.01), set()),
+    "what cannot have been taken back so often was": (
+        READ_LATE, dying(3, ack_wait_s=0.01), OVERTAKEN),
+    "a row may say that it was taken back": (
+        [*READ_LATE, o(22, 11, "info", "timeout", 1, session=1)], dying(1), set()),
     # ------------------------------------------------------------------------------ redelivery
     "what waits for its redelivery when the stores are read is not stuck": (
         [*ONCE, *kept(80, 1), *DONE], SLOW, set()),
