@@ -1,10 +1,11 @@
-"""How the harness speaks to an agent: one JSON line asked, one answered, per connection.
+"""How the harness speaks to an agent: a token and a JSON line, one answered, per connection.
 
 Why a connection for each request: containers are killed and started all the time, and a connection
 that is not there cannot be stale; and waiting for a broker's exit takes as long as the broker
 lives. The harness comes from the network's gateway address, which no firewall rule of ours ever
-names, so a partition does not reach this channel. Each request carries the deployment's token:
-other processes on the host can reach the port too.
+names, so a partition does not reach this channel. Each connection begins with a line that is the
+deployment's token: other processes on the host can reach the port too, and nothing else is read of
+who has none.
 """
 
 from __future__ import annotations
@@ -86,10 +87,10 @@ async def call(
     async with asyncio.timeout(timeout_s):
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)
         try:
-            request = {"operation": operation, "token": token, "arguments": arguments}
+            request = json.dumps({"operation": operation, "arguments": arguments})
             if writer.is_closing():  # uvloop's transports then refuse to be written to
                 raise ConnectionResetError(f"the agent at {host}:{port} went away before {operation!r}")
-            writer.write(json.dumps(request).encode() + b"\n")
+            writer.write(f"{token}\n{request}\n".encode())
             await writer.drain()
             line = await reader.readline()
         finally:

@@ -13,6 +13,15 @@ from environments.board import FaultBoard
 from environments.lease import LeaseExpiredError, UnknownLeaseError
 
 _REQUEST_TIMEOUT_S: Final = 10.0
+_TOKEN_BYTES_MAX: Final = 4096
+_CHUNK_BYTES: Final = 64 * 1024
+_STRANGERS_MAX: Final = 64
+"""Connections, at most, that have not shown the token yet."""
+_REFUSED: Final = {"error": "wrong token: this machine belongs to another deployment"}
+_NONSENSE: Final = (
+    OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, KeyError, TypeError, ValueError,
+    RecursionError,
+)  # fmt: skip
 
 
 class Agent:
@@ -28,11 +37,12 @@ class Agent:
         self.board = board
         self.ended = asyncio.Event()
         self.do_renew, self.do_heal, self.do_heal_all = board.renew, board.heal, board.heal_all
-        self._token = token
+        self._token = token.encode()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
         """Take requests; port 0 is any that is free. Raises OSError."""
-        return await asyncio.start_server(self._answer, host, port, limit=LINE_BYTES_MAX)
+        return await asyncio.start_server(self._answer, host, port, limit=_TOKEN_BYTES_MAX)
 
     def encode(self, answer: dict[str, Any]) -> bytes:
         """As JSON."""
@@ -44,16 +54,33 @@ class Agent:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                request = json.loads(await reader.readline())
-            answer = await self._while_wanted(reader, self._execute(request))
+                known = await self._knows_the_token(reader, writer)
+                request = json.loads(await _line(reader)) if known else None
+            answer = await self._while_wanted(reader, self._execute(request)) if known else _REFUSED
             if answer is None or writer.is_closing():  # uvloop's transports then refuse to be written to
                 return
             writer.write(self.encode(answer) + b"\n")
             await writer.drain()
-        except (OSError, KeyError, TypeError, ValueError):
+        except _NONSENSE:
             pass  # whoever asked has gone, or never was one of ours
         finally:
             writer.close()
+
+    async def _knows_the_token(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the first line of a connection is the token.
+
+        Of a stranger no more is kept than that line, and where there are too many strangers the one
+        who has waited longest goes: nobody else on the machine can fill the agent's memory, take
+        its last descriptor, or keep out the harness, which shows its token at once.
+        """
+        self._strangers[writer] = None
+        if len(self._strangers) > _STRANGERS_MAX:
+            next(iter(self._strangers)).transport.abort()
+        try:
+            token = await reader.readuntil()
+        finally:
+            del self._strangers[writer]
+        return hmac.compare_digest(token[:-1], self._token)
 
     async def _while_wanted(
         self, reader: asyncio.StreamReader, execution: Coroutine[Any, Any, dict[str, Any]]
@@ -69,8 +96,6 @@ class Agent:
             gone.cancel()
 
     async def _execute(self, request: Any) -> dict[str, Any]:
-        if not hmac.compare_digest(str(request["token"]), self._token):
-            return {"error": "wrong token: this machine belongs to another deployment"}
         self.heard()
         name = str(request["operation"])
         operation: Callable[..., Awaitable[Any]] | None = getattr(self, f"do_{name}", None)
@@ -86,3 +111,14 @@ class Agent:
             self.board.say(f"{name} failed: {error!r}")
             number = error.errno if isinstance(error, OSError) else None
             return {"error": str(error), "kind": type(error).__name__, "errno": number}
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """Read a line of which nothing follows. Raises ConnectionError if it is cut or too long."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        chunk = await reader.read(min(_CHUNK_BYTES, LINE_BYTES_MAX - len(line)))
+        if not chunk:
+            raise ConnectionError(f"a request is no line of at most {LINE_BYTES_MAX} bytes")
+        line += chunk
+    return bytes(line)

@@ -1,6 +1,7 @@
 """The parts of the agent that runs in each container, as processes of this machine."""
 
 import asyncio
+import contextlib
 import signal
 
 import pytest
@@ -231,12 +232,52 @@ def test_the_agents_lines_survive_a_peer_that_says_nonsense():
         server = await asyncio.start_server(agent._answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server:
-            for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\n"):
+            deep = b"[" * 100_000
+            for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\n", deep + b"\n"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(nonsense)
+                writer.write(b"secret\n" + nonsense)
                 assert await asyncio.wait_for(reader.read(), BOUND_S) == b""
                 writer.close()
             answer = await control.call("127.0.0.1", port, "secret", "state", timeout_s=BOUND_S)
         assert answer == {"state": "gone", "status": None}
+
+    asyncio.run(main())
+
+
+def test_an_agent_keeps_nothing_of_a_stranger(monkeypatch):
+    monkeypatch.setattr(
+        "environments.agent.server._REQUEST_TIMEOUT_S", 10 * BOUND_S
+    )  # so that only size ends it
+
+    async def main():
+        agent = NodeAgent("secret")
+        server = await agent.listen("127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"a" * control.LINE_BYTES_MAX)
+            with contextlib.suppress(ConnectionError):  # closed with most of it unread
+                await asyncio.wait_for(reader.read(), BOUND_S)
+            writer.close()
+            answer = await control.call("127.0.0.1", port, "secret", "state", timeout_s=BOUND_S)
+        assert answer == {"state": "gone", "status": None}
+
+    asyncio.run(main())
+
+
+def test_strangers_do_not_keep_the_harness_out():
+    async def main():
+        agent = NodeAgent("secret")
+        server = await agent.listen("127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+            answer = await control.call("127.0.0.1", port, "secret", "state", timeout_s=BOUND_S)
+            assert answer == {"state": "gone", "status": None}
+            assert len(agent._strangers) <= 64
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(silent[0][0].read(), BOUND_S) == b""
+            for _, writer in silent:
+                writer.close()
 
     asyncio.run(main())
