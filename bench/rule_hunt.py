@@ -181,8 +181,8 @@ def in_child(work: Callable[[], Result]) -> Result | None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(LIMIT_S)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         with contextlib.suppress(BaseException), os.fdopen(write, "wb") as pipe:
             pickle.dump(work(), pipe)

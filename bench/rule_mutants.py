@@ -65,6 +65,7 @@ RULES: Final = (
 )  # fmt: skip
 """Modules of the columns that have rules; those of the reference are found by their name."""
 LIMIT_S: Final = 60
+"""So much time of a processor a mutant may take, however many others have the processor."""
 SAMPLE: Final = 3
 """By so many chunks it is found out which families call a function."""
 SURVIVED, KILLED = 0, 1
@@ -340,7 +341,7 @@ def survives(
     if function is None or function.__code__.co_freevars != mutant.code.co_freevars:
         return False
     function.__code__ = mutant.code
-    signal.alarm(LIMIT_S)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
     try:
         return all(
             expected.side.say(number, families) == expected.said(number, families) for number in numbers
@@ -371,7 +372,7 @@ def judged(
             yield from ended()
         child = os.fork()
         if child == 0:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             stays = survives(mutant, function, numbers, families, expected)
             os._exit(SURVIVED if stays else KILLED)
