@@ -10,7 +10,7 @@ from typing import Any
 
 from checkers.instance import Instance
 from checkers.reference_sent import operation
-from checkers.schema import HARNESS, MONITOR
+from checkers.schema import HARNESS, MONITOR, TOPIC
 
 Row = Mapping[str, Any]
 
@@ -141,8 +141,11 @@ def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
                 yield Instance("diverged", None, None, None, late["index"], thing)
 
 
-def _what(r: Row) -> tuple[Any, ...]:
-    return r.get("queue"), r.get("group"), r.get("message")
+def _sent_as(r: Row) -> tuple[Any, ...]:
+    """Return what a delivery and the send of its message have in common."""
+    queue = r.get("queue") or ""
+    home = queue.split(" > ")[0] if queue.startswith(TOPIC) else r.get("queue")
+    return home, r.get("group"), r.get("message")
 
 
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
@@ -164,11 +167,11 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
         if r["type"] == "invoke":
             latest[operation(r)] = r
         if r["f"] == "send" and r["type"] == "invoke":
-            sent.setdefault(_what(r), r)
+            sent.setdefault(_sent_as(r), r)
         if r["process"] < 0 or r["type"] != "ok" or r["f"] == "connect" or r.get("broker") is None:
             continue
         question = latest.get(operation(r))
-        asked = sent.get(_what(r)) if r["f"] == "deliver" else question
+        asked = sent.get(_sent_as(r)) if r["f"] == "deliver" else question
         if asked is None:
             continue
         if r["broker"] not in successors:

@@ -23,8 +23,10 @@ import numpy as np
 
 from checkers.instance import Instance
 from checkers.links import asked_at
-from checkers.rows import NONE, Flags, Numbers, PlaceTable, Rows, first, gathered, ordered
+from checkers.rows import NONE, Flags, Numbers, Place, PlaceTable, Rows, first, gathered, ordered
+from checkers.running import segments
 from checkers.spans import overlapping
+from checkers.subscriptions import topic_of
 from checkers.takeovers import CertainTakeover, Fences, life_of
 
 Row = Mapping[str, Any]
@@ -358,7 +360,10 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -
         return found
     asked = np.full(len(rows.index), -1, dtype=np.int64)
     at = np.unique(np.concatenate([here for _, here in slices]))
-    question = np.where(rows.f.are("deliver")[at], _sent_at(rows)[rows.id[at]], asked_at(rows, at))
+    question = asked_at(rows, at)
+    delivered = rows.f.are("deliver")[at]
+    if delivered.any():
+        question[delivered] = _sent_at(rows, places, at[delivered])
     known = (question >= 0) & (question < at)
     asked[at[known]] = rows.time[question[known]]
     for window, here in slices:
@@ -371,13 +376,24 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -
     return found
 
 
-def _sent_at(rows: Rows) -> Numbers:
-    """By message the position of the first invocation of its send, ``NONE`` without any.
+def _sent_at(rows: Rows, places: PlaceTable, delivered: Numbers) -> Numbers:
+    """Return the position of the first send of what was delivered in some rows, or ``NONE``.
 
-    Why: what was sent after a broker's end it cannot have had before.
+    To its queue, or to the topic of its subscription. Why: what was sent after a broker's end it
+    cannot have had before.
     """
+    codes: dict[Place, int] = {}
+    homes = [
+        codes.setdefault((run, topic_of(queue), group), n)
+        for n, (run, queue, group) in enumerate(places.named)
+    ]
     sends = np.flatnonzero(rows.f.are("send") & rows.type.are("invoke"))
-    return first(rows.id[sends], sends, rows.messages)
+    both = np.concatenate([sends, delivered])
+    home, message = np.array(homes, dtype=np.int64)[rows.place[both]], rows.message[both]
+    order = ordered(home, message)
+    one = np.empty(len(both), dtype=np.int64)
+    one[order] = segments(home[order], message[order])
+    return first(one[: len(sends)], sends, len(both))[one[len(sends) :]]
 
 
 def _slices(rows: Rows, at: Numbers, windows: Sequence[BrokerWindows]) -> Iterator[tuple[Window, Numbers]]:

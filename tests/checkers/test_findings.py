@@ -346,6 +346,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a demoted broker that delivers what was sent later is a zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
          *send(10, 1, broker="a2"), *deliver(12, 1)], {"zombie"}),
+    "so is one that delivers to a subscription what was sent to its topic later": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
+         *send(10, 1, broker="a2", queue="/topic/t"),
+         *deliver(12, 1, queue="/topic/t", subscription="alice")], {"zombie"}),
+    "not one that delivers there what was sent before": (
+        [*role(1, "a1", "live", 0, 1), *send(2, 1, queue="/topic/t"), *role(5, "a1", "backup", 4, 5),
+         *role(8, "a2", "live", 7, 8), *deliver(12, 1, queue="/topic/t", subscription="alice")], set()),
     "what a demoted broker delivers may have been under way if it was sent before": (
         [*role(1, "a1", "live", 0, 1), *send(2, 1), *role(5, "a1", "backup", 4, 5),
          *role(8, "a2", "live", 7, 8), *deliver(12, 1)], set()),
