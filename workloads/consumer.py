@@ -153,6 +153,9 @@ class Consumer:
             await self._part(style, connection)
         # The sessions that are still open end with the answer to DISCONNECT: what comes before it
         # was sent to them.
+        if connection is not None and not connection.closed:
+            for session in self._open.values():
+                self.ending(session)
         await client.finish()
 
     async def _part(self, style: Style, connection: Connection) -> None:
@@ -164,6 +167,7 @@ class Consumer:
             if not session.ending and not connection.closed:
                 session.ending = True
                 Unsubscribe(self, session, connection).begin()
+                self.ending(session)
         await self._until(lambda: connection.closed or not self._open)
 
     async def _settle(self, connection: Connection) -> None:
@@ -217,6 +221,9 @@ class Consumer:
         session.confirmed = True
         if self._open and all(session.confirmed for session in self._open.values()):
             self.attached.set()
+
+    def ending(self, session: Session) -> None:
+        """The end of a session is asked for, or that of its connection."""
 
     def ended(self, session: Session) -> None:
         """A session never began, or its end is confirmed: no disconnect row will follow.

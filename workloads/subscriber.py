@@ -84,7 +84,7 @@ class Subscriber(Consumer):
         subscription: from which; shared with its other consumers.
     """
 
-    __slots__ = ("_pairs", "_speech", "followed")
+    __slots__ = ("_drops", "_pairs", "_speech", "followed")
 
     def __init__(
         self,
@@ -105,6 +105,8 @@ class Subscriber(Consumer):
         self._speech = context.dialect.topics
         self.followed = subscription
         self._pairs = {node.name: node.pair for node in context.nodes}
+        self._drops: dict[Session, int] = {}
+        """Plain subscriptions whose end was asked for, and the process of each such drop."""
 
     @property
     def client_id(self) -> str | None:
@@ -122,17 +124,24 @@ class Subscriber(Consumer):
         for session in ended:
             self._ends_with_session(session, clean=connection is not None and connection.clean)
 
+    def ending(self, session: Session) -> None:
+        """Record that a plain subscription is to end: it ends with its session."""
+        if self.followed.kind == "plain" and session not in self._drops:
+            process = self._drops[session] = self.processes.take()
+            self.drop_row(process, session, "invoke", None)
+
     def ended(self, session: Session) -> None:
-        """As a consumer's; a plain subscription is no more."""
+        """As a consumer's; a plain subscription that was to end is no more."""
         super().ended(session)
-        self._ends_with_session(session, clean=True)
+        if session in self._drops:
+            self._ends_with_session(session, clean=True)
 
     def _ends_with_session(self, session: Session, *, clean: bool) -> None:
         """A plain subscription has ended, or will at some time."""
         if self.followed.kind != "plain":
             return
-        process = self.processes.take()
-        self.drop_row(process, session, "invoke", None)
+        self.ending(session)
+        process = self._drops.pop(session)
         type_ = "ok" if clean else "info"
         self.drop_row(process, session, type_, None if clean else "connection lost")
         self.processes.give(process, type_)

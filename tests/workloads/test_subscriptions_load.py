@@ -80,6 +80,19 @@ def test_a_shared_one_has_several_consumers_and_a_plain_one_ends_with_its_sessio
     assert set(plain) <= names(of(rows, "drop"))
 
 
+def test_a_plain_one_is_dropped_from_when_its_end_is_asked_for_to_the_answer(rows):
+    """If it were asked for later, a late answer would be that of a broker that is over."""
+    begun = {row["subscription"]: row["time"] for row in of(rows, "drop", "invoke")}
+    ended = {row["subscription"]: row["time"] for row in of(rows, "drop")}
+    asked = {row["subscription"]: row["time"] for row in of(rows, "unsubscribe", "invoke")}
+    plain = [name for name in ended if name.startswith("plain")]
+    assert len(plain) > 2
+    assert all(begun[name] < ended[name] for name in plain)
+    unsubscribed = [name for name in plain if name in asked]
+    assert unsubscribed
+    assert all(begun[name] == asked[name] for name in unsubscribed)
+
+
 def test_a_selector_is_asked_for_and_what_it_does_not_want_does_not_come(rows):
     (asked,) = {row["value"] for row in of(rows, "subscribe", "invoke")} - {None}
     assert json_object(asked) == {"selector": {"colour": ["red", "green"]}}
