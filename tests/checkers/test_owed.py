@@ -303,6 +303,11 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "a refusal that nobody answered was not answered by what failed elsewhere": (
         [*HELD, refused(6)[0], refused(7, "fail")[1] | {"process": 99}, *DEAD],
         Promises(delivery_attempts=1), set()),
+    "a roll-back was not heard by the broker of its begin that was gone": (
+        [*send(2, 1), *deliver(4, 1, broker=None), *begun(6), *answer(10, 1, broker=None, transaction=9),
+         *stopped(15), *end(20, "abort", 9, "info"), *DEAD], Promises(delivery_attempts=1), EARLY),
+    "an answer behind an answer is a refusal of its own": (
+        [*HELD, *refused(6), refused(8)[1], *DEAD], Promises(delivery_attempts=2), set()),
     "what failed without a question was no refusal": (
         [*HELD, refused(6, "fail")[1] | {"process": 99}, *DEAD], Promises(delivery_attempts=1), EARLY),
 }  # fmt: skip
