@@ -95,7 +95,7 @@ def owed(
     doubtful &= stored
     dead = idle = np.zeros(rows.messages, dtype=bool)
     if (missing | doubtful).any():
-        held = _held(rows, custody, missing | doubtful)
+        held = _messages_in_hand(rows, custody, places, missing | doubtful)
         missing, doubtful = missing & ~held, doubtful & ~held
     looked_at = missing | (unsettled & stored)
     if looked_at.any():
@@ -212,17 +212,19 @@ def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
     return marked(rows.id[at[busy]], rows.messages)
 
 
-def _held(rows: Rows, custody: Custody, of: Flags) -> Flags:
-    """Messages of which some delivery was not certainly given back.
+def _messages_in_hand(rows: Rows, custody: Custody, places: PlaceTable, of: Flags) -> Flags:
+    """Return the messages of which some delivery was not certainly given back.
 
-    Nor taken back for certain, because its acknowledgement was late, before the drain began.
+    Nor taken back for certain, because its acknowledgement was late, before the drain began. The
+    end of a session of a temporary queue gives nothing back: it is the end of the queue, too.
     """
     ends, promises = custody.ends, custody.promises
+    lasting_places = ~places.temporaries()
     at = rows.of(DELIVER)
     at = at[of[rows.id[at]]]
     session = rows.session[at]
     nobody = session == NONE
-    over = ends.sessions.find("over", rows.run[at], session) != NONE
+    over = lasting_places[rows.place[at]] & (ends.sessions.find("over", rows.run[at], session) != NONE)
     held = marked(rows.id[at[nobody]], rows.messages)
     open_ = np.zeros(rows.messages, dtype=bool)
     open_[rows.id[at[~nobody & ~over]]] = True
@@ -247,7 +249,7 @@ def _held(rows: Rows, custody: Custody, of: Flags) -> Flags:
         back |= _answered_later(one, index, alone & (kind == NACK_INVOKE), alone & (kind == NACK_OK))
         undone |= (kind == NACK_INVOKE) & (ends.transactions.find("commit", run, transaction) != NONE)
     back |= lowest_after(one, np.where(asked & ~alone & undone, index, NONE)) != NONE
-    back |= ends.sessions.find("over", run, rows.session[order]) != NONE
+    back |= lasting_places[rows.place[order]] & (ends.sessions.find("over", run, rows.session[order]) != NONE)
     back |= custody.lapsed.certain_of(order)
     wait = waiting_ns(promises)
     if wait is not None:

@@ -164,12 +164,14 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
     """Whether its session certainly holds it no more, without having acknowledged it.
 
     It gave the message back; or the broker took that back because its ack was late: that the drain
-    may still see it again it must have done so before that began.
+    may still see it again it must have done so before that began. The end of a session of a
+    temporary queue gives nothing back: it is the end of the queue, too.
     """
     if d.get("session") is None:
         return False
     drain = next((r["time"] for r in history.control if r.get("value") == "drain"), -NEVER)
-    if history.over(d["session"]) is not None or certainly_taken_back(m.rows, d, drain, options):
+    over = history.over(d["session"]) is not None and not is_temporary(m)
+    if over or certainly_taken_back(m.rows, d, drain, options):
         return True
     nacks = options.broker.nack != "consume"
     mine = (one for one in questions(m.rows, "ack", "nack") if one.asked.get("session") == d["session"])

@@ -11,6 +11,8 @@ subscribed to. It lives as long as that, and what waits there ends with it.
                 nothing is owed to one of which a ``drop`` or an ``unsubscribe`` was asked for, or a
                 session lost, before the drain began; nor after a ``drop`` that was not answered
                 ``ok``: its connection may have been lost long before its client saw that
+    in hand     what its owner had been given and not acknowledged when a session ended is not given
+                back: there is no queue any more to which that could be. What was refused before is
     its end     what was sent ``ok`` before a ``drop`` was asked for, which was answered ``ok``, is
                 gone from then on: in no store any more. So is what its broker had taken before a
                 fault was asked for that ended that broker's process, and with it the connection

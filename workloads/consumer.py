@@ -56,8 +56,8 @@ class Consumer:
     __slots__ = (
         "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_leaving", "_left", "_loop",
         "_nodes", "_open", "_prefetch", "_queues", "_random", "_record", "_sessions",
-        "_store_session", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer",
-        "processes", "zone",
+        "_store_session", "_timer", "_unclean_at", "acks_open", "active_at", "attached",
+        "delivered_at", "observer", "processes", "zone",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +79,8 @@ class Consumer:
         self.acks_open = 0
         self.delivered_at = 0.0
         """Loop time of the latest delivery."""
+        self.active_at = 0.0
+        """Loop time of the latest delivery, or answer to an acknowledgement."""
         self._unclean_at: float | None = None
         self._context = context
         self._record = context.recorder.event
@@ -110,6 +112,16 @@ class Consumer:
         """Loop time of the latest end of a connection that the broker may not have noticed."""
         client = self._client
         return self._unclean_at if client is None or client.unclean_at is None else client.unclean_at
+
+    @property
+    def leaving(self) -> bool:
+        """Return whether it was told to leave, and so acknowledges nothing any more."""
+        return self._leaving
+
+    @property
+    def busy(self) -> bool:
+        """Return whether it has yet to acknowledge a delivery, or waits for such an answer."""
+        return bool(self._held or self.acks_open)
 
     # ----------------------------------------------------------------------------- coming and going
 
@@ -247,7 +259,7 @@ class Consumer:
         except ValueError:  # the broker's headers make no sense: no claim either way
             redelivered, count = None, None
         payload = decode(body)
-        self.delivered_at = self._loop.time()
+        self.delivered_at = self.active_at = self._loop.time()
         counters = self._counters
         counters["deliver"] = counters.get("deliver", 0) + 1
         message, _, group, producer, sequence = payload or _UNREADABLE
@@ -330,6 +342,7 @@ class Consumer:
     def acknowledged(self, type: str) -> None:  # noqa: A002 - as above
         """The broker has answered an acknowledgement, or never will."""
         self.acks_open -= 1
+        self.active_at = self._loop.time()
         self._counters[type] = self._counters.get(type, 0) + 1
 
     def asks(self, session: Session) -> Mapping[str, str]:

@@ -305,13 +305,16 @@ class RequestReplyLoad(Load):
         self._remember([one for stay in self._stays for one in stay.requesters])
 
     async def drain(self, context: WorkloadContext) -> None:
-        """As a load's; then no reply must come any more, before those who wait for them leave."""
+        """Drain as a load does; then let the requesters leave, once no reply comes any more.
+
+        Each reply is acknowledged before that, since more may wait for it (``PREFETCH``).
+        """
         loop = asyncio.get_running_loop()
         stations = everywhere(context, pairs_of(context.nodes), self.queues(context), self._sessions)
         await drain(context, stations, self._unclean_at)
         requesters = [one for stay in self._stays for one in stay.requesters]
         quiet_s = context.dialect.quiet_s(context.spec.quiet_period_s)
-        while any(one.acks_open or loop.time() - one.delivered_at < quiet_s for one in requesters):  # noqa: ASYNC110 - as in the drain
+        while any(requester.busy or loop.time() - requester.active_at < quiet_s for requester in requesters):  # noqa: ASYNC110 - as in the drain
             await asyncio.sleep(_POLL_S)
         await asyncio.gather(*(stay.part() for stay in self._stays))
 
@@ -406,7 +409,9 @@ class Stays(Churn):
             self._stays[one] = self._group.create_task(one.run())
 
     async def end(self) -> None:
-        """They stay until the drain is over (``part``)."""
+        """Let those leave who were about to; the others stay until the drain is over (``part``)."""
+        leaving = [requester for requester in self._stays if requester.leaving]
+        await asyncio.gather(*(self._leave(requester, "disconnect") for requester in leaving))
 
     async def part(self) -> None:
         """All of them leave in order."""

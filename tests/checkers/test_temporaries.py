@@ -52,6 +52,18 @@ class Story(checker_rows.Story):
         self.add(100 + session, "invoke", "ack", message, **mine)
         return self.add(100 + session, "ok", "ack", message, broker="a1", **mine)
 
+    def refuse(self, message, session=1):
+        """Its ack fails: the broker has it again."""
+        self.deliver(message, session)
+        mine = {"session": session, "producer": 1, "sequence": message}
+        self.add(100 + session, "invoke", "ack", message, **mine)
+        return self.add(100 + session, "fail", "ack", message, broker="a1", **mine)
+
+    def unsubscribe(self, session=1):
+        mine = {"session": session, "connection": 1}
+        self.add(100 + session, "invoke", "unsubscribe", **mine)
+        return self.add(100 + session, "ok", "unsubscribe", broker="a1", **mine)
+
     def drop(self, outcome="ok", lost=False, **of):
         if lost:
             self.add(100, "info", "disconnect", session=1, connection=1, broker="a1", **of)
@@ -110,6 +122,37 @@ def test_a_reply_that_never_came_while_its_queue_lived_is_lost(found):
 
 def test_a_reply_that_came_is_owed_no_more(found):
     assert found(Story().subscribe().send(1).consume(1).drain().drop()) == set()
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().subscribe().send(1).deliver(1).drain().drop(lost=True),
+        Story().subscribe().send(1).drain().deliver(1).unsubscribe().drop(),
+        Story().subscribe().send(1).refuse(1).deliver(1, redelivered=True).drain().drop(lost=True),
+    ],
+)
+def test_what_its_owner_held_to_the_end_was_not_given_back(found, story):
+    assert found(story) == set()
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().subscribe().send(1).refuse(1).drain().drop(lost=True),
+        Story().subscribe().send(1).refuse(1).drain().unsubscribe().drop(),
+    ],
+)
+def test_what_was_given_back_while_its_queue_lived_and_came_no_more_is_lost(found, story):
+    assert found(story) == {("lost", 1, "after delivery")}
+
+
+def test_what_a_session_of_a_lasting_queue_held_to_its_end_was_given_back(found):
+    lasting = Story().subscribe().send(1).deliver(1).drain().unsubscribe()
+    for row in lasting.rows:
+        if row.get("queue") == REPLIES:
+            row["queue"] = "q"
+    assert found(lasting) == {("lost", 1, "after delivery")}
 
 
 @pytest.mark.parametrize("outcome", ["ok", "info", None])

@@ -245,6 +245,17 @@ async def running(coroutine):
             await task
 
 
+@contextlib.contextmanager
+def shortened(module, name, value):
+    """A constant of a module has another value meanwhile."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
 def in_loop(test):
     """Run an async test in a loop of its own; a method of a class keeps its ``self``."""
 

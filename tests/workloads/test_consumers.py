@@ -175,6 +175,29 @@ async def test_messages_are_held_before_they_are_acknowledged_and_dropped_on_lea
 
 
 @in_loop
+async def test_a_consumer_is_busy_until_what_it_was_given_is_acknowledged_and_that_answered():
+    async with Server() as server:
+        context = make_context({"a1": server})
+        consumer = make_consumer(context, hold_s=0.05)
+        asked = []
+        server.script["ACK"] = lambda *question: asked.append(question)
+        async with running(consumer.run()):
+            await consumer.attached.wait()
+            assert not consumer.busy
+            put(server)
+            await until(lambda: context.recorder.of("deliver"))
+            assert consumer.busy
+            await until(lambda: asked)
+            assert consumer.busy
+            assert consumer.active_at == consumer.delivered_at
+            server.answer(*asked.pop())
+            await until(lambda: "ok" in context.recorder.types("ack"))
+            assert not consumer.busy
+            assert consumer.active_at > consumer.delivered_at
+            await consumer.leave("disconnect")
+
+
+@in_loop
 async def test_what_was_held_on_a_lost_connection_is_not_acknowledged_on_the_next():
     async with Server() as server:
         context = make_context({"a1": server})

@@ -4,12 +4,11 @@ What is sent is recorded, stops are prompt, drains are complete.
 """
 
 import asyncio
-import contextlib
 from collections import Counter, defaultdict
 
 import msgspec
 import pytest
-from stomp_doubles import BOUND_S, Server, in_loop, make_context, until, well_formed
+from stomp_doubles import BOUND_S, Server, in_loop, make_context, shortened, until, well_formed
 
 import workloads.registry
 from harness.interface import InfrastructureError, UsageError
@@ -472,13 +471,3 @@ def test_every_workload_has_a_line_about_it():
     assert set(workloads.registry.WORKLOADS) == known
     lines = [kind.description for kind in workloads.registry.WORKLOADS.values()]
     assert all("\n" not in line and line for line in lines)
-
-
-@contextlib.contextmanager
-def shortened(module, name, value):
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)

@@ -1,24 +1,37 @@
 """Workload ``request-reply`` in a simulated cluster: replies come to who asked, while it lasts."""
 
+import asyncio
 import json
 from collections import defaultdict
 
 import msgspec
 import pytest
-from stomp_doubles import well_formed
+from stomp_doubles import PLAIN, Server, in_loop, make_context, shortened, until, well_formed
 
 from checkers.schema import COLUMNS, TEMPORARY
 from harness.history import spec as specs
-from harness.interface import UsageError
+from harness.interface import Temporaries, UsageError
 from harness.run.compose import compose
 from harness.run.simulate import simulate
 from harness.systems.own import system
 from harness.systems.own.dialect import DIALECT
+from stomp_protocol.frames import Frame
+from workloads import consumer, request_reply
+from workloads.names import Numbers
+from workloads.payload import Payload
+from workloads.payload import encode as body_of
+from workloads.sessions import Sessions
 
 GIVEN = {
     "policy": "standalone", "pairs": 2, "workload": "request-reply", "time_limit_s": 8.0, "rate": 80.0,
     "producers": 4, "consumers": 4, "groups": 7, "seed": 3,
 }  # fmt: skip
+
+SLOW = {
+    "pairs": 1, "time_limit_s": 4.0, "rate": 40.0, "producers": 2, "consumers": 2, "groups": 2, "seed": 4,
+    "hold_s": 1.0, "prefetch": 1, "quiet_period_s": 0.5,
+}  # fmt: skip
+"""A load whose clients hold each message for longer than the drain is to be quiet."""
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +107,46 @@ def test_brokers_without_temporary_queues_are_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(system.OwnSystem, "dialect", msgspec.structs.replace(DIALECT, temporaries=None))
     with pytest.raises(UsageError, match="have no temporary queues that clients can name"):
         compose(specs.build({**GIVEN, "environment": "simulation"}))
+
+
+def test_who_waits_for_replies_acknowledges_all_of_them_before_it_leaves():
+    """However long it holds each, and however few at once."""
+    late = simulate(specs.build({**GIVEN, **SLOW})).rows
+    drain = next(row["index"] for row in late if (row["f"], row["value"]) == ("phase", "drain"))
+    stayed = {row["queue"] for row in of(late, "drop", "ok", temporary=True) if row["index"] > drain}
+    replies, taken = (
+        {row["message"] for row in of(late, f, "ok", temporary=True) if row["queue"] in stayed}
+        for f in ("send", "ack")
+    )
+    assert replies == taken
+    assert any(row["index"] > drain for row in of(late, "ack", "ok", temporary=True))
+
+
+@in_loop
+async def test_who_is_leaving_when_the_load_ends_does_leave():
+    async with Server() as server:
+        dialect = msgspec.structs.replace(PLAIN, temporaries=Temporaries())
+        context = make_context({"a1": server}, dialect=dialect)
+        rows = context.recorder
+        one = request_reply.Requester(
+            context, "c1", ("a1",), Sessions(), prefetch=5, hold_s=0.0, seed=1, prefix="", numbers=Numbers()
+        )  # fmt: skip
+        server.script["ACK"] = lambda peer, frame: None  # so it waits before it says DISCONNECT
+        stays = request_reply.Stays([one], 1)
+        stays.begin(asyncio.get_running_loop())
+        await one.attached.wait()
+        server.stored.append(
+            Frame("SEND", {"destination": one.queue}, body_of(Payload(7, one.queue, "g", 1, 0), 40))
+        )
+        server.dispatch()
+        await until(lambda: rows.of("ack"))
+        with shortened(request_reply, "PRESENT_S", (0.0, 0.0)), shortened(request_reply, "SILENT", 0.0):
+            coming_and_going = asyncio.create_task(stays.run())
+            await until(lambda: one.leaving)
+        coming_and_going.cancel()
+        await asyncio.wait([coming_and_going])
+        assert not rows.of("drop")
+        with shortened(consumer, "LEAVE_PATIENCE_S", 0.05):
+            await stays.end()
+        assert rows.types("drop") == ["invoke", "ok"]
+        well_formed(rows.rows)
