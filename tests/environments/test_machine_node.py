@@ -56,6 +56,7 @@ async def agent(machine):
     silent = asyncio.Event()
 
     async def answer(reader, writer):
+        await reader.readline()  # the token
         if b"hello" in await reader.readline():
             writer.write(b'{"result": {}}\n')
         else:
