@@ -468,7 +468,8 @@ def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[F
     run, session = rows.run[here], rows.session[here]
     sent_ns = np.maximum(asking.ends.sessions.find("begun_ns", run, session), rows.time_low[here])
     if asking.known is None:
-        perhaps[late] = (sent_ns <= expired) & asking.promises.answers_in_order
+        # The whole look has answers, and moments before which nothing was sent (`time_low`).
+        perhaps[late] = sent_ns <= expired
         sends = rows.of(SEND_INVOKE)
         sent_at = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[here]]
         since[late] = np.where(sent_at <= expired, lives.sent[rows.id[here]], 0)

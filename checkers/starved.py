@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.asked import Selector, asked_by
+from checkers.attempts import attempts_of
 from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.instance import Instance
@@ -240,7 +241,7 @@ class Serving:
         answers = rows.of(ACK_OK, NACK_OK)
         self._held -= _up_to(rows, answers[rows.transaction[answers] == NONE], *whose)
         _who(rows, self._places, self._got)
-        self._waiting.append(_waiting(rows, self._deaths, self._bound_ns, self._selectors))
+        self._waiting.append(_waiting(rows, self._ends, self._deaths, self._bound_ns, self._selectors))
 
     def served(self) -> list[Served]:
         """In the order of ``wanted``."""
@@ -336,14 +337,17 @@ def _free(
     return result
 
 
-def _waiting(rows: Rows, deaths: Deaths, bound_ns: int, selectors: Mapping[str, Selector]) -> _Waiting:
+def _waiting(
+    rows: Rows, ends: Ends, deaths: Deaths, bound_ns: int, selectors: Mapping[str, Selector]
+) -> _Waiting:
     size = rows.messages
     sends, oks, delivers, stores = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER), rows.of(BROWSE)
     stores = stores[rows.value.codes[stores] == rows.value.code("main")]
     codes = rows.broker.codes.astype(np.int64)
     alone = np.ones(size, dtype=bool)
     alone[rows.id[sends[rows.transaction[sends] != NONE]]] = False
-    asked = asked_by(rows)
+    # How transactions end decides nothing here: what was sent in one is left out.
+    asked = asked_by(rows, attempts_of(rows, ends, atomic=True))
     alone &= ~asked.delayed & (asked.expires == NONE)  # nobody waits for those
     ok, ok_ns = (first(rows.id[oks], column[oks], size) for column in (rows.index, rows.time))
     taker = first(rows.id[oks], codes[oks], size)

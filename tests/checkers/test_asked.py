@@ -152,6 +152,12 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     # ------------------------------------------------------------------------------------- expiry
     "what is given to a session that was asked for after it had expired is expired": (
         [*EXPIRING, *joined(21, 1), *deliver(22, 1)], Promises(), {"expired-delivery"}),
+    "what was asked for when it had expired is late": (
+        [*FRESH, *deliver(30, 1, time_low=22 * MS)], Promises(), {"expired-delivery"}),
+    "what was asked for when it had expired is late, whatever the order of answers": (
+        [*FRESH, *deliver(30, 1, time_low=22 * MS)], Promises(answers_in_order=False), {"expired-delivery"}),
+    "what was asked for in time may have been sent in time, whatever the order of answers": (
+        [*FRESH, *deliver(30, 1, time_low=19 * MS)], Promises(answers_in_order=False), set()),
     "what is read late may have been sent in time": ([*FRESH, *deliver(30, 1)], Promises(), set()),
     "what is read in time is in time": ([*EXPIRING, *joined(5, 1), *deliver(20, 1)], Promises(), set()),
     "what is read behind an answer to a question that was asked after it had expired is expired": (

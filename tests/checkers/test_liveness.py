@@ -116,6 +116,7 @@ def settled(time_s: float, message: int, session: int = 1, outcome: str = "ok") 
 
 
 HUNGRY = [subscribed(0, 1), sent(1, 1)]
+DELAYED = json.dumps({"delay": [100 * S, 100 * S]})
 STARVED: dict[str, tuple[list[Row], set[str]]] = {
     "a consumer that gets what waited for it a minute later": (in_order(*HUNGRY, got(61, 1)), {"session 1"}),
     "a consumer that gets what had been given to somebody before, who never read it": (
@@ -161,6 +162,10 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
         in_order(subscribed(0, 1), sent(1, 1), got(1.5, 1), settled(2, 1), sent(2.5, 2, group="h"),
                  got(3, 2, group="h"), at(4, answer(804, 2, 1, "ok", group="h")), sent(4.5, 3, group="i"),
                  sent(5, 4), got(8, 4), settled(9, 4), got(16, 3, group="i")), set()),
+    "a message of which another attempt, which failed, had asked for a delay": (
+        in_order(*HUNGRY, sent(2, 1, "fail", value=DELAYED), got(61, 1)), {"session 1"}),
+    "a message of which another attempt, which may have been stored, had asked for a delay": (
+        in_order(*HUNGRY, sent(2, 1, "info", value=DELAYED), got(61, 1)), set()),
     "what a consumer does not want does not wait for it": (
         in_order(wanting(0, 1, "red"), sent(1, 1, value=BLUE), left(60, 1), got(61, 1, 2)), set()),
     "what it wants does": (
