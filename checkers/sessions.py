@@ -168,20 +168,21 @@ def find_backwards(
 
     Where a group was closed what was given back may come behind what the next session got.
     """
-    in_line = choosers.judged(places.named)[some.place]
-    if len(closings.place):
-        closed = closings.any_in(len(places.named))[some.place]
-        in_line &= ~closed | _first_of_all(some, lives)
-    at = some.fresh & some.in_turn & (some.producer != NONE) & in_line
+    at = some.fresh & some.in_turn & (some.producer != NONE) & choosers.judged(places.named)[some.place]
     some = some if at.all() else some.at(np.flatnonzero(at))
+    certain = some.certain
     compared, spans = ALL_WITH_ALL, None
     if choosers.consumers or len(closings.place) or lives.several.any() or (lives.sealed != NONE).any():
         sent = _Sent.of(some, lives, ordinary)
-        spans = Spans(sent.several, sent.since, sent.there)
+        stored = sent.there
+        if len(closings.place):
+            in_turn = ~closings.any_in(len(places.named))[some.place] | _first_of_all(some, lives)
+            certain, stored = certain & in_turn, np.where(in_turn, stored, FOREVER)
+        spans = Spans(sent.several, sent.since, stored)
         closed = closings.unread(some.place, np.minimum(some.index, sent.there), some.index)
         waits = Waits(some.place, sent.matched, sent.waits, some.index, closed)
         compared = comparisons(waits, places.named, choosers)
-    line = Line((some.place, some.producer, some.session), some.index, some.sequence, some.certain, spans)
+    line = Line((some.place, some.producer, some.session), some.index, some.sequence, certain, spans)
     _firsts("reordered-session", some.at(line.misplaced(compared)), tally)
 
 

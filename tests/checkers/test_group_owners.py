@@ -121,6 +121,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what is read when the closing message has been read is in order": (
         [*THERE, *sends(3, closing=1), *deliver(100, 1, 1), *deliver(101, 3, 2), *deliver(102, 2, 2)],
         {"reordered", "reordered-realtime", "reordered-session", "not-linearizable"}),
+    "so is what is first read when a later one has come again": (
+        [*THERE, *sends(3, closing=1), *deliver(100, 1, 1), *deliver(101, 3, 1), *gone(102, 1),
+         *deliver(104, 3, 2, redelivered=True), *deliver(105, 2, 2)],
+        {"reordered", "reordered-realtime", "reordered-session", "not-linearizable"}),
+    "what was given back may come when a later one has been read": (
+        [*THERE, *sends(3, closing=1), *deliver(100, 1, 1), *deliver(101, 2, 1), *gone(102, 1),
+         *deliver(104, 3, 2), *deliver(105, 2, 2, redelivered=True)], set()),
 }  # fmt: skip
 
 
