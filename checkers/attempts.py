@@ -69,7 +69,7 @@ class Attempts:
 
     @property
     def aborted(self) -> Flags:
-        """By message that was sent more than once, whether every attempt certainly failed."""
+        """Flag the messages that were sent more than once, and each time failed for certain."""
         result: Flags = ~marked(self.message[~self.failed], len(self.several))
         return result
 

@@ -151,9 +151,9 @@ def _numbered(*keys: npt.NDArray[Any]) -> Numbers:
 
 
 def _questions_of(rows: Rows, answers: Numbers) -> Numbers:
-    """Of each answer its question: the latest before it that its process asked about the message.
+    """Return the question of each answer: what its process asked last about the message.
 
-    These are positions; -1 where there is none.
+    Questions and answers are positions of rows; -1: no row has the question.
     """
     asked = np.flatnonzero((_operations(rows) >= 0) & rows.type.are("invoke"))
     asked = asked[np.isin(rows.process[asked], rows.process[answers])]
@@ -487,7 +487,7 @@ class Late(NamedTuple):
     failed_ns: int = -1
 
     def merged(self, other: Late) -> Late:
-        """Of both."""
+        """Return the latest of both, and whether anything was ok in either."""
         asked, ended = max((self.asked, self.ended), (other.asked, other.ended))
         ok_until, failed_ns = max(self.ok_until, other.ok_until), max(self.failed_ns, other.failed_ns)
         return Late(self.ok or other.ok, ok_until, asked, ended, failed_ns)

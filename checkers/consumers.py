@@ -1,4 +1,4 @@
-"""Which consumers each queue may have had, by the rows that ask for them.
+"""The consumers that each queue may have had, from the rows that ask for them.
 
 A consumer may have been there from the invocation of its subscribe on, unless that was refused,
 until its unsubscribe was answered or the process that served it was seen to be gone. A lost

@@ -50,7 +50,7 @@ def stuck(
         by_message[int(ids[n])].append(n)
 
     def given_back(earlier: int, read: int) -> bool:
-        """Whether a delivery was given back by what was asked for, or ended, before a row."""
+        """Return whether what was asked for, or ended, before a row gave a delivery back."""
         if over[earlier] != NONE and over[earlier] < read:
             return True
         if failed.get(int(at[earlier]), FOREVER) < read:

@@ -74,7 +74,7 @@ def _keys(r: Row) -> Iterator[str]:
 
 
 def judged(rows: Sequence[Row], options: CheckOptions) -> list[Row]:
-    """What clients asked of brokers, and how it ended.
+    """Return the questions of clients to brokers, and their answers.
 
     A refusal that says that an acknowledgement came too late is right: it goes, with its question.
     """
@@ -87,7 +87,7 @@ def judged(rows: Sequence[Row], options: CheckOptions) -> list[Row]:
 
 
 def _is_refused_late(rows: Sequence[Row], answer: Row, options: CheckOptions) -> bool:
-    """Whether it is a refusal of what the broker may have taken back by then."""
+    """Return whether an answer refuses what the broker may have taken back by then."""
     session = answer.get("session")
     if answer["f"] == "send" or answer["type"] != "fail" or session is None:
         return False

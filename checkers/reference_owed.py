@@ -134,7 +134,7 @@ def may_have_arrived(history: History, one: Question, inside: Row | None = None)
 
 
 def may_be_committed(history: History, transaction: int, inside: Row) -> bool:
-    """Whether the commit of what was asked for in a transaction may have happened."""
+    """Return whether the commit of what was asked for in a transaction may have happened."""
     if history.ended(transaction, "commit", "fail") is not None:
         return False
     commits = questions(history.transaction_rows(transaction), "commit")

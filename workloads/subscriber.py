@@ -131,7 +131,7 @@ class Subscriber(Consumer):
             self.drop_row(process, session, "invoke", None)
 
     def ended(self, session: Session) -> None:
-        """As a consumer's; a plain subscription that was to end is no more."""
+        """Record the end of a session, and of the plain subscription that ended with it."""
         super().ended(session)
         if session in self._drops:
             self._ends_with_session(session, clean=True)

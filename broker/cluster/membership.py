@@ -253,7 +253,7 @@ class Membership:
         return next((link for member, link in self.linked() if member.name == name), None)
 
     def is_over(self, member: m.Member) -> bool:
-        """Whether another life of that broker shook hands with us later.
+        """Return whether another life of that broker shook hands with us later.
 
         Only a broker that lives can shake hands. So what comes from a life that had done so before
         was under way when that life ended. Numbers do not tell: they may come from a clock.
@@ -332,7 +332,7 @@ class Membership:
             self._learn(present, direct=True)
 
     def _present(self, name: str) -> m.Member | None:
-        """What a broker said last, in that of its lives that shook hands with us last."""
+        """Return what a broker said last, in the life of it that shook hands with us last."""
         members = (link.member for link in reversed(self._open) if link.member is not None)
         return next((member for member in members if member.name == name), None)
 

@@ -1,4 +1,4 @@
-"""How the harness speaks to an agent: a token and a JSON line, one answered, per connection.
+"""The protocol of agents: a connection carries a token, one JSON line asked, one answered.
 
 Why a connection for each request: containers are killed and started all the time, and a connection
 that is not there cannot be stale; and waiting for a broker's exit takes as long as the broker

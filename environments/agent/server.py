@@ -54,9 +54,9 @@ class Agent:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                known = await self._knows_the_token(reader, writer)
-                request = json.loads(await _line(reader)) if known else None
-            answer = await self._while_wanted(reader, self._execute(request)) if known else _REFUSED
+                has_token = await self._knows_the_token(reader, writer)
+                request = json.loads(await _line(reader)) if has_token else None
+            answer = await self._while_wanted(reader, self._execute(request)) if has_token else _REFUSED
             if answer is None or writer.is_closing():  # uvloop's transports then refuse to be written to
                 return
             writer.write(self.encode(answer) + b"\n")
@@ -67,7 +67,7 @@ class Agent:
             writer.close()
 
     async def _knows_the_token(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the first line of a connection is the token.
+        """Return whether the first line of a connection is the token.
 
         Of a stranger no more is kept than that line, and where there are too many strangers the one
         who has waited longest goes: nobody else on the machine can fill the agent's memory, take

@@ -224,23 +224,23 @@ def too_late():
     return scene.story("late-delivery", severity="warning")
 
 
-def count_fell():
+def given_to_two_sessions(first_count, second_count):
     scene = Scene()
     scene.send(1.0, 4)
-    scene.deliver(1.1, 4, 1, count=3)
+    scene.deliver(1.1, 4, 1, count=first_count)
     scene.disconnect(2.0, 1)
     scene.subscribe(2.1, 2)
-    scene.deliver(2.2, 4, 2, count=2)
+    scene.deliver(2.2, 4, 2, count=second_count)
+    return scene
+
+
+def count_fell():
+    scene = given_to_two_sessions(3, 2)
     return scene.story("count-fell", severity="warning")
 
 
 def count_stuck():
-    scene = Scene()
-    scene.send(1.0, 4)
-    scene.deliver(1.1, 4, 1, count=2)
-    scene.disconnect(2.0, 1)
-    scene.subscribe(2.1, 2)
-    scene.deliver(2.2, 4, 2, count=2)
+    scene = given_to_two_sessions(2, 2)
     options = CheckOptions(broker=Promises(counts="given back"))
     return scene.story("count-stuck", severity="warning", options=options)
 

@@ -127,7 +127,7 @@ def forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    """What a file is made of, spaces and comments left out: line, kind and text.
+    """Yield the line, kind and text of each piece of a file but spaces and comments.
 
     A text of many lines is put together when it ends: each line is read once.
     """
