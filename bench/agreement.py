@@ -104,12 +104,12 @@ def history(seed: int) -> Made:
             edits.insert(0, ("commit_later", seed))
     else:
         rows = innocent(seed)
-    rows = [row for row in damage(rows, edits, _EDITS) if not _nameless(row)]
+    rows = [row for row in damage(rows, edits, _EDITS) if not is_nameless(row)]
     return Made(seed, numbered(rows), None if edits else options)
 
 
-def _nameless(row: Row) -> bool:
-    """What no history may have: a consumer of a topic that names no subscription."""
+def is_nameless(row: Row) -> bool:
+    """Return whether a row is of a topic and names no subscription, as no history has it."""
     consuming = row["f"] not in ("send", "browse") and row.get("queue", "").startswith(TOPIC)
     return consuming and row.get("subscription") is None
 

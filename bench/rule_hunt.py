@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from damaged import DAMAGE, DAMAGE_BESIDE, damage
 
-from bench.agreement import IMPATIENT, _nameless, by_reference, edit, numbered, on_columns, shrunk
+from bench.agreement import IMPATIENT, by_reference, edit, is_nameless, numbered, on_columns, shrunk
 from bench.rule_corpus import Chunk, Row
 from checkers.verdict import CheckOptions, Promises
 
@@ -206,7 +206,7 @@ def _damaged(rows: Sequence[Row], chance: random.Random) -> list[Row]:
     last = 0
     for row in some:
         last = row["time"] = max(last, row["time"])
-    return numbered(row for row in some if not _nameless(row))
+    return numbered(row for row in some if not is_nameless(row))
 
 
 def _leave_out(rows: list[Row], at: int, _: random.Random) -> None:
