@@ -83,8 +83,6 @@ def resurrected(rows: Rows, ends: Ends, whose: Owners, lapsed: Lapses, *, durabl
     """Of each message the row of a store that shows it; ``NONE`` for all others."""
     at = rows.of(BROWSE)
     at = at[rows.message[at] != NONE]
-    if not len(at):
-        return np.full(rows.messages, NONE, dtype=np.int64)
     kept = at[_in(rows, at, "main") | _in(rows, at, "dead-letter") | _in(rows, at, "expired")]
     copies = _copies(rows, kept, whose)
     if not durable_acks:
@@ -118,14 +116,12 @@ def settlement(rows: Rows, ends: Ends, acks: Numbers) -> Numbers:
 
 def _copies(rows: Rows, kept: Numbers, whose: Owners) -> Numbers:
     """Messages with several copies in the last reading, and the same in the one before."""
-    found = np.full(rows.messages, NONE, dtype=np.int64)
     several = counted(rows.id[kept], rows.messages) > 1
     kept = kept[several[rows.id[kept]]]
-    if not len(kept):
-        return found
     # One by one: what is left in a store is little, and what is there twice less.
     readings: dict[int, tuple[Counter[Held], Counter[Held]]] = {}
-    for one, run, code, index in zip(
+    latest: dict[int, int] = {}
+    for number, run, code, index in zip(
         rows.id[kept].tolist(), rows.run[kept].tolist(), rows.broker.codes[kept].tolist(),
         rows.index[kept].tolist(), strict=True
     ):  # fmt: skip
@@ -133,16 +129,14 @@ def _copies(rows: Rows, kept: Numbers, whose: Owners) -> Numbers:
         ended = whose.ended.get(broker, ())
         back = len(ended) - bisect_left(ended, index)
         if 1 <= back <= _READINGS:
-            counts = readings.setdefault(one, (Counter(), Counter()))
+            counts = readings.setdefault(number, (Counter(), Counter()))
             counts[back - 1][whose.owner[broker], broker[1]] += 1
-        found[one] = index
-    wrong = {
-        one
-        for one, (last, before) in readings.items()
-        if sum(_by_owner(last).values()) > 1 and _by_owner(last) == _by_owner(before)
-    }
-    found[[one for one in np.flatnonzero(found != NONE).tolist() if one not in wrong]] = NONE
-    return found
+        latest[number] = index
+    result = np.full(rows.messages, NONE, dtype=np.int64)
+    for number, (last, before) in readings.items():
+        if sum(_by_owner(last).values()) > 1 and _by_owner(last) == _by_owner(before):
+            result[number] = latest[number]
+    return result
 
 
 def _by_owner(counts: Counter[Held]) -> dict[int, int]:
