@@ -13,8 +13,12 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.handshake import NONCE_BYTES
+
+SECRET_BYTES: Final = 16
+"""Random bytes in a name that others must not guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,10 @@ class Seams:
     def nonce(self) -> bytes:
         """Bytes for one handshake."""
         return (self.entropy or self.random.randbytes)(NONCE_BYTES)
+
+    def secret(self) -> str:
+        """Text for a name that nobody can guess who has not been told it."""
+        return (self.entropy or self.random.randbytes)(SECRET_BYTES).hex()
 
     def resolve(self, address: str) -> tuple[str, int]:
         """Where to connect for an announced "name:port"; a name without an entry stands for itself.

@@ -154,11 +154,12 @@ class Engine:
             queue = self._add_queue(name, queue_id)
         return queue
 
-    def bind(self, subscription: Subscription) -> Queue:
+    def bind(self, subscription: Subscription, user: str = "") -> Queue:
         """The queue of a subscription; it is made, durably, when it is not there.
 
         A durable one that wants something else than it did is dropped and made anew (JMS). Raises
-        SubscriptionInUseError where it has consumers, too.
+        SubscriptionInUseError where it has consumers, too. Whether the ``user``, whom the log
+        names, may do that is the caller's to decide.
         """
         self._check()
         known = self.topics.named(*subscription.key) if subscription.durable else None
@@ -171,9 +172,13 @@ class Engine:
                     f"{known.subscription} has a consumer: it cannot be changed meanwhile"
                 )
             _log.warning(
-                "%s is made anew with another topic or selector: %d messages that waited are dropped",
-                subscription,
+                "%s is dropped, and %d messages that waited are dropped: user %r asks for it to topic %r "
+                "with selector %r",
+                known.subscription,
                 len(known),
+                user[:64],
+                subscription.topic,
+                subscription.selector[:64],
             )
             operations = self._ending(known)
         if self.router is not None and not self._told_of_topics:

@@ -255,11 +255,16 @@ class StompConnection(asyncio.Protocol):
         """Call back after this turn of the loop, if the connection still is there."""
         self._loop.call_soon(lambda: None if self.closing else callback())
 
-    def error(self, message: str, receipt: str | None = None, *headers: tuple[str, str]) -> None:
-        """Say what is wrong, and close: nothing comes after an ERROR frame (STOMP 1.2, "ERROR")."""
+    def error(
+        self, message: str, receipt: str | None = None, *headers: tuple[str, str], logged: str = ""
+    ) -> None:
+        """Say what is wrong, and close: nothing comes after an ERROR frame (STOMP 1.2, "ERROR").
+
+        The broker's log has the text ``logged``, or the same where that is "".
+        """
         if self.closing:
             return
-        self._server.warnings.tell(self.host, f"{self.session}: {message}")
+        self._server.warnings.tell(self.host, f"{self.session}: {logged or message}")
         body = message.encode()
         lines = [
             ("message", message[:200]),
@@ -430,7 +435,7 @@ class StompConnection(asyncio.Protocol):
             try:
                 handle(frame)
             except FrameRefusedError as error:
-                self.error(str(error), frame.headers.get("receipt"))
+                self.error(str(error), frame.headers.get("receipt"), logged=error.logged)
             except (DemotedError, JournalError):
                 self.abort()
             except Exception:  # noqa: BLE001 - one client's frame must not end the others' broker

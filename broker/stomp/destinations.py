@@ -2,8 +2,9 @@
 
 Temporary queues as in ActiveMQ: ``/temp-queue/NAME`` is a queue of the connection's own, made when
 it subscribes to it; in the ``reply-to`` of what it sends the name is replaced by one that is unique
-(``/remote-temp-queue/...``), to which anybody may send. It ends with its subscription; what is sent
-to it later goes nowhere, since who asked does not wait any more, and who replies cannot know.
+(``/remote-temp-queue/...``), to which whoever knows it may send. So it has a random part, and only
+those who get the question know it. It ends with its subscription; what is sent to it later goes
+nowhere, since who asked does not wait any more, and who replies cannot know.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Destinations:
     def new_temporary(self, name: str) -> str:
         """Make the temporary queue of that NAME; its own name."""
         self._count += 1
-        queue = f"{TEMPORARY_PREFIX}{self._engine.settings.node_id}.{self._session}-{self._count}"
+        engine, node_id = self._engine, self._engine.settings.node_id
+        queue = f"{TEMPORARY_PREFIX}{node_id}.{self._session}-{self._count}-{engine.seams.secret()}"
         self._engine.queue(queue)
         self.temporaries[name] = queue
         return queue

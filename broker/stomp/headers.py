@@ -41,8 +41,13 @@ They speak of the frame, or only the broker may say them.
 class FrameRefusedError(Exception):
     """The client asked for what cannot be.
 
-    An ERROR frame with this text, then the connection is closed. Mend the client.
+    An ERROR frame with this text, then the connection is closed. Mend the client. ``logged`` is the
+    text for the broker's log, which may name what the client need not know.
     """
+
+    def __init__(self, text: str, logged: str = "") -> None:
+        super().__init__(text)
+        self.logged = logged or text
 
 
 def queue_name(destination: str | None) -> str:

@@ -423,8 +423,11 @@ class StompSession:
             unique=f"{self.name}-{self._count + 1}",
             selector="" if wanted is None else headers["selector"],
         )
+        existing = self.engine.topics.named(*subscription.key) if subscription.durable else None
+        if existing is not None and existing.subscription is not None:
+            self._server.rights.demand_existing(self.user, existing.subscription, topic)
         try:
-            queue = self.engine.bind(subscription)
+            queue = self.engine.bind(subscription, self.user)
         except SubscriptionInUseError as error:
             raise FrameRefusedError(str(error)) from None
         if queue.consumers and not subscription.shared:
@@ -495,7 +498,7 @@ class StompSession:
         if queue is None or queue.subscription is None:
             of = f" of client {owner!r}" if owner else ""
             raise FrameRefusedError(f"there is no durable subscription {name!r}{of}")
-        self._server.rights.demand(self.user, "consume", queue.subscription.topic, "topic")
+        self._server.rights.demand_existing(self.user, queue.subscription, None)
         mine = subscription.consumer if isinstance(subscription, Subscription) else None
         if any(consumer is not mine for consumer in queue.consumers):
             raise FrameRefusedError(f"{queue.subscription} has a consumer: end that first")

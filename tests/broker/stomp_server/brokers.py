@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -73,8 +74,12 @@ class Brokerd:
 class Raw:
     """A connection of plain bytes: what is sent is what the test says."""
 
-    def __init__(self, port: int, connect: bool = True, **headers: str) -> None:
+    def __init__(
+        self, port: int, connect: bool = True, tls: ssl.SSLContext | None = None, **headers: str
+    ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=BOUND_S)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket)
         self.buffer = b""
         if connect:
             given = {
@@ -150,6 +155,24 @@ class Raw:
 
     def close(self) -> None:
         self.socket.close()
+
+
+class Subscriber(Raw):
+    """A client that keeps the messages that come while it waits for a receipt."""
+
+    def __init__(self, *arguments, **more) -> None:
+        self.messages = []
+        super().__init__(*arguments, **more)
+
+    def receipt(self, name: str) -> None:
+        while (frame := self.frame())[0] == "MESSAGE":
+            self.messages.append(frame)
+        assert (frame[0], frame[1].get("receipt-id")) == ("RECEIPT", name), frame
+
+    def message(self) -> tuple[str, dict[str, str]]:
+        command, headers, body = self.messages.pop(0) if self.messages else self.frame()
+        assert command == "MESSAGE", (command, headers, body)
+        return body.decode(), headers
 
 
 def until(condition, what: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from brokers import Raw, until
+from brokers import Raw, Subscriber, until
 
 from broker.core.message import CLEAN, MESSAGE, QUEUE
 from broker.storage.directory import DirectoryVolume
@@ -21,24 +21,6 @@ DIALECTS = {
     "RabbitMQ, from Python": {"durable": "True", "auto-delete": "False"},
 }
 each_dialect = pytest.mark.parametrize("headers", DIALECTS.values(), ids=DIALECTS)
-
-
-class Subscriber(Raw):
-    """A client that keeps the messages that come while it waits for a receipt."""
-
-    def __init__(self, *arguments, **more):
-        self.messages = []
-        super().__init__(*arguments, **more)
-
-    def receipt(self, name):
-        while (frame := self.frame())[0] == "MESSAGE":
-            self.messages.append(frame)
-        assert (frame[0], frame[1].get("receipt-id")) == ("RECEIPT", name), frame
-
-    def message(self):
-        command, headers, body = self.messages.pop(0) if self.messages else self.frame()
-        assert command == "MESSAGE", (command, headers, body)
-        return body.decode(), headers
 
 
 @pytest.fixture

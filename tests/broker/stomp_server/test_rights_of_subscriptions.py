@@ -1,0 +1,177 @@
+"""What no user may destroy, read or forge who has no right to it, in the clear and over TLS."""
+
+import ssl
+
+import pytest
+from authority import Authority
+from brokers import Brokerd, Raw, Subscriber, until
+
+pytestmark = pytest.mark.cluster
+
+PASSCODES = {"alice": "a", "eve": "e", "boss": "b"}
+NAME = "durable-subscription-name"
+
+
+class Guarded:
+    """A broker with users and rights, and its clients."""
+
+    def __init__(self, directory, tls):
+        encrypted = {}
+        self.context = None
+        if tls:
+            authority = Authority(directory)
+            encrypted = {
+                "acceptor.ssl-enabled": True,
+                "acceptor.key-store-path": str(authority.store("broker")),
+            }
+            self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self.context.check_hostname = False
+            self.context.load_verify_locations(authority.trust)
+        self.made = Brokerd(
+            directory,
+            **{
+                "acceptor.users": PASSCODES,
+                "security-settings.secret.#.send": ["alice", "boss"],
+                "security-settings.secret.#.consume": ["alice", "boss"],
+                "security-settings.DLQ.consume": ["boss"],
+                "security-settings.ExpiryQueue.consume": ["boss"],
+                **encrypted,
+            },
+        )
+
+    def client(self, login, kind=Subscriber, **headers):
+        return kind(self.made.port, tls=self.context, login=login, passcode=PASSCODES[login], **headers)
+
+    def logs(self, *texts):
+        """Wait for a line of the log that has all of these."""
+        until(
+            lambda: any(all(text in line for text in texts) for line in self.made.lines),
+            f"{texts} in the log",
+        )
+
+
+@pytest.fixture(params=[False, True], ids=["clear", "TLS"])
+def broker(request, tmp_path):
+    made = Guarded(tmp_path, request.param)
+    yield made
+    assert made.made.stop() == 0
+    assert not any("internal error" in line for line in made.made.lines), made.made.lines
+
+
+@pytest.fixture
+def topic(queue):
+    return f"secret.{queue}"
+
+
+def subscribe(raw, topic, name, **headers):
+    asked = {"id": "1", "destination": f"/topic/{topic}", "ack": "client-individual", NAME: name, **headers}
+    raw.send("SUBSCRIBE", {"receipt": "subscribed", **asked})
+    raw.receipt("subscribed")
+
+
+def leave(raw):
+    raw.send("UNSUBSCRIBE", id="1", receipt="left")
+    raw.receipt("left")
+
+
+def publish(raw, destination, *texts):
+    for text in texts:
+        raw.send("SEND", {"destination": destination, "receipt": "sent"}, text.encode())
+        raw.receipt("sent")
+
+
+def waits(raw, topic, name, *texts, **headers):
+    """These are in a subscription, and nothing else."""
+    subscribe(raw, topic, name, **headers)
+    for text in texts:
+        got, told = raw.message()
+        assert got == text
+        raw.send("ACK", id=told["ack"], receipt="ack")
+        raw.receipt("ack")
+    assert not raw.messages
+
+
+SHARED = {"shared": "true"}
+
+
+@pytest.mark.parametrize("asks", ["another topic", "another topic and selector", "drop"])
+def test_who_may_not_consume_a_topic_destroys_no_shared_subscription_to_it(broker, topic, queue, asks):
+    alice = broker.client("alice")
+    subscribe(alice, topic, queue, **SHARED)
+    leave(alice)
+    publish(alice, f"/topic/{topic}", *"12345")
+    eve = broker.client("eve", Raw)
+    if asks == "drop":
+        eve.send("UNSUBSCRIBE", {NAME: queue, **SHARED, "receipt": "r"})
+        text, request = f"subscription '{queue}' exists for a topic", "drop refused"
+    else:
+        selector = {"selector": "a = 1"} if "selector" in asks else {}
+        eve.send(
+            "SUBSCRIBE",
+            {
+                "id": "1",
+                "destination": f"/topic/of-eve-{queue}",
+                NAME: queue,
+                **SHARED,
+                **selector,
+                "receipt": "r",
+            },
+        )
+        text, request = (
+            f"subscription '{queue}' exists for another topic",
+            f"move to topic 'of-eve-{queue}' refused",
+        )
+    said = eve.error()
+    assert f"{text} that user 'eve' may not consume from: choose another name" in said
+    assert topic not in said
+    broker.logs(
+        "(user 'eve', ",
+        request,
+        f"may not consume from topic '{topic}': ",
+    )
+    waits(alice, topic, queue, *"12345", **SHARED)
+
+
+def test_who_may_consume_both_topics_moves_a_subscription_and_is_named_in_the_log(broker, topic, queue):
+    alice, boss = broker.client("alice"), broker.client("boss")
+    subscribe(alice, topic, queue, **SHARED)
+    leave(alice)
+    publish(alice, f"/topic/{topic}", "1", "2")
+    subscribe(boss, f"{topic}.other", queue, **SHARED)
+    broker.logs(f"subscription '{queue}' to topic '{topic}'", "2 messages", "user 'boss'", f"'{topic}.other'")
+    publish(alice, f"/topic/{topic}.other", "3")
+    assert boss.message()[0] == "3"
+
+
+def test_a_temporary_queue_cannot_be_guessed(broker, queue):
+    asker, worker = broker.client("alice"), broker.client("boss")
+    subscribed = {"id": "1", "destination": "/temp-queue/answers", "receipt": "s"}
+    asker.send("SUBSCRIBE", subscribed)
+    asker.receipt("s")
+    worker.send("SUBSCRIBE", id="1", destination=f"/queue/{queue}", receipt="s")
+    worker.receipt("s")
+    eve = broker.client("eve")
+    eve.send("SUBSCRIBE", {**subscribed, "destination": f"/queue/{queue}.of-eve"})
+    eve.receipt("s")
+    publish_asking(eve, f"{queue}.of-eve")
+    own = eve.message()[1]["reply-to"]
+    # All that a temporary queue's name has in common with another's, and what can be counted.
+    head, _, _ = own.rpartition(eve.connected[0]["session"])
+    life, _, number = eve.connected[0]["session"].rpartition("-")
+    for connection in range(int(number)):
+        for count in range(3):
+            for rest in ("", own[own.rindex("-") :]):
+                publish(eve, f"{head}{life}-{connection}-{count}{rest}", "forged")
+    publish_asking(asker, queue)
+    reply_to = worker.message()[1]["reply-to"]
+    publish(worker, reply_to, "answer")
+    assert asker.message()[0] == "answer"
+    eve.send("SUBSCRIBE", {"id": "2", "destination": reply_to})
+    assert "only the connection that made it consumes" in eve.error()
+
+
+def publish_asking(raw, queue):
+    raw.send(
+        "SEND", {"destination": f"/queue/{queue}", "reply-to": "/temp-queue/answers", "receipt": "sent"}, b"?"
+    )
+    raw.receipt("sent")
