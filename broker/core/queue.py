@@ -94,10 +94,10 @@ class Queue:
     """
 
     __slots__ = (
-        "_alarm", "_due", "_early", "_expired", "_expiry", "_last_place", "_limit", "_plain", "_scheduled",
-        "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring",
-        "filtering", "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes",
-        "pager", "paging", "rotation", "settings", "size", "slack", "subscription", "wants",
+        "_alarm", "_client_consumers", "_due", "_early", "_expired", "_expiry", "_last_place", "_limit",
+        "_plain", "_scheduled", "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers",
+        "dropped", "expiring", "filtering", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
+        "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack", "subscription", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -145,6 +145,8 @@ class Queue:
         self.size = 0
         self.messages: dict[int, Message] = {}
         self.consumers: dict[QueueConsumer, None] = {}
+        self._client_consumers = 0
+        """How many of them are not internal: counted, since thousands may leave together."""
         self.rotation: deque[QueueConsumer] = deque()
         self.lanes: dict[str, Lane] = {}
         self.backlog: Backlog | None = None
@@ -380,7 +382,7 @@ class Queue:
 
     def client_consumers(self) -> int:
         """How many consumers clients have brought."""
-        return sum(not consumer.internal for consumer in self.consumers)
+        return self._client_consumers
 
     def unacknowledged(self) -> int:
         """How many messages consumers hold."""
@@ -477,7 +479,9 @@ class Queue:
 
     def join(self, consumer: QueueConsumer) -> None:
         """A consumer begins to consume."""
+        assert consumer not in self.consumers, "a consumer joins twice"
         self.consumers[consumer] = None
+        self._client_consumers += not consumer.internal
         if self.filtering is not None:
             self.filtering.join(consumer)
         elif consumer.selector is not None:
@@ -486,8 +490,10 @@ class Queue:
 
     def leave(self, consumer: QueueConsumer) -> None:
         """A consumer is gone: what it holds goes back, the groups it owned are free."""
+        assert consumer in self.consumers, "a consumer leaves that is not there"
         consumer.closed = True
-        self.consumers.pop(consumer, None)
+        del self.consumers[consumer]
+        self._client_consumers -= not consumer.internal
         self._with_work.pop(consumer, None)
         held = list(consumer.unacknowledged.values())
         consumer.unacknowledged.clear()

@@ -29,7 +29,7 @@ KEPT: Final = 1000
 class Destinations:
     """From login to the end of a connection; ``session`` names it. Methods raise RefusedError."""
 
-    __slots__ = ("_count", "_engine", "_rights", "_session", "known", "temporaries", "user")
+    __slots__ = ("_count", "_engine", "_names", "_rights", "_session", "known", "temporaries", "user")
 
     def __init__(self, engine: Engine, rights: Rights, session: str) -> None:
         self._engine = engine
@@ -41,6 +41,8 @@ class Destinations:
         """Destination -> what ``target`` has said of it; None is never in it."""
         self.temporaries: dict[str, str] = {}
         """The connection's temporary queues: NAME -> the queue's name."""
+        self._names: dict[str, str] = {}
+        """The same from a queue's name to its NAME."""
 
     def target(self, destination: str | None) -> str:
         """What the engine calls it: a queue's name, or ``/topic/NAME``. The user may send there."""
@@ -74,11 +76,19 @@ class Destinations:
         queue = f"{TEMPORARY_PREFIX}{node_id}.{self._session}-{self._count}-{engine.seams.secret()}"
         self._engine.queue(queue)
         self.temporaries[name] = queue
+        self._names[queue] = name
         return queue
 
     def forget(self, queue: str) -> None:
-        """A temporary queue has ended."""
-        self.temporaries = {name: other for name, other in self.temporaries.items() if other != queue}
+        """Forget a subscription's queue that has ended, if it was a temporary one."""
+        name = self._names.pop(queue, None)
+        if name is not None:
+            del self.temporaries[name]
+
+    def forget_all(self) -> None:
+        """Forget all temporary queues: their connection ends."""
+        self._names.clear()
+        self.temporaries.clear()
 
     def _others_temporary(self, destination: str) -> str:
         node_id = self._engine.settings.node_id

@@ -583,7 +583,7 @@ class StompSession:
             subscription.end()
         self._subscriptions.clear()
         self._numbers.clear()
-        self._destinations.temporaries.clear()
+        self._destinations.forget_all()
 
     # ------------------------------------------------------------------------------------- receipts
 
