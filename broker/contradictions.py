@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from broker import moved_messages
 from broker.sections import BrokerConfig
 
 MAKE_SECRET: Final = "openssl rand -hex 24"  # noqa: S105 - a command
@@ -204,6 +205,11 @@ def _queues(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
+def _moved_messages(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
+    """Dead letters and expired messages that others may read than their origin."""
+    yield moved_messages.problem(config)
+
+
 _JUDGES: Final[tuple[Callable[[BrokerConfig, Mapping[str, Any]], Iterator[str]], ...]] = (
     _names,
     _tls,
@@ -212,6 +218,7 @@ _JUDGES: Final[tuple[Callable[[BrokerConfig, Mapping[str, Any]], Iterator[str]],
     _addresses,
     _limits,
     _queues,
+    _moved_messages,
 )
 
 

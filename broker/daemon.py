@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from broker import config as configuration
-from broker import open_files, tls
+from broker import moved_messages, open_files, tls
 from broker.admin import AdminServer
 from broker.admin_secret import exposed, secret_of
 from broker.config import BrokerConfig
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"brokerd: {error}", file=sys.stderr)
         return configuration.EXIT_USAGE
     set_up_logging(config.broker.name, config.broker.log_level)
-    if warning := exposed(config):
+    for warning in filter(None, (exposed(config), *moved_messages.warnings(config))):
         _log.warning("%s", warning)
     # Messages are many, long-lived and free of cycles: collecting as often as the interpreter likes
     # to would stop the broker for nothing.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from broker.config import BrokerConfig
-from broker.core.addresses import Matches
 from broker.core.subscription import Subscription
+from broker.name_patterns import Matches
 from broker.sections import SecuritySettings
 from broker.stomp.headers import FrameRefusedError
 

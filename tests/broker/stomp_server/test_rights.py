@@ -14,6 +14,8 @@ SETTINGS = {
     "security-settings.orders.#.send": ["producers"],
     "security-settings.orders.#.consume": ["bob"],
     "security-settings.orders.audit.browse": ["guest"],
+    "security-settings.DLQ.consume": ["bob"],
+    "security-settings.ExpiryQueue.consume": ["bob"],
 }
 
 

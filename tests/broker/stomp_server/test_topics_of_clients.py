@@ -363,6 +363,8 @@ def test_rights_hold_for_topics_by_name(brokerd):
             "acceptor.users": {"guest": "secret", "boss": "secret"},
             "security-settings.prices.send": ["boss"],
             "security-settings.prices.consume": ["guest"],
+            "address-settings.#.dead-letter-address": "",
+            "address-settings.#.expiry-address": "",
         }
     )
     raw = Raw(broker.port)

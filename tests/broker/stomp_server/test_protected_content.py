@@ -1,10 +1,14 @@
 """What no user may destroy, read or forge who has no right to it, in the clear and over TLS."""
 
 import ssl
+import subprocess
+import sys
 
 import pytest
 from authority import Authority
 from brokers import Brokerd, Raw, Subscriber, until
+
+from broker import config
 
 pytestmark = pytest.mark.cluster
 
@@ -175,3 +179,51 @@ def publish_asking(raw, queue):
         "SEND", {"destination": f"/queue/{queue}", "reply-to": "/temp-queue/answers", "receipt": "sent"}, b"?"
     )
     raw.receipt("sent")
+
+
+def test_what_dies_or_expires_is_as_protected_as_where_it_was(broker, queue):
+    alice, boss = broker.client("alice"), broker.client("boss")
+    for headers in ({}, {"expiration": "1"}):
+        alice.send("SEND", {"destination": f"/queue/secret.{queue}", **headers, "receipt": "sent"}, b"secret")
+        alice.receipt("sent")
+    alice.subscribe(f"secret.{queue}")
+    alice.send("NACK", id=alice.message()[1]["ack"], requeue="false", receipt="refused")
+    alice.receipt("refused")
+    for name, address in enumerate(("DLQ", "ExpiryQueue")):
+        for browser in ("true", "false"):
+            eve = broker.client("eve", Raw)
+            eve.subscribe(address, browser=browser)
+            assert f"user 'eve' may not {'browse' if browser == 'true' else 'consume from'}" in eve.error()
+        boss.subscribe(address, ack="auto", name=str(name))
+        assert boss.message()[0] == "secret"
+
+
+def test_a_configuration_that_shows_dead_letters_to_others_starts_no_broker(tmp_path):
+    rights = {"match": "secret", "consume": ["alice"]}
+    table = {"broker": {"name": "a1"}, "acceptor": {"users": PASSCODES}, "security-settings": [rights]}
+    (tmp_path / "broker.toml").write_text(config.dumps(table))
+    ended = subprocess.run(
+        [sys.executable, "-m", "broker.daemon", "--config", str(tmp_path / "broker.toml")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == config.EXIT_USAGE
+    assert len(ended.stderr.splitlines()) == 1
+    assert "messages are moved from there to 'DLQ'" in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["broker.toml"]
+
+
+def test_a_broker_says_at_its_start_whom_the_setting_of_dead_letters_lets_in(brokerd):
+    made = brokerd(
+        **{
+            "acceptor.users": PASSCODES,
+            "security-settings.secret.consume": ["alice"],
+            "security-settings.DLQ.consume": ["boss"],
+            "address-settings.#.expiry-address": "",
+        }
+    )
+    assert any(
+        "WARNING" in line and "security-settings of 'DLQ' let 'boss' consume" in line for line in made.lines
+    )
