@@ -150,6 +150,12 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     """Transactions that one connection may have open."""
     max_subscriptions: Positive = 1000
     """Of one connection."""
+    max_selector_characters: Positive = 4096
+    """Of the selector of one subscription."""
+    max_selector_terms: Positive = 400
+    """Names, constants, comparisons and operations of one selector: what a message costs for each
+    subscription with another one. A list of IN is one term.
+    """
     websocket_allowed_origins: tuple[str, ...] | None = None
     """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as
     "https://shop.example"; "*": all. Without this property: all where ``users`` must log in, and

@@ -17,8 +17,10 @@ null is always unknown (there ``'x' <> missing`` is true); and with ``convert_st
 ``0.5`` is a number wherever ``5`` is. Division by zero is unknown, too. There are no ``XPATH``,
 ``%`` and comments.
 
-Bounds, since anybody may send one: ``SELECTOR_MAX`` characters, ``DEPTH_MAX`` parentheses within
-each other. Evaluation has no backtracking.
+Bounds, since anybody may send one: ``SelectorBounds`` (``acceptor.max-selector-characters``,
+``acceptor.max-selector-terms``), and ``DEPTH_MAX`` parentheses within each other. Evaluation has no
+backtracking, and costs a step for each term at the most. Selectors that say the same are one
+object, so who asks many of them need ask each object but once.
 """
 
 from __future__ import annotations
@@ -30,12 +32,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     from lark import Lark, Token
 
-SELECTOR_MAX: Final = 4096
-"""Characters of a selector."""
 DEPTH_MAX: Final = 32
 """How deep parentheses may nest."""
 _LONG: Final = 2**63
@@ -55,22 +56,58 @@ class SelectorError(ValueError):
     """It is no selector; the text is one sentence with the position."""
 
 
-@dataclass(frozen=True, slots=True)
+class SelectorBounds(NamedTuple):
+    """How large a selector may be that a client sends.
+
+    ``terms``: names, constants, comparisons, operations, and words like NOT; a list of IN is one.
+    """
+
+    characters: int
+    terms: int
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Selector:
-    """A compiled selector; two whose normalized ``text`` is the same are equal."""
+    """A compiled selector; two whose normalized ``text`` is the same are equal.
+
+    ``terms`` is what one evaluation costs at the most.
+    """
 
     text: str
     _evaluate: Evaluate = field(compare=False, repr=False)
+    terms: int = field(default=1, compare=False)
 
     def matches(self, headers: Headers) -> bool:
         """Does a message with these headers match? What is unknown does not."""
         return self._evaluate(headers) is True
 
 
-def compile_selector(text: str) -> Selector:
-    """Raises SelectorError."""
-    if len(text) > SELECTOR_MAX:
-        raise SelectorError(f"the selector has {len(text)} characters: at most {SELECTOR_MAX} are allowed")
+_compiled: Final[WeakValueDictionary[str, Selector]] = WeakValueDictionary()
+"""Selectors in use, by the texts of clients: many subscribe with the same one."""
+_meanings: Final[WeakValueDictionary[str, Selector]] = WeakValueDictionary()
+"""The same by their normalized text."""
+
+
+def compile_selector(text: str, bounds: SelectorBounds | None = None) -> Selector:
+    """Compile a selector, or find the one in use that says the same. Raises SelectorError.
+
+    ``bounds`` are for what a client sends; what a store has was within them once.
+    """
+    if bounds is not None and len(text) > bounds.characters:
+        raise SelectorError(
+            f"the selector has {len(text)} characters: at most {bounds.characters} are allowed "
+            "(acceptor.max-selector-characters)"
+        )
+    selector = _compiled.get(text)
+    if selector is None:
+        selector = _compile(text, bounds)
+        selector = _compiled[text] = _meanings.setdefault(selector.text, selector)
+    elif bounds is not None and selector.terms > bounds.terms:
+        raise _too_many(bounds.terms)
+    return selector
+
+
+def _compile(text: str, bounds: SelectorBounds | None) -> Selector:
     convert = hyphenated = False
     start = len(text) - len(text.lstrip())
     while prefix := next((prefix for prefix in _PREFIXES if text.startswith(prefix, start)), ""):
@@ -80,7 +117,15 @@ def compile_selector(text: str) -> Selector:
             hyphenated = prefix == _HYPHENATED
         start += len(prefix)
     root = _parse(text, start, hyphenated=hyphenated, convert=convert)
-    return Selector(f"{_CONVERT if convert else ''}{root.text}", root.evaluate)
+    if bounds is not None and root.terms > bounds.terms:
+        raise _too_many(bounds.terms)
+    return Selector(f"{_CONVERT if convert else ''}{root.text}", root.evaluate, root.terms)
+
+
+def _too_many(terms: int) -> SelectorError:
+    return SelectorError(
+        f"the selector has more than {terms} names, constants and operations (acceptor.max-selector-terms)"
+    )
 
 
 # -------------------------------------------------------------------------------------------- names
@@ -104,24 +149,28 @@ def _queue_name(headers: Headers) -> Value:
     return None if destination is None else destination.removeprefix("/queue/").removeprefix("/topic/")
 
 
+_HEADERS: Final[Mapping[str, str]] = {
+    "JMSCorrelationID": "correlation-id",
+    "JMSDestination": "destination",
+    "JMSMessageID": "message-id",
+    "JMSReplyTo": "reply-to",
+    "JMSType": "type",
+    "AMQGroupID": "JMSXGroupID",
+    "AMQUserID": "message-id",
+}
+"""Names that are the text of another header."""
 NAMES: Final[Mapping[str, Evaluate]] = {
-    "JMSCorrelationID": partial(_text, "correlation-id"),
+    **{name: partial(_text, header) for name, header in _HEADERS.items()},
     "JMSDeliveryMode": partial(_always, "PERSISTENT"),
-    "JMSDestination": partial(_text, "destination"),
     "JMSExpiration": partial(_number, "expires", 0),
-    "JMSMessageID": partial(_text, "message-id"),
     "JMSPriority": partial(_number, "priority", 4),
-    "JMSReplyTo": partial(_text, "reply-to"),
     "JMSTimestamp": partial(_number, "timestamp", None),
-    "JMSType": partial(_text, "type"),
     "JMSXGroupSeq": partial(_number, "JMSXGroupSeq", None),
     "AMQAddress": _queue_name,
     "AMQDurable": partial(_always, "DURABLE"),
     "AMQExpiration": partial(_number, "expires", 0),
-    "AMQGroupID": partial(_text, "JMSXGroupID"),
     "AMQPriority": partial(_number, "priority", 4),
     "AMQTimestamp": partial(_number, "timestamp", None),
-    "AMQUserID": partial(_text, "message-id"),
 }
 """Names with a meaning: those of JMS (ActiveMQ Classic) and of Artemis' filter expressions. Any
 other is the header of that name."""
@@ -206,13 +255,19 @@ def _error(position: int, what: str) -> SelectorError:
 
 
 class _Node(NamedTuple):
-    """A part of a selector: its normalized text, and how its value is found."""
+    """A part of a selector: its normalized text, and how its value is found.
+
+    ``header``: it is the text of that header, or null. ``value``: it is this text.
+    """
 
     text: str
     kind: Kind
     position: int
     depth: int
     evaluate: Evaluate
+    terms: int = 1
+    header: str | None = None
+    value: str | None = None
 
 
 class _Compiler:
@@ -225,7 +280,7 @@ class _Compiler:
 
     def text(self, children: Sequence[Token]) -> _Node:
         value = _unquoted(children[0])
-        return _Node(_quoted(value), "text", _at(children[0]), 0, partial(_always, value))
+        return _Node(_quoted(value), "text", _at(children[0]), 0, partial(_always, value), value=value)
 
     def number(self, children: Sequence[Token]) -> _Node:
         token = children[0]
@@ -246,13 +301,16 @@ class _Compiler:
 
     def _name(self, token: Token, name: str) -> _Node:
         text = '"' + name.replace('"', '""') + '"'
-        return _Node(text, "name", _at(token), 0, NAMES.get(name) or partial(_text, name))
+        known = NAMES.get(name)
+        if known is not None:
+            return _Node(text, "name", _at(token), 0, known, header=_HEADERS.get(name))
+        return _Node(text, "name", _at(token), 0, partial(_text, name), header=name)
 
     def nested(self, children: tuple[Token, _Node]) -> _Node:
         opened, node = children
         if node.depth >= DEPTH_MAX:
             raise _error(_at(opened), f"parentheses are more than {DEPTH_MAX} deep")
-        return node._replace(position=_at(opened), depth=node.depth + 1)
+        return node._replace(position=_at(opened), depth=node.depth + 1, header=None, value=None)
 
     # ----------------------------------------------------------------------------------- arithmetic
 
@@ -301,20 +359,12 @@ class _Compiler:
         return self._compared(left, str(sign), right)
 
     def _compared(self, left: _Node, sign: str, right: _Node) -> _Node:
-        return _node(
-            f"({left.text} {sign} {right.text})",
-            "condition",
-            (left, right),
-            partial(
-                _compared,
-                left.evaluate,
-                _COMPARISONS[sign],
-                right.evaluate,
-                sign in ("=", "<>"),
-                sign == "<>",
-                self._convert,
-            ),
-        )
+        text = f"({left.text} {sign} {right.text})"
+        if sign in ("=", "<>") and left.header is not None and right.value is not None:
+            evaluate = _text_equals(left.header, right.value, negated=sign == "<>")
+        else:
+            evaluate = _comparison(left.evaluate, sign, right.evaluate, convert=self._convert)
+        return _node(text, "condition", (left, right), evaluate)
 
     def is_null(self, children: Sequence[Any]) -> _Node:
         node, *negated = children
@@ -385,7 +435,7 @@ class _Compiler:
         nodes = [self._condition(node) for node in nodes]
         evaluates = tuple(node.evaluate for node in nodes)
         text = f" {word} ".join(node.text for node in nodes)
-        return _node(f"({text})", "condition", nodes, partial(_joined, evaluates, word == "OR"))
+        return _node(f"({text})", "condition", nodes, _joined(evaluates, decisive=word == "OR"))
 
     def _condition(self, node: _Node) -> _Node:
         if node.kind == "name":
@@ -399,7 +449,8 @@ def _node(
     text: str, kind: Kind, parts: Sequence[_Node], evaluate: Evaluate, position: int | None = None
 ) -> _Node:
     at = parts[0].position if position is None else position
-    return _Node(text, kind, at, max(part.depth for part in parts), evaluate)
+    depth = max(part.depth for part in parts)
+    return _Node(text, kind, at, depth, evaluate, 1 + sum(part.terms for part in parts))
 
 
 def _demand_number(node: _Node) -> None:
@@ -498,23 +549,35 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def _compared(
-    left: Evaluate,
-    comparison: Callable[[Any, Any], bool],
-    right: Evaluate,
-    equality: bool,
-    negated: bool,
-    convert: bool,
-    headers: Headers,
-) -> Value:
+def _text_equals(header: str, text: str, *, negated: bool) -> Evaluate:
+    """``header = 'text'``, which most selectors are made of."""
+
+    def equal(headers: Headers) -> Value:
+        value = headers.get(header)
+        return None if value is None else value == text
+
+    def different(headers: Headers) -> Value:
+        value = headers.get(header)
+        return None if value is None else value != text
+
+    return different if negated else equal
+
+
+def _comparison(left: Evaluate, sign: str, right: Evaluate, *, convert: bool) -> Evaluate:
     """Different types: never equal, and in no order."""
-    one, other = left(headers), right(headers)
-    if one is None or other is None:
-        return None
-    if convert:
-        one, other = _converted(one, other, equality), _converted(other, one, equality)
-    ordinary = _type(one) == _type(other) and (equality or _type(one) == "number")
-    return (ordinary and comparison(one, other)) != negated
+    compare, equality, negated = _COMPARISONS[sign], sign in ("=", "<>"), sign == "<>"
+
+    def evaluate(headers: Headers) -> Value:
+        one, other = left(headers), right(headers)
+        if one is None or other is None:
+            return None
+        if convert:
+            one, other = _converted(one, other, equality), _converted(other, one, equality)
+        kind = _type(one)
+        ordinary = kind == _type(other) and (equality or kind == "number")
+        return (ordinary and compare(one, other)) != negated
+
+    return evaluate
 
 
 def _converted(value: str | float, other: str | float, equality: bool) -> str | float:
@@ -548,16 +611,20 @@ def _negated(evaluate: Evaluate, headers: Headers) -> Value:
     return None if value is None else not value
 
 
-def _joined(evaluates: Sequence[Evaluate], decisive: bool, headers: Headers) -> Value:
+def _joined(evaluates: Sequence[Evaluate], *, decisive: bool) -> Evaluate:
     """OR (one that is true decides) or AND (one that is false); else unknown if any is."""
-    result: Value = not decisive
-    for evaluate in evaluates:
-        value = evaluate(headers)
-        if value is decisive:
-            return decisive
-        if value is None:
-            result = None
-    return result
+
+    def evaluate(headers: Headers) -> Value:
+        result: Value = not decisive
+        for part in evaluates:
+            value = part(headers)
+            if value is decisive:
+                return decisive
+            if value is None:
+                result = None
+        return result
+
+    return evaluate
 
 
 def _within(evaluate: Evaluate, texts: frozenset[str], negated: bool, headers: Headers) -> Value:

@@ -12,6 +12,7 @@ from typing import Final
 from broker.core.filtering import headers_of
 from broker.core.message import Message
 from broker.core.queue import Queue
+from broker.core.selector import Selector
 from broker.core.subscription import TOPIC_PREFIX
 
 _NOBODY: Final[Collection[Queue]] = ()
@@ -58,4 +59,8 @@ class Topics:
         if all(queue.wants is None for queue in bound):
             return tuple(bound)
         headers = headers_of(message)
-        return [queue for queue in bound if queue.wants is None or queue.wants.matches(headers)]
+        verdicts: dict[Selector | None, bool] = {None: True}
+        for queue in bound:
+            if queue.wants not in verdicts:
+                verdicts[queue.wants] = queue.wants is None or queue.wants.matches(headers)
+        return [queue for queue in bound if verdicts[queue.wants]]

@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.properties import DEFAULT_PRIORITY, INSTANT_MAX, Properties
-from broker.core.selector import Selector, SelectorError, compile_selector
+from broker.core.selector import Selector, SelectorBounds, SelectorError, compile_selector
 from broker.core.settings import SYSTEM_PREFIX
 from broker.core.subscription import SEPARATOR, TOPIC_PREFIX
 from stomp_protocol.versions import header_line
@@ -112,13 +112,13 @@ def number(headers: Mapping[str, str], name: str, least: int) -> int | None:
     return int(text)
 
 
-def selector(headers: Mapping[str, str]) -> Selector | None:
-    """What a SUBSCRIBE wants of a queue; a blank one wants everything. Raises RefusedError."""
+def selector(headers: Mapping[str, str], bounds: SelectorBounds) -> Selector | None:
+    """Return what a SUBSCRIBE wants, None for everything. Raises RefusedError."""
     text = headers.get("selector", "")
     if not text.strip():
         return None
     try:
-        return compile_selector(text)
+        return compile_selector(text, bounds)
     except SelectorError as error:
         raise FrameRefusedError(f"header 'selector' is {text[:64]!r}: {error}") from None
 

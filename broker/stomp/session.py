@@ -30,7 +30,7 @@ from broker.core.consumer import Delivery
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.queue import Queue
-from broker.core.selector import Selector
+from broker.core.selector import Selector, SelectorBounds
 from broker.core.settings import SYSTEM_PREFIX
 from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX, SubscriptionInUseError
 from broker.core.transactions import Transaction
@@ -338,10 +338,14 @@ class StompSession:
             )
         windows = [number(headers, name, 1) for name in PREFETCH if name in headers]
         window = windows[0] if windows else None
+        acceptor = self._server.acceptor
+        wanted = selector(
+            headers, SelectorBounds(acceptor.max_selector_characters, acceptor.max_selector_terms)
+        )
         self._subscriptions[subscription_id] = (
-            self._open_topic(subscription_id, destination, mode, window, headers, selector(headers))
+            self._open_topic(subscription_id, destination, mode, window, headers, wanted)
             if destination.startswith(TOPIC_PREFIX)
-            else self._open(subscription_id, destination, mode, window, headers, selector(headers))
+            else self._open(subscription_id, destination, mode, window, headers, wanted)
         )
         self._balance_reading()
         self._done(headers.get("receipt"))

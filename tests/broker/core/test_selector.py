@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.selector import DEPTH_MAX, SELECTOR_MAX, SelectorError, compile_selector
+from broker.core.selector import DEPTH_MAX, SelectorBounds, SelectorError, compile_selector
 
 HEADERS = {
     "destination": "/queue/orders",
@@ -212,13 +212,45 @@ def test_equal_are_those_that_say_the_same_in_other_words():
     assert one != compile_selector("convert_string_expressions:color IN ('red','blue') AND size > 3.0")
 
 
+def test_selectors_that_say_the_same_are_one_object_as_long_as_somebody_has_it():
+    one = compile_selector("color = 'red' AND size > 3")
+    assert compile_selector("color = 'red' AND size > 3") is one
+    assert compile_selector("(color='red')  and  (size > 3)") is one
+    assert compile_selector("color = 'red' AND size > 4") is not one
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("a", 1),
+        ("a = 'x'", 3),
+        ("NOT a", 2),
+        ("a IN ('x', 'y', 'z')", 2),
+        ("a LIKE 'x%'", 2),
+        ("a + 1 > 2", 5),
+        ("a BETWEEN 1 AND 2", 7),
+        ("a OR b OR c", 4),
+    ],
+)
+def test_the_terms_of_a_selector(text, terms):
+    assert compile_selector(text).terms == terms
+
+
 def test_bounds_on_what_anybody_may_send():
     deep = compile_selector("(" * DEPTH_MAX + "a = '1'" + ")" * DEPTH_MAX)
     assert deep.matches({"a": "1"})
     with pytest.raises(SelectorError, match=f"parentheses are more than {DEPTH_MAX} deep"):
         compile_selector("(" * (DEPTH_MAX + 1) + "a = '1'" + ")" * (DEPTH_MAX + 1))
-    with pytest.raises(SelectorError, match="at most 4096 are allowed"):
-        compile_selector("a = '" + "x" * SELECTOR_MAX + "'")
+    bounds = SelectorBounds(characters=30, terms=7)
+    with pytest.raises(SelectorError, match=r"31 characters: at most 30 .*acceptor.max-selector-characters"):
+        compile_selector("a = '" + "x" * 25 + "'", bounds)
+    assert compile_selector("a = 1 OR b = 2", bounds).terms == 7
+    with pytest.raises(SelectorError, match=r"more than 7 .*acceptor.max-selector-terms"):
+        compile_selector("NOT a=1 OR b=2", bounds)
+    known = compile_selector("NOT a=1 OR b=2")
+    assert known.terms == 8
+    with pytest.raises(SelectorError, match=r"more than 7 .*acceptor.max-selector-terms"):
+        compile_selector("NOT a=1 OR b=2", bounds)
     for long in (
         "NOT " * 1020 + "TRUE",
         "- " * 2000 + "1 = 1",
@@ -227,7 +259,7 @@ def test_bounds_on_what_anybody_may_send():
     ):
         assert compile_selector(long).matches({})
     with pytest.raises(SelectorError):
-        compile_selector("(" * SELECTOR_MAX)
+        compile_selector("(" * 4096)
 
 
 def test_a_deep_selector_is_evaluated_far_below_the_limit_of_recursion():

@@ -10,6 +10,7 @@ from stored import stored
 
 from broker.core.deletion import delete
 from broker.core.message import DROPPED, MESSAGE, SUBSCRIPTION, Message, encode
+from broker.core.selector import Selector
 from broker.core.subscription import Subscription, SubscriptionInUseError, encode_subscription
 from broker.core.transactions import Transaction
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
@@ -97,6 +98,31 @@ async def test_a_send_is_one_entry_for_all_subscriptions_and_none_for_nobody():
     assert seen == [[(ADD, MESSAGE)] * 3]
     await broker.settle()
     assert answered == ["0", "1"]
+
+
+@scenario
+async def test_a_message_is_tested_once_for_all_subscriptions_with_one_selector(monkeypatch):
+    tests = []
+    matches = Selector.matches
+    monkeypatch.setattr(
+        Selector, "matches", lambda self, headers: tests.append(self.text) or matches(self, headers)
+    )
+    broker = await Broker.start()
+    bind(broker, durable("all"))
+    for number in range(20):
+        bind(broker, durable(f"x{number}", selector="color = 'red'"))
+        bind(broker, durable(f"y{number}", selector="(color='red')"))
+        bind(broker, durable(f"z{number}", selector="color = 'blue'"))
+    broker.engine.send(TOPIC, Message(TOPIC, b"color:red\n", b"1"))
+    assert len(tests) == 2
+    await broker.settle()
+    assert (
+        texts(broker, durable("all"))
+        == texts(broker, durable("x0"))
+        == texts(broker, durable("y19"))
+        == ["1"]
+    )
+    assert texts(broker, durable("z0")) == []
 
 
 @scenario

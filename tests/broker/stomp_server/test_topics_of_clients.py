@@ -395,3 +395,18 @@ def test_1_0_without_ids(client, topic, name):
     drop(raw, topic, destination=topic, **{ARTEMIS: "s"})
     raw.send("UNSUBSCRIBE", {"destination": topic, ARTEMIS: "s"})
     assert "there is no durable subscription 's'" in raw.error()
+
+
+def test_selectors_beyond_the_bounds_are_refused_with_the_property(brokerd):
+    broker = brokerd(**{"acceptor.max-selector-terms": 5, "acceptor.max-selector-characters": 40})
+    for number, destination in enumerate(("/queue/q", "/topic/t")):
+        for text, name in (
+            ("a = 1 OR b = 2", "acceptor.max-selector-terms"),
+            (f"a = '{'x' * 40}'", "acceptor.max-selector-characters"),
+        ):
+            raw = Raw(broker.port)
+            raw.send("SUBSCRIBE", {"id": "s", "destination": destination, "selector": text})
+            assert name in raw.error(), (number, text)
+    raw = Raw(broker.port)
+    raw.send("SUBSCRIBE", {"id": "s", "destination": "/queue/q", "selector": "a = 'x'", "receipt": "s"})
+    raw.receipt("s")

@@ -117,8 +117,7 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/topics.py",
-                "        return [queue for queue in bound if queue.wants is None or "
-                "queue.wants.matches(headers)]\n",
+                "        return [queue for queue in bound if verdicts[queue.wants]]\n",
                 "        (wants, *_) = [queue.wants for queue in bound if queue.wants is not None]\n"
                 "        return [queue for queue in bound if wants.matches(headers)]\n",
             ),
