@@ -102,13 +102,13 @@ class Asked:
         return result
 
 
-def asked_by(rows: Rows, attempts: Attempts | None = None) -> Asked:
+def asked_by(rows: Rows, attempts: Attempts | None) -> Asked:
     """Return what whole messages asked for.
 
     Of a message that was sent more than once each attempt asked for itself, and any may be the one
     that was stored: low ends are the lowest, high ends the highest, if every attempt has one.
-    ``attempts`` tell which of them certainly stored nothing and count for nothing. Who asks without
-    them must not read ``early`` and the high ends.
+    ``attempts`` tell which of them certainly stored nothing and count for nothing; None: nothing is
+    asked of messages that were sent more than once.
     """
     size = rows.messages
     sends = rows.of(SEND_INVOKE, SEND_OK)

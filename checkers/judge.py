@@ -673,7 +673,7 @@ def _inversions(
     queues = sorted(frozenset().union(*given) - question.unheard)
     if not queues or question.promises.marks_redeliveries != "always":
         return []
-    asked = source.ask(partial(part.ranked, queues=queues)).values()
+    asked = source.ask(partial(part.ranked, queues=queues, question=question)).values()
     mine = priorities.candidates(joined(one for some in asked for one in some))
     if not len(mine.queue):
         return []

@@ -40,6 +40,7 @@ from checkers import (
     totals,
     transactions,
 )
+from checkers.attempts import attempts_of
 from checkers.cause import in_a_line
 from checkers.clocks import Clocks
 from checkers.closings import Closings
@@ -704,13 +705,16 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
     return found
 
 
-def ranked(part: HistoryPart, queues: Sequence[priorities.Queue]) -> list[priorities.Delivered]:
+def ranked(
+    part: HistoryPart, queues: Sequence[priorities.Queue], question: Question
+) -> list[priorities.Delivered]:
     """The first deliveries of queues with priorities, of each slice."""
     found = []
     for table in part.slices(READ):
         places = PlaceTable()
         rows = from_table(priorities.rows_of_queues(table, queues), places)
-        found.append(priorities.told(rows, places, queues))
+        attempts = attempts_of(rows, question.ends, atomic=question.promises.atomic)
+        found.append(priorities.told(rows, places, queues, attempts))
     return found
 
 

@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.asked import ORDINARY, asked_by, priority_of
+from checkers.attempts import Attempts
 from checkers.ends import Ends
 from checkers.instance import Instance
 from checkers.lifecycle import as_sent
@@ -137,11 +138,11 @@ def rows_of_queues(table: pa.Table, wanted: Collection[Queue]) -> pa.Table:
     return table.filter(pa.array(texts_of(table, "group").codes < 0))
 
 
-def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue]) -> Delivered:
+def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Attempts | None) -> Delivered:
     """From whole messages; queues are numbered as they are given."""
     size = rows.messages
     sends, oks, delivers = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER)
-    wish = asked_by(rows)
+    wish = asked_by(rows, attempts)
     at = first(rows.id[delivers], delivers, size)
     taker = first(rows.id[oks], rows.broker.codes[oks].astype(np.int64), size)
     numbers = {queue: number for number, queue in enumerate(queues)}

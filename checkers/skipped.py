@@ -39,7 +39,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from checkers.asked import ORDINARY, Selector, asked_by
+from checkers.asked import ORDINARY, Asked, Selector, asked_by
+from checkers.attempts import attempts_of
 from checkers.clocks import Clocks
 from checkers.deaths import Deaths
 from checkers.ends import Ends
@@ -265,7 +266,8 @@ def copies_of(
     passing = places.passing()[lives.place]
     if not passing.any():
         return Copies.none()
-    facts = _message_facts(rows, places, lives, passing)
+    asked = asked_by(rows, attempts_of(rows, audience.ends, atomic=audience.promises.atomic))
+    facts = _message_facts(rows, places, lives, passing, asked)
     unreadable = passing & (lives.message == NONE) & (lives.delivered != NONE)
     return Copies(
         _waiting_messages(rows, lives, audience, facts, open_, elsewhere, offset),
@@ -285,9 +287,10 @@ class _MessageFacts:
     expires: Numbers
 
 
-def _message_facts(rows: Rows, places: PlaceTable, lives: Lives, passing: Flags) -> _MessageFacts:
+def _message_facts(
+    rows: Rows, places: PlaceTable, lives: Lives, passing: Flags, asked: Asked
+) -> _MessageFacts:
     sends = rows.of(SEND_INVOKE)
-    options = asked_by(rows)
     usable = passing & (lives.message != NONE) & (lives.sent != NONE) & ~lives.delayed
     usable &= ~places.grouped()[lives.place] | ((lives.producer != NONE) & (lives.sequence != NONE))
     transaction = as_sent(rows, rows.transaction, sends)
@@ -295,10 +298,10 @@ def _message_facts(rows: Rows, places: PlaceTable, lives: Lives, passing: Flags)
     divided |= marked(rows.id[rows.of(SEND_FAIL)], rows.messages)
     return _MessageFacts(
         usable,
-        np.where(options.priority == NONE, ORDINARY, options.priority),
+        np.where(asked.priority == NONE, ORDINARY, asked.priority),
         transaction,
         np.where(divided, NONE, transaction),
-        options.expires,
+        asked.expires,
     )
 
 

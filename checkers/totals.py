@@ -211,7 +211,7 @@ def books(
     plain = acks[(rows.transaction[acks] == NONE) & (rows.index[acks] < drain[acks])]
     loose = marked(np.concatenate([rows.id[plain], rows.id[nacks]]), size)
     loose |= marked(rows.id[_read_late(rows, ends, drain)], size)
-    loose |= (counted(rows.id[asked], size) > 1) | (asked_by(rows).expires != NONE)
+    loose |= (counted(rows.id[asked], size) > 1) | (asked_by(rows, None).expires != NONE)
     row = rows.first_row[which]
     balances = Balances(
         rows.run[row], rows.place[row], rows.message[row],

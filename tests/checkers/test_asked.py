@@ -451,7 +451,7 @@ def test_it_is_said_in_words(case, said):
 
 
 def of(*rows: Row) -> Asked:
-    return asked_by(from_table(table(rows), PlaceTable()))
+    return asked_by(from_table(table(rows), PlaceTable()), None)
 
 
 def test_an_answer_says_more_exactly_when_a_message_expires():

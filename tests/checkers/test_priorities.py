@@ -94,6 +94,10 @@ CASES: dict[str, tuple[list[Row], Promises, bool]] = {
         [*sent(2, 1), *sent(4, 2, 9, delay=[5, 6]), *joined(10, 1), *LATE], Promises(), False),
     "one that somebody may have had before was perhaps not there": (
         [*AFTER, *got(20, 1), *got(30, 2, redelivered=True)], Promises(), False),
+    "what a failed attempt asked for is not what it was chosen by": (
+        [*sent(0, 1, 9, "fail"), *sent(2, 1, 1), *sent(4, 2, 5), *joined(10, 1), *LATE], Promises(), True),
+    "nor what was never stored with a lower one": (
+        [*sent(0, 1, 1, "fail"), *sent(2, 1, 9), *sent(4, 2, 5), *joined(10, 1), *LATE], Promises(), False),
     "what comes again comes whenever": (
         [*AFTER, *got(20, 1, redelivered=True), *got(30, 2)], Promises(), False),
     "where not every redelivery is marked nothing is told": (

@@ -11,6 +11,7 @@ from checkers.siblings import is_sibling
 from checkers.subscriptions import place_of
 from checkers.verdict import Promises
 
+PAST = [5 * MS, 9 * MS]
 SKIPPED = {("lost", NEWS_OF_ALICE, 1, "skipped")}
 RED = told(selector={"colour": ["red"]})
 TEMPORARY = {"queue": "/temp-queue/r"}
@@ -69,6 +70,10 @@ INSIDE = {**TOPIC, "transaction": 7}
         Story().subscribe(1).send(1).send(1).send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, "info").send(1).send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1).send(2, "fail").send(2).consume(2, 1).leave(1).drop(),
+        # What a failed attempt asked for was never there.
+        Story().subscribe(1).send(1, "fail", priority=2).send(1).send(2).consume(2, 1).leave(1).drop(),
+        Story().subscribe(1).send(1, "fail", expires=PAST).send(1).send(2).consume(2, 1).leave(1).drop(),
+        Story().subscribe(1).send(1).send(2, "fail", expires=PAST).send(2).consume(2, 1).leave(1).drop(),
         # Another session asked for another subscription, and was refused this one.
         served_elsewhere().subscribe(9, "fail").subscribe(1).send(1).send(2).consume(2, 1).drop(),
         # Both have one priority.
