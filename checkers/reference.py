@@ -114,7 +114,7 @@ class History:
                 if r.get(what) is not None:
                     self._of[what, r[what]].append(r)
         self._proven: dict[int, int] = {}
-        self.given: dict[int, int] = {}
+        self.given: dict[tuple[int, bool], int] = {}
         self._ends: dict[int, int | None] = {}
         self._ended: dict[str | None, Sequence[tuple[int, int]]] = {}
         self._over: dict[int, int | None] = {}

@@ -183,7 +183,7 @@ class PlainStores:
 def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options: CheckOptions) -> int | None:
     """In a store though acknowledged or its temporary queue is gone; or in several copies."""
     if options.broker.durable_acks:
-        settled = min((at for at, _ in settlements(history, m, options)), default=None)
+        settled = min((at for at, _ in settlements(history, m, options, alone=True)), default=None)
         left = [r for r in m.stored if r.get("value") in _KEPT]
         back = [r["index"] for r in left if settled is not None and settled < r["index"]]
         if back:
@@ -195,14 +195,17 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     return outlived(history, m)
 
 
-def settlements(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[tuple[int, Row]]:
+def settlements(
+    history: History, m: PlainMessage, options: CheckOptions, *, alone: bool = False
+) -> Iterator[tuple[int, Row]]:
     """Acks answered ``ok``, with the index (of a commit's ``ok``) since when each was certain.
 
-    Not those that may have come when the broker had taken the message back.
+    Not those that may have come when the broker had taken the message back; ``alone``: for all that
+    the rows of the message tell.
     """
     for r in m.rows:
         acked = _is(r, "ack", "ok") and r.get("session") is not None
-        if acked and not is_late(history, m.rows, r, options):
+        if acked and not is_late(history, m.rows, r, options, alone=alone):
             transaction = r.get("transaction")
             at = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
             if at is not None:

@@ -146,7 +146,8 @@ def happened(history: History, m: PlainMessage, one: Question, options: CheckOpt
 
     Not for certain if the broker may have taken the message back before.
     """
-    if one.asked.get("session") is not None and is_late(history, m.rows, one.answer or one.asked, options):
+    ack = one.answer or one.asked
+    if one.asked.get("session") is not None and is_late(history, m.rows, ack, options, alone=True):
         return False
     committed = one.transaction is None or history.ended(one.transaction, "commit", "ok") is not None
     return one.outcome == "ok" and committed
@@ -255,7 +256,7 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
     late = [
         d
         for d in m.deliveries
-        if d.get("session") is not None and has_lapsed(history, m.rows, d, last, options)
+        if d.get("session") is not None and has_lapsed(history, m.rows, d, last, options, alone=True)
     ]
     return len(refused) + len(undone) + ended + len(open_) + len(kept) + len(late)
 

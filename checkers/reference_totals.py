@@ -162,7 +162,7 @@ def _left(history: History, m: PlainMessage, drain: int, options: CheckOptions) 
     """Whether the drain or a store had it before an ack of it was certain."""
     late = [r["index"] for r in m.deliveries if r["index"] > drain]
     late += [r["index"] for r in m.stored]
-    settled = min((at for at, _ in settlements(history, m, options)), default=None)
+    settled = min((at for at, _ in settlements(history, m, options, alone=True)), default=None)
     return bool(late) and (settled is None or min(late) < settled)
 
 

@@ -145,7 +145,7 @@ def _given_again(
         if session is None or d["index"] <= got or (upto is not None and d["index"] > upto):
             continue
         delivered = next(r for r in m.deliveries if r["index"] == got)
-        if has_lapsed(history, m.rows, delivered, d, options):
+        if has_lapsed(history, m.rows, delivered, d, options, alone=True):
             continue
         begun = history.session_begin(session)
         if session == a["session"] or (begun is not None and begun > got):

@@ -101,41 +101,44 @@ def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
     return found
 
 
-def given_since(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> int:
+def given_since(
+    history: History, rows: Sequence[Row], d: Row, options: CheckOptions, *, alone: bool = False
+) -> int:
     """The first moment (ns) at which a delivery can have been sent.
 
     Its message had been sent and its session asked for, and so was what was answered before on its
     connection; what was certainly sent before had been; and it was not another's any more.
+    ``alone``: for all that the rows of its message say, whatever else was answered.
     """
-    if d["index"] in history.given:
-        return history.given[d["index"]]
+    if (d["index"], alone) in history.given:
+        return history.given[d["index"], alone]
     known = (history.sent(d), history.session_begin(d["session"]))
     questions = [index for index in known if index is not None]
-    questions += history.answered_before(d, options)
+    questions += [] if alone else history.answered_before(d, options)
     since = max((history.time(index) for index in questions if index < d["index"]), default=-NEVER)
     if d.get("time_low") is not None:
         since = max(since, d["time_low"])
     earlier = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok" and r["index"] < d["index"]]
     earlier = [r for r in earlier if r.get("session") is not None]
     for e in earlier:
-        since = max(since, _not_before(history, rows, e, d, since, options))
-    history.given[d["index"]] = since
+        since = max(since, _not_before(history, rows, e, d, since, options, alone=alone))
+    history.given[d["index"], alone] = since
     return since
 
 
 def _not_before(
-    history: History, rows: Sequence[Row], e: Row, d: Row, since: int, options: CheckOptions
+    history: History, rows: Sequence[Row], e: Row, d: Row, since: int, options: CheckOptions, *, alone: bool
 ) -> int:
     """The first moment at which a delivery can have been sent, for all that one read before tells.
 
     If it cannot have been sent so long before that one that it had lapsed, it was sent after that
     had lapsed, or was answered.
     """
-    first = given_since(history, rows, e, options)
+    first = given_since(history, rows, e, options, alone=alone)
     older = was_first(e, d, options)
     least = first if older else -NEVER
     wait_s = options.broker.ack_wait_s
-    lapse = lapses(history, rows, e, options)
+    lapse = lapses(history, rows, e, options, alone=alone)
     if wait_s is None or lapse == -NEVER or first == -NEVER:
         return least
     if history.session_end(e["session"]) is not None:
@@ -153,7 +156,7 @@ def _not_before(
         done = asked["time"] if settled is None else settled
         in_time = options.broker.refuses_stale_acks and settled is not None
         lapse = done if in_time else min(lapse, done)
-    if lapse <= d["time"] or history.proven(e["session"]) > d["index"]:
+    if lapse <= d["time"] or (not alone and history.proven(e["session"]) > d["index"]):
         least = max(least, min(lapse, d["time"]))
     return least
 
@@ -166,20 +169,27 @@ def was_first(e: Row, d: Row, options: CheckOptions) -> bool:
     return counted or (marks and options.broker.marks_redeliveries == "always")
 
 
-def lapses(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> int:
-    """Until when (ns) a delivery was certainly its session's, for all that time-outs tell."""
+def lapses(
+    history: History, rows: Sequence[Row], d: Row, options: CheckOptions, *, alone: bool = False
+) -> int:
+    """Return until when (ns) a delivery was certainly its session's, for all that time-outs tell.
+
+    ``alone``: for all that the rows of its message tell.
+    """
     told = time_outs(rows, d["session"])
     timed = options.broker.ack_wait_s is not None or any(r["f"] == "timeout" for r in rows)
     if d["index"] in told.perhaps or (timed and d["index"] in told.crossed):
         return -NEVER
     if options.broker.ack_wait_s is None:
         return NEVER
-    return given_since(history, rows, d, options) + int(options.broker.ack_wait_s * 1e9)
+    return given_since(history, rows, d, options, alone=alone) + int(options.broker.ack_wait_s * 1e9)
 
 
-def has_lapsed(history: History, rows: Sequence[Row], d: Row, at: Row, options: CheckOptions) -> bool:
-    """Whether the broker may have taken a delivery back by the time of a row."""
-    return bool(lapses(history, rows, d, options) <= at["time"])
+def has_lapsed(
+    history: History, rows: Sequence[Row], d: Row, at: Row, options: CheckOptions, *, alone: bool = False
+) -> bool:
+    """Return whether the broker may have taken a delivery back by the time of a row."""
+    return bool(lapses(history, rows, d, options, alone=alone) <= at["time"])
 
 
 def may_have_been_taken_back(
@@ -228,12 +238,16 @@ def refused_late(rows: Sequence[Row], previous: Row, options: CheckOptions) -> b
     return before.count("invoke") > len(before) - before.count("invoke")
 
 
-def is_late(history: History, rows: Sequence[Row], ack: Row, options: CheckOptions) -> bool:
-    """Whether an ack that was answered ``ok`` may have come too late to settle anything.
+def is_late(
+    history: History, rows: Sequence[Row], ack: Row, options: CheckOptions, *, alone: bool = False
+) -> bool:
+    """Return whether an ack that was answered ``ok`` may have come too late to settle anything.
 
-    Where stale acks are refused the answer says that it did not.
+    Where stale acks are refused the answer says that it did not. ``alone``: for all that the rows
+    of its message tell. What a message is owed at the end is judged so, since little depends on it:
+    what was perhaps settled and is found in a store is found either way.
     """
     if options.broker.refuses_stale_acks:
         return False
     settled = latest_delivery(rows, ack)
-    return settled is not None and has_lapsed(history, rows, settled, ack, options)
+    return settled is not None and has_lapsed(history, rows, settled, ack, options, alone=alone)

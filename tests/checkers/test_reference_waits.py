@@ -92,6 +92,12 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "what it left in a store is wrong either way": (
         [*HELD, *answer(32, 1), *gone(35, 1), *finished(90)[:4], *kept(94, 1),
          o(95, -3, "ok", "browse", broker="a1"), phase(96, "end")], LENIENT, {"stuck"}),
+    "what it is owed is judged by its own rows, whatever says that the ack was in time": (
+        [*BOTH, *send(4, 1), *send(7, 9, group="k"), *deliver(9, 9, group="k"), *answer(22, 9, group="k"),
+         *deliver(25, 1), *answer(26, 1), *kept(80, 1, "dead-letter"), *DONE], LENIENT, {"died-early"}),
+    "it came back from the dead if it was certainly in time": (
+        [*BOTH, *send(4, 1), *deliver(5, 1), *answer(6, 1), *kept(80, 1, "dead-letter"), *DONE], LENIENT,
+        {"resurrected"}),
     "two settled what both had": (
         [*HELD, *again(15, 2), *answer(16, 1, 2), *answer(18, 1)], NO_WAIT, DOUBLE),
     "not if the first may have had it no more": (
