@@ -146,6 +146,10 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     """
     max_transaction_bytes: Positive = 64 * 1024 * 1024
     """Sends buffered by the open transactions of one connection."""
+    max_copies_size: Positive = 16 * 1024 * 1024
+    """Bytes of all copies that one message, or all messages of one transaction, make for the
+    subscriptions of topics. Bodies that subscriptions share do not count.
+    """
     max_transactions: Positive = 1000
     """Transactions that one connection may have open."""
     max_subscriptions: Positive = 1000
@@ -155,6 +159,11 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     max_selector_terms: Positive = 400
     """Names, constants, comparisons and operations of one selector: what a message costs for each
     subscription with another one. A list of IN is one term.
+    """
+    max_durable_subscriptions: Positive = 1000
+    """Of one client (``client-id``), to all topics together.
+
+    One more is refused; more that are in the store stay.
     """
     websocket_allowed_origins: tuple[str, ...] | None = None
     """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as
@@ -307,6 +316,10 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """
     auto_delete_queues_delay: Milliseconds = 0
     """How long it must have been so."""
+    max_subscriptions: Positive = 1000
+    """Subscriptions of one topic, durable or not. One more is refused; more that are in the store
+    stay.
+    """
     default_consumer_window: Positive = 1000
     """Prefetch: messages a consumer may hold unacknowledged, where its subscription says
     nothing.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from broker.core.message import Message
 from broker.core.transactions import Transaction
@@ -57,8 +58,28 @@ class HeldBlobs:
         return self.store
 
 
+RECENT_MAX: Final = 8 * 1024 * 1024
+"""Bytes of bodies in files that are remembered all the same."""
+
+
 class LargeBodies(HeldBlobs):
-    """The bodies of large messages."""
+    """The bodies of large messages, and those that the copies of a message share."""
+
+    def __init__(self, store: Blobs | None, entries: EntryStore, gate: DurabilityGate) -> None:
+        super().__init__(store, entries, gate)
+        self._recent: dict[Blob, bytes] = {}
+        self._recent_size = 0
+
+    def remember(self, blob: Blob, body: bytes) -> None:
+        """Keep a shared body for subscribers who get it now, without a look into its file."""
+        self._recent[blob] = body
+        self._recent_size += len(body)
+        while self._recent_size > RECENT_MAX:
+            self._recent_size -= len(self._recent.pop(next(iter(self._recent))))
+
+    def recent(self, blob: Blob) -> bytes | None:
+        """Return a body that is remembered, None for one that has to be read."""
+        return self._recent.get(blob)
 
     def copied(self, message: Message) -> None:
         """One message more has that body."""

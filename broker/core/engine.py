@@ -254,6 +254,10 @@ class Engine:
 
     # ------------------------------------------------------------------------------------ producers
 
+    def shares(self, target: str, body_size: int) -> bool:
+        """Return whether a body of that size has to be in a file before it is sent there."""
+        return self.large.store is not None and self.topics.shares(target, body_size)
+
     def send(self, queue: str, message: Message, done: Callback | None = None) -> int:
         """Take a message; it is in its queue, and ``done`` is called, once it is durable.
 

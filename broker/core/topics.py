@@ -2,19 +2,30 @@
 
 A topic keeps nothing itself: what is sent to it is added to the queue of each subscription that
 there is, all of it in one entry of the journal.
+
+Why copies are counted before they are made: a message to a topic costs as often as there are
+subscriptions, so one frame of 60 KB could fill the memory and the disk. Copies of a body that
+together exceed ``COPIES_MAX`` are one file, to which the record of each subscription refers, as to
+the body of a large message; what cannot be shared (headers, short bodies) is bounded by
+``acceptor.max-copies-size``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from broker.core.filtering import headers_of
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.selector import Selector
-from broker.core.subscription import TOPIC_PREFIX
+from broker.core.subscription import TOPIC_PREFIX, Subscription
 
+SHARED_FROM: Final = 4 * 1024
+"""Bytes of the shortest body that is worth a file."""
+COPIES_MAX: Final = 1024 * 1024
+"""Bytes that the copies of one body may have together before they share a file."""
 _NOBODY: Final[Collection[Queue]] = ()
 
 
@@ -25,6 +36,7 @@ class Topics:
         self._bound: dict[str, dict[Queue, None]] = {}
         """Ordered sets: the oldest subscription first, and none is searched for when one ends."""
         self._named: dict[tuple[str, str], Queue] = {}
+        self._owned: Counter[tuple[str, ...]] = Counter()
 
     def add(self, queue: Queue) -> None:
         """It gets what is sent to its topic from now on."""
@@ -33,6 +45,7 @@ class Topics:
         self._bound.setdefault(TOPIC_PREFIX + subscription.topic, {})[queue] = None
         if subscription.durable:
             self._named[subscription.key] = queue
+            self._owned[subscription.key[:-1]] += 1
 
     def remove(self, queue: Queue) -> None:
         """It gets nothing more."""
@@ -44,14 +57,36 @@ class Topics:
             del self._bound[TOPIC_PREFIX + subscription.topic]
         if subscription.durable:
             del self._named[subscription.key]
+            self._owned[subscription.key[:-1]] -= 1
+            if not self._owned[subscription.key[:-1]]:
+                del self._owned[subscription.key[:-1]]
 
     def named(self, client: str, name: str) -> Queue | None:
         """The queue of a durable subscription; ``client`` is "" for a shared one."""
         return self._named.get((client, name))
 
+    def owned(self, subscription: Subscription) -> int:
+        """Return how many durable subscriptions the client of this one has."""
+        return self._owned[subscription.key[:-1]]
+
     def bound(self, target: str) -> Collection[Queue]:
         """The queues that get what is sent to this destination, oldest subscription first."""
         return self._bound.get(target, _NOBODY)
+
+    def shares(self, target: str, body_size: int) -> bool:
+        """Return whether copies of a body of that size to that destination should share a file."""
+        return body_size >= SHARED_FROM and body_size * len(self.bound(target)) > COPIES_MAX
+
+    def copies_size(self, sends: Iterable[tuple[str, Message]]) -> int:
+        """Return the bytes that these messages would take for all subscriptions together.
+
+        What is sent to queues, or to a topic with one subscription, is no copy and does not count.
+        """
+        return sum(
+            message.size * subscriptions
+            for target, message in sends
+            if (subscriptions := len(self.bound(target))) > 1
+        )
 
     def wanting(self, target: str, message: Message) -> Sequence[Queue]:
         """Those of them that want this message."""

@@ -4,7 +4,8 @@ Never more than a few hundred kilobytes of one are in memory.
 
 Coming: parts go to a file as fast as the disk takes them, and the connection is not read while it
 cannot. When the file is whole and durable the SEND is an ordinary one, with a body that is a file.
-Frames behind it wait meanwhile, so that they keep their order. Going: ``StompConnection`` writes a
+Frames behind it wait meanwhile, so that they keep their order. A body that is in memory goes the
+same way where many subscriptions shall share it. Going: ``StompConnection`` writes a
 ``Streamed`` in its place between other frames, as fast as the network takes it.
 """
 
@@ -38,6 +39,8 @@ class LargeSend(Frame):
     """A SEND whose body has gone to a file, all of it; ``body`` is its beginning."""
 
     large: Blob | None = None
+    kept_body: bytes = b""
+    """All of the body, if it was in memory."""
 
 
 class Uploads:
@@ -64,6 +67,7 @@ class Uploads:
         self._wake = asyncio.Event()
         self._later: list[Frame] = []
         self._untaken: dict[Blob, None] = {}
+        self._kept_body = b""
 
     @property
     def busy(self) -> bool:
@@ -72,9 +76,20 @@ class Uploads:
 
     def begin(self, head: LargeHead) -> None:
         """The parts that come now are the body of this frame."""
+        self._complete = False
+        self._begin(head)
+
+    def share(self, frame: Frame) -> None:
+        """Bring the body of this frame, all of which is here, to a file."""
+        self._parts.append(frame.body)
+        self._waiting_bytes += len(frame.body)
+        self._complete = True
+        self._kept_body = frame.body
+        self._begin(frame)
+
+    def _begin(self, head: Frame) -> None:
         assert self._store is not None, "a large body where none can be kept"
         assert self._task is None, "two large bodies at once"
-        self._complete = False
         self._task = asyncio.get_running_loop().create_task(
             self._receive(self._store, head), name="receive a large message"
         )
@@ -106,7 +121,7 @@ class Uploads:
             assert self._store is not None
             self._store.release(body)
 
-    async def _receive(self, store: Blobs, head: LargeHead) -> None:
+    async def _receive(self, store: Blobs, head: Frame) -> None:
         writer: BlobWriter | None = None
         try:
             await self._memory.disk_room()
@@ -127,9 +142,10 @@ class Uploads:
         else:
             self._untaken[body] = None
             later, self._later = self._later, []
+            kept_body, self._kept_body = self._kept_body, b""
             self._task = None
             self._block_reading(False)
-            self._go_on([LargeSend(head.command, head.headers, writer.start, body), *later])
+            self._go_on([LargeSend(head.command, head.headers, writer.start, body, kept_body), *later])
 
     async def _write(self, writer: BlobWriter) -> None:
         """Hand over what waits, and let the connection be read again."""

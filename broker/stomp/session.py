@@ -22,7 +22,7 @@ written, and only the connection's own pace limits them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -33,6 +33,8 @@ from broker.core.queue import Queue
 from broker.core.selector import Selector, SelectorBounds
 from broker.core.settings import SYSTEM_PREFIX
 from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX, SubscriptionInUseError
+from broker.core.subscription import Subscription as TopicSubscription
+from broker.core.topics import SHARED_FROM
 from broker.core.transactions import Transaction
 from broker.stomp.connection import ConnectionServer, StompConnection
 from broker.stomp.destinations import Destinations
@@ -221,16 +223,23 @@ class StompSession:
             self._destinations.target(headers.get("destination"))  # refused before its body is stored
             self.connection.uploads.begin(frame)
             return
-        reply_to = headers.get("reply-to")
-        if reply_to is not None and reply_to.startswith(OWN_TEMPORARY_PREFIX):
-            headers = {**headers, "reply-to": self._reply_queue(reply_to)}
         destination = headers.get("destination")
         queue = self._destinations.known.get(destination)
         if queue is None:
             queue = self._destinations.target(destination)
-        group = headers.get("JMSXGroupID")
         body = frame.body
-        large = frame.large if isinstance(frame, LargeSend) else None
+        large = None
+        if isinstance(frame, LargeSend) and frame.large is not None:
+            large = frame.large
+            if frame.kept_body:
+                self.engine.large.remember(large, frame.kept_body)
+        if large is None and len(body) >= SHARED_FROM and self.engine.shares(queue, len(body)):
+            self.connection.uploads.share(frame)
+            return
+        reply_to = headers.get("reply-to")
+        if reply_to is not None and reply_to.startswith(OWN_TEMPORARY_PREFIX):
+            headers = {**headers, "reply-to": self._reply_queue(reply_to)}
+        group = headers.get("JMSXGroupID")
         message = Message(
             queue,
             kept_headers(headers, len(body) if large is None else large.size),
@@ -266,9 +275,23 @@ class StompSession:
         return temporaries[name]
 
     def _take(self, queue: str, message: Message, receipt: str | None) -> None:
+        if queue[0] == "/" and (objection := self._objection(((queue, message),))):
+            self.connection.error(objection, receipt)
+            return
         self._busy_until = self.engine.send(queue, message, self._later(receipt))
         if message.large is not None:
             self.connection.uploads.taken(message.large)
+
+    def _objection(self, sends: Iterable[tuple[str, Message]]) -> str:
+        """Return why these messages would be too many copies, "" if they are not."""
+        bound = self._server.acceptor.max_copies_size
+        size = self.engine.topics.copies_size(sends)
+        if size <= bound:
+            return ""
+        return (
+            f"the copies for all subscriptions together would have {size} bytes, and may have {bound} "
+            "(acceptor.max-copies-size): send less in one message or transaction"
+        )
 
     def _begin(self, frame: Frame) -> None:
         self._transactions.begin(_required(frame, "transaction"))
@@ -293,6 +316,10 @@ class StompSession:
         self._commit_now(transaction, receipt)
 
     def _commit_now(self, transaction: Transaction, receipt: str | None) -> None:
+        if objection := self._objection(transaction.sends):
+            self._transactions.committing.append(transaction)  # the end of the connection undoes it
+            self.connection.error(objection, receipt)
+            return
         self._transactions.end(transaction)
         self._busy_until = self.engine.commit(transaction, self._later(receipt)) or self._busy_until
 
@@ -430,6 +457,7 @@ class StompSession:
         existing = self.engine.topics.named(*subscription.key) if subscription.durable else None
         if existing is not None and existing.subscription is not None:
             self._server.rights.demand_existing(self.user, existing.subscription, topic)
+        self._demand_room(subscription)
         try:
             queue = self.engine.bind(subscription, self.user)
         except SubscriptionInUseError as error:
@@ -439,6 +467,27 @@ class StompSession:
         opened = self._consume(subscription_id, queue.name, mode, window, transient=not subscription.durable)
         self._busy_until = self.engine.journal.last_sequence  # perhaps another connection has just made it
         return opened
+
+    def _demand_room(self, subscription: TopicSubscription) -> None:
+        """Raise FrameRefusedError where the topic or the client has all it may have."""
+        topics, topic = self.engine.topics, subscription.topic
+        known = topics.named(*subscription.key) if subscription.durable else None
+        if known is None or known.topic != topic:
+            count = len(topics.bound(TOPIC_PREFIX + topic))
+            bound = self.engine.settings.addresses.settings(topic).max_subscriptions
+            if count >= bound:
+                raise FrameRefusedError(
+                    f"topic {topic[:64]!r} has {count} subscriptions, and may have {bound} "
+                    "(address-settings: max-subscriptions): end one first"
+                )
+        if known is None and subscription.durable and not subscription.shared:
+            count = topics.owned(subscription)
+            bound = self._server.acceptor.max_durable_subscriptions
+            if count >= bound:
+                raise FrameRefusedError(
+                    f"client {subscription.client[:64]!r} has {count} durable subscriptions, and may have "
+                    f"{bound} (acceptor.max-durable-subscriptions): end one first, with UNSUBSCRIBE"
+                )
 
     def _consume(
         self,

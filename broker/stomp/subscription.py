@@ -65,10 +65,12 @@ class Subscription:
             f"JMSXDeliveryCount:{message.deliveries}\n"
         )
         headers = message.headers if self._rewritten is None else self._rewritten(message.headers)
-        if message.large is None:
-            self._session.connection.write(head.encode(), headers, b"\n", message.body, b"\0")
+        large = message.large
+        body = message.body if large is None else self._session.engine.large.recent(large)
+        if large is None or body is not None:
+            self._session.connection.write(head.encode(), headers, b"\n", body or b"", b"\0")
         else:
-            self._session.connection.stream(b"%b%b\n" % (head.encode(), headers), message.large)
+            self._session.connection.stream(b"%b%b\n" % (head.encode(), headers), large)
 
     def pause(self) -> None:
         """The connection takes no more for now."""

@@ -105,6 +105,41 @@ def _durable(name):
     return {**headers, "durable-subscription-name": name, "shared": "true"}
 
 
+@cluster_test()
+async def test_copies_for_many_subscriptions_share_one_body_on_both_disks_and_nobody_takes_over(cluster):
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    names = [str(number) for number in range(60)]
+    for name in names:
+        await client.ask("SUBSCRIBE", _durable(name))
+        await client.ask("UNSUBSCRIBE", {"id": name})
+    lives = cluster["a1"].lives, cluster["a2"].lives
+    body = "x" * 60_000
+    for number in range(3):
+        await client.ask("SEND", {"destination": "/topic/t"}, body + str(number))
+    assert await cluster["a1"].is_role("live")
+    assert await cluster["a1"].is_synchronized()
+    assert (cluster["a1"].lives, cluster["a2"].lives) == lives
+    assert [_large(cluster[name]) for name in ("a1", "a2")] == [[60_001] * 3] * 2
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    client = await cluster.client("a2")
+    for name in names:
+        await client.ask("SUBSCRIBE", _durable(name))
+        for number in range(3):
+            headers, got = await client.receive()
+            assert got == body + str(number)
+            await client.ack(headers)
+        await client.ask("UNSUBSCRIBE", _durable(name))
+    await until(lambda: not _large(cluster["a2"]), "no body is left")
+
+
+def _large(node):
+    """The sizes of the files with large bodies that a broker has."""
+    image = node.disk.volume.image()
+    return sorted(len(data) for path, data in image.items() if "large-messages/" in path)
+
+
 async def _as_they_were_left(cluster, node, expected):
     """The messages of subscriptions that a broker has, each with its subscription's name."""
     messages = (await cluster[node].ask(command="browse"))["messages"]
