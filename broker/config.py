@@ -34,6 +34,8 @@ from broker.sections import BrokerConfig, ConfigurationError, host_port
 
 EXIT_USAGE: Final = 254
 """Exit status of ``brokerd`` for a configuration that is wrong."""
+_MOST_PARTS: Final = 50
+"""Parts of a key of ``broker.toml``; no property has so many."""
 
 
 def load(path: str | Path) -> BrokerConfig:
@@ -44,10 +46,16 @@ def load(path: str | Path) -> BrokerConfig:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: is not UTF-8: byte {error.start} is wrong") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        # tomllib needs memory for the square of the parts of a key.
+        if line.partition("=")[0].count(".") >= _MOST_PARTS:
+            raise ConfigurationError(f"{path}: line {number}: a key has more than {_MOST_PARTS} parts")
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path}: is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{path}: values within values, too deep to be read") from None
     return validate(table, str(path))
 
 

@@ -13,18 +13,22 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from environments.labels import LEFT
+from environments.labels import LEFT, NOTE
 
 PREFIX: Final = "jepsen-run-scratch-"
 _SETTLED_S: Final = 60.0
 """A younger directory may not be claimed yet."""
+_ELSEWHERE: Final = "elsewhere"
+"""The file of a scratch directory that names a directory in another place, which goes with it."""
 
 
 @contextlib.contextmanager
@@ -42,6 +46,23 @@ def directory(purpose: str) -> Iterator[Path]:
             os.close(claim)
 
 
+@contextlib.contextmanager
+def directory_in(parent: Path, purpose: str) -> Iterator[Path]:
+    """A directory in ``parent``, for what is moved from there to its place; removed at the end.
+
+    Its name begins with a dot and ``purpose``. If its owner is killed, ``remove`` finds it by a
+    scratch directory that names it, wherever ``parent`` is. Raises OSError.
+    """
+    path = parent.absolute() / f".{purpose}-{secrets.token_hex(4)}"
+    with directory(_ELSEWHERE) as claimed:
+        (claimed / _ELSEWHERE).write_bytes(os.fsencode(path))
+        path.mkdir(mode=0o700)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def belongs(path: Path) -> bool:
     """Whether a path is a directory that this module made for this user, and still there."""
     try:
@@ -57,36 +78,67 @@ def belongs(path: Path) -> bool:
 
 
 def leftovers(*, force: bool = False) -> list[str]:  # noqa: ARG001 - nobody's who lives is ever asked about
-    """What killed processes of this user left, one line each."""
-    return [f"scratch directory {path}" for path in _abandoned()]
+    """Return what killed processes of this user left, one line each."""
+    abandoned, notes = _unclaimed()
+    return [*(_line(each) for path in abandoned for each in (*_elsewhere(path), path)), *notes]
 
 
 def remove(*, force: bool = False) -> list[str]:  # noqa: ARG001 - as above
-    """Remove what `leftovers` finds; one line for each thing, also where it is `LEFT`."""
-    lines = []
-    for path in _abandoned():
-        shutil.rmtree(path, ignore_errors=True)
-        lines.append(f"{LEFT if path.exists() else ''}scratch directory {path}")
+    """Remove what `leftovers` finds; one line for each thing, also where it is `LEFT`.
+
+    What a scratch directory names in another place goes before it, so that it is never forgotten.
+    """
+    abandoned, lines = _unclaimed()
+    for path in abandoned:
+        for each in (*_elsewhere(path), path):
+            shutil.rmtree(each, ignore_errors=True)
+            lines.append(_line(each, LEFT if each.exists() else ""))
+            if each.exists():
+                break
     return lines
 
 
-def _abandoned() -> list[Path]:
-    found = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
-    return [path for path in found if _is_abandoned(path)]
+def _line(path: Path, note: str = "") -> str:
+    kind = "scratch directory" if path.name.startswith(PREFIX) else "unfinished directory"
+    return f"{note}{kind} {path}"
 
 
-def _is_abandoned(path: Path) -> bool:
+def _unclaimed() -> tuple[list[Path], list[str]]:
+    """Return the directories whose owner is gone, and notes on those too young to say so."""
+    abandoned, notes = [], []
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+        if not belongs(path) or _is_claimed(path):
+            continue
+        with contextlib.suppress(OSError):  # removed just now
+            if abs(time.time() - path.lstat().st_mtime) < _SETTLED_S:
+                notes.append(
+                    f"{NOTE}{_line(path)}: left alone, younger than a minute and perhaps about to be used"
+                )
+            else:
+                abandoned.append(path)
+    return abandoned, notes
+
+
+def _is_claimed(path: Path) -> bool:
     try:
-        about = path.lstat()
-        if about.st_uid != os.getuid() or abs(time.time() - about.st_mtime) < _SETTLED_S:
-            return False
         claim = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # removed just now, or no directory
-        return False
+    except OSError:  # removed just now, or not ours to open
+        return True
     try:
         fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return False
+        return True
     finally:
         os.close(claim)
-    return True
+    return False
+
+
+def _elsewhere(path: Path) -> list[Path]:
+    """Return the directory of this user that a scratch directory names, if it is there."""
+    try:
+        named = Path(os.fsdecode((path / _ELSEWHERE).read_bytes()))
+        about = named.lstat()
+    except (OSError, ValueError):
+        return []
+    is_ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and named.name.startswith(".")
+    return [named] if is_ours else []

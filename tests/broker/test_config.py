@@ -56,6 +56,25 @@ def test_what_is_written_is_read_back(tmp_path):
     assert parsed.data_path == tmp_path / "data"
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"\xff", "is not UTF-8: byte 0 is wrong"),
+        (b"[broker", "is not TOML: "),
+        (b"[broker]\nname = " + b"[" * 90_000, "values within values, too deep to be read"),
+        (b"[broker]\n" + b"a." * 200_000 + b"a = 1", "line 2: a key has more than 50 parts"),
+        (b"[" + b"a." * 50 + b"a]", "line 1: a key has more than 50 parts"),
+    ],
+)
+def test_what_is_no_toml_is_said_in_one_line(tmp_path, text, why):
+    path = tmp_path / "broker.toml"
+    path.write_bytes(text)
+    with pytest.raises(sections.ConfigurationError) as told:
+        config.load(path)
+    assert str(told.value).startswith(f"{path}: {why}")
+    assert "\n" not in str(told.value)
+
+
 def test_apply_changes_a_copy_and_none_removes():
     table = {"broker": {"name": "a1", "log-level": "DEBUG"}}
     assert config.apply(table, {"broker.log-level": None}) == BASE

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from environments import scratch
+from environments.labels import NOTE
 from harness.commands import cli
 
 OWNER = """
@@ -96,5 +97,51 @@ def test_what_has_just_been_made_or_is_no_directory_is_left_alone(temporary):
     file = temporary / f"{scratch.PREFIX}file"
     file.write_text("x")
     settled(file)
-    assert not scratch.remove()
+    note = f"{NOTE}scratch directory {fresh}: left alone, "
+    assert [line.startswith(note) for line in scratch.remove()] == [True]
+    assert [line.startswith(note) for line in scratch.leftovers()] == [True]
     assert len(list(temporary.iterdir())) == 5
+
+
+IMPORTER = """
+import sys, tempfile
+from pathlib import Path
+from environments import scratch
+tempfile.tempdir = sys.argv[1]
+with scratch.directory_in(Path(sys.argv[2]), "importing") as path:
+    (path / "file").write_text("x")
+    sys.stdout.buffer.write(bytes(path) + b"\\n")
+    sys.stdout.buffer.flush()
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_import_left_among_the_results_is_removed_too(temporary, tmp_path):
+    results = tmp_path / "results \udcff"
+    results.mkdir()
+    command = [sys.executable, "-c", IMPORTER, temporary, results]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        path = Path(os.fsdecode(process.stdout.readline().strip()))
+        (claimed,) = temporary.iterdir()
+        settled(claimed)
+        assert not scratch.remove()
+        assert (path / "file").exists()
+        process.kill()
+    settled(claimed)
+    lines = [f"unfinished directory {path}", f"scratch directory {claimed}"]
+    assert scratch.leftovers() == lines
+    assert scratch.remove() == lines
+    assert not [*results.iterdir(), *temporary.iterdir()]
+
+
+@pytest.mark.parametrize("what", ["visible", ".link", ".file", ".gone"])
+def test_what_no_import_made_is_left_alone_whatever_names_it(temporary, tmp_path, what):
+    (tmp_path / "visible").mkdir()
+    (tmp_path / ".link").symlink_to(tmp_path / "visible")
+    (tmp_path / ".file").write_text("x")
+    claimed = temporary / f"{scratch.PREFIX}elsewhere-x"
+    claimed.mkdir()
+    (claimed / "elsewhere").write_text(str(tmp_path / what))
+    settled(claimed)
+    assert scratch.remove() == [f"scratch directory {claimed}"]
+    assert {"visible", ".link", ".file"} <= {path.name for path in tmp_path.iterdir()}

@@ -6,11 +6,10 @@ behind, and what was read needs no memory: rows are written as they come.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 import shlex
-import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from checkers.arrow_schema import batch
 from checkers.intake import Event, Intake, IntakeError, Row
+from environments import scratch
 from harness.history import parquet
 from harness.history import store as stores
 from harness.history.importers.edn import EdnError, forms
@@ -103,47 +103,52 @@ def of(
     reading = _Reading(file, kind, drained=drained)
     begun = datetime.now().astimezone()
     made = not root.exists()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
-    except OSError as error:
-        raise InfrastructureError(f"cannot make a directory for the results in {root}: {error}") from error
     kept = False
     try:
-        parquet.write(aside, reading.batches(), reading.files, columns=lambda: reading.intake.columns)
-        store = stores.create(root, spec.name, begun)
-        (aside / parquet.DIRECTORY).rename(store / parquet.DIRECTORY)
-        kept = True
-        brought = BroughtHistory(
-            file=_printable(file.resolve()),
-            format=kind,
-            drained=reading.intake.drained,
-            fifo=fifo,
-            ack_wait_s=ack_wait_s,
-            not_judged=reading.not_judged,
-        )
-        stores.save(store, stores.SPEC, build({"imported": brought, "name": spec.name}, spec))
-        again = [
-            "jepsen-run",
-            "import",
-            _printable(file.resolve()),
-            "--format",
-            kind,
-            *(["--drained"] * drained),
-        ]
-        again += ["--fifo"] * fifo
-        again += [] if ack_wait_s is None else ["--ack-wait", f"{ack_wait_s:g}"]
-        started = begun.isoformat(timespec="milliseconds")
-        record = stores.RunRecord(
-            state="ended", environment=IMPORTED, started=started, again=shlex.join(again)
-        )
-        stores.save(store, stores.RUN, record)
+        with contextlib.ExitStack() as ending:
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                unfinished = ending.enter_context(scratch.directory_in(root, "importing"))
+            except OSError as error:
+                raise InfrastructureError(
+                    f"cannot make a directory for the results in {root}: {error}"
+                ) from error
+            parquet.write(
+                unfinished, reading.batches(), reading.files, columns=lambda: reading.intake.columns
+            )
+            store = stores.create(root, spec.name, begun)
+            (unfinished / parquet.DIRECTORY).rename(store / parquet.DIRECTORY)
+            kept = True
+            brought = BroughtHistory(
+                file=_printable(file.resolve()),
+                format=kind,
+                drained=reading.intake.drained,
+                fifo=fifo,
+                ack_wait_s=ack_wait_s,
+                not_judged=reading.not_judged,
+            )
+            stores.save(store, stores.SPEC, build({"imported": brought, "name": spec.name}, spec))
+            again = [
+                "jepsen-run",
+                "import",
+                _printable(file.resolve()),
+                "--format",
+                kind,
+                *(["--drained"] * drained),
+            ]
+            again += ["--fifo"] * fifo
+            again += [] if ack_wait_s is None else ["--ack-wait", f"{ack_wait_s:g}"]
+            started = begun.isoformat(timespec="milliseconds")
+            record = stores.RunRecord(
+                state="ended", environment=IMPORTED, started=started, again=shlex.join(again)
+            )
+            stores.save(store, stores.RUN, record)
     except OSError as error:
         raise InfrastructureError(f"cannot write {root}: {error}") from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
         if made and not kept:
-            root.rmdir()
+            with contextlib.suppress(OSError):
+                root.rmdir()
     return Imported(store, reading.intake.rows, reading.intake.drained)
 
 
