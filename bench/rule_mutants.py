@@ -437,13 +437,17 @@ def main() -> int:
                 for one in sorted(mutants_of(module), key=lambda mutant: mutant.line)
                 if wanted is None or (name, one.function, one.removed) in wanted
             ]
-            alive = [*judged(mutants, modules, expected, arguments.jobs)]
-            mine = len(alive)
+            survivors = judged(mutants, modules, expected, arguments.jobs)
             if arguments.hunt:
-                alive = hunted(alive, modules, expected, arguments.hunt * mine, arguments.about)
-            for mutant in alive:
+                alive = [*survivors]
+                mine = len(alive)
+                survivors = iter(hunted(alive, modules, expected, arguments.hunt * mine, arguments.about))
+            alive = []
+            for mutant in survivors:  # each at once: the next may take a while
+                alive.append(mutant)
                 where = "" if (name, mutant.line) in expected.lines else " (never run)"
                 print(f"{name}:{mutant.line} {mutant.function}: {mutant.removed}{where}", flush=True)
+            mine = mine if arguments.hunt else len(alive)
             print(f"{name}: {mine} of {len(mutants)} survived, {len(alive)} do, ", end="")
             print(f"{time.monotonic() - begun:.0f} s", flush=True)
             mine = len(alive)
