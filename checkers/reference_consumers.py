@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.reference_attempts import stored_from
 from checkers.reference_subscriptions import asked_selector, matches
+from checkers.schema import SELECTORS_MOST
 
 if TYPE_CHECKING:
     from checkers.reference import History, PlainMessage
@@ -71,8 +72,10 @@ def order_is_off(history: History, early: PlainMessage, late: PlainMessage, read
     """Whether ``early``, read in row ``read``, may have overtaken ``late`` because of a selector.
 
     While both may have waited, a consumer may have existed whose selector matches the early one and
-    not the late one.
+    not the late one. Of a queue with more selectors than are told apart nothing is known.
     """
+    if has_too_many_selectors(history, early.queue):
+        return True
     since = max(_waits_from(history, early), _waits_from(history, late))
     return any(
         consumer.begin < read
@@ -82,6 +85,14 @@ def order_is_off(history: History, early: PlainMessage, late: PlainMessage, read
         for consumer in consumers_of(history, early.queue)
         if consumer.selector
     )
+
+
+def has_too_many_selectors(history: History, queue: str | None) -> bool:
+    """Return whether the consumers of a queue had more different selectors than are told apart."""
+    selectors = [consumer.selector for consumer in consumers_of(history, queue) if consumer.selector]
+    if len(selectors) <= SELECTORS_MOST:
+        return False
+    return sum(one not in selectors[:n] for n, one in enumerate(selectors)) > SELECTORS_MOST
 
 
 def _waits_from(history: History, m: PlainMessage) -> int:

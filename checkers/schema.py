@@ -167,6 +167,8 @@ TOPIC: Final = "/topic/"
 """How the name of a topic begins."""
 TEMPORARY: Final = "/temp-queue/"
 """How the name of a temporary queue begins."""
+SELECTORS_MOST: Final = 62
+"""How many different selectors a queue may have whose order is judged: bits of a number."""
 
 KINDS: Final = {
     "index": "int64",

@@ -31,12 +31,11 @@ import numpy.typing as npt
 from checkers.asked import Selector
 from checkers.consumers import Consumer
 from checkers.rows import FOREVER, NONE, Flags, Numbers, Place, PlaceTable, Rows
+from checkers.schema import SELECTORS_MOST
 from checkers.selection import Selection
 
 Queue = tuple[int, str | None]
 """(run, queue); a consumer of which no row says the queue may be of any (None)."""
-MOST: Final = 62
-"""How many different selectors a queue may have to be judged: as many as a number has bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Choosers:
     @property
     def too_many(self) -> bool:
         """Whether the order of this queue is not judged."""
-        return len(self.selectors) > MOST
+        return len(self.selectors) > SELECTORS_MOST
 
     def passers(self, of: int, wanted: int) -> Spans:
         """Return when consumers may have existed that match class ``wanted``, and not ``of``."""
@@ -153,7 +152,7 @@ def classes(rows: Rows, places: PlaceTable, queues: SelectiveQueues) -> Numbers:
     place = rows.place[rows.first_row]
     for choosers, some in known.values():
         at = np.flatnonzero(np.isin(place, some))
-        for number, selector in enumerate(choosers.selectors[:MOST]):
+        for number, selector in enumerate(choosers.selectors[:SELECTORS_MOST]):
             result[at] |= selection.wants(selector)[at].astype(np.int64) << number
     return result
 

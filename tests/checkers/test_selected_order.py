@@ -10,7 +10,7 @@ import json
 
 import msgspec
 import pytest
-from checker_rows import Row, agreed, o
+from checker_rows import MS, Row, agreed, o
 from test_attempts import attempt
 from test_excuses import killed
 from test_fates import left
@@ -42,6 +42,15 @@ BLUE_RED = [*send(20, 1, value=of("blue")), *send(22, 2, value=of("red"))]
 """Message 1 is blue, message 2 is red."""
 READ = [*deliver(40, 2, 1), *deliver(50, 1, 2)]
 """The red one is read first, in session 1, and the blue one in session 2."""
+
+
+def colours(at: int, *numbers: int) -> list[Row]:
+    """Consumers of colours that no message has."""
+    return [r for n in numbers for r in consumer(at + 2 * n, 100 + n, {"colour": [f"number {n % 62}"]})]
+
+
+MANY, SAME = colours(100, *range(62)), colours(300, *range(62, 99))
+ANOTHER = consumer(300, 99, {"colour": ["another"]})
 
 CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what the only consumer does not want is overtaken": (
@@ -112,6 +121,14 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "one pair that is off excuses no other": (
         [*consumer(0, 1, RED), *BLUE_RED, *send(24, 3, value=of("red")), *deliver(40, 3), *deliver(41, 2),
          *left(42, 1), *consumer(45, 2), *deliver(50, 1, 2)], {*WRONG, "reordered-session"}),
+    "as many selectors as can be told apart leave the order judged": (
+        [*consumer(0, 1), *MANY, *BLUE_RED, *deliver(40, 2), *deliver(50, 1)],
+        {*WRONG, "reordered-session"}),
+    "consumers with the same selectors are no more selectors": (
+        [*consumer(0, 1), *MANY, *SAME, *BLUE_RED, *deliver(40, 2), *deliver(50, 1)],
+        {*WRONG, "reordered-session"}),
+    "one selector more, and nothing is judged": (
+        [*consumer(0, 1), *MANY, *ANOTHER, *BLUE_RED, *deliver(40, 2), *deliver(50, 1)], set()),
     "of a repeated message the first attempt that may have been stored counts": (
         [*consumer(0, 1), *consumer(2, 3, RED), *attempt(10, 1, "fail", value=of("blue")), *left(14, 3),
          *attempt(20, 1, "ok", by=2, value=of("blue")), *send(22, 2, value=of("red")), *READ], WRONG),
@@ -122,6 +139,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 def test_order_beside_selectors(tmp_path, case):
     rows, expected = CASES[case]
     assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected
+
+
+@pytest.mark.parametrize(("more", "expected"), [([], {"not-linearizable"}), (ANOTHER, set())])
+def test_order_of_a_whole_queue_beside_many_selectors(tmp_path, more, expected):
+    read = [*deliver(40, 2, time_low=35 * MS), *deliver(50, 1, time_low=45 * MS)]
+    rows = [{**r, "group": None} for r in [*consumer(0, 1), *MANY, *more, *BLUE_RED, *read]]
+    assert {i.name for i in agreed(tmp_path, tidy(rows), FIFO)} == expected
 
 
 @pytest.mark.parametrize(("selector", "expected"), [(RED, set()), (BOTH_COLOURS, {"not-linearizable"})])
