@@ -280,8 +280,6 @@ def _conflicting(
     Held for certain: for a while after they were read; or at the moment at which they were sent,
     where the whole span in which that can have been lies within the other hold.
     """
-    if not len(order):
-        return np.zeros(0, dtype=bool)
     index, session, segment = some.index[order], some.session[order], keys.astype(np.int64)
     end = some.release[order]
     if not _may_conflict(index, session, segment, end):
@@ -293,7 +291,7 @@ def _conflicting(
 
     def within(at: Numbers) -> Flags:
         value, whose = highest_and_whose(segment, until, session, at)
-        result: Flags = (value != NONE) & (value > index) & (whose != session)
+        result: Flags = (value > index) & (whose != session)
         return result
 
     result = within(before)
@@ -305,7 +303,7 @@ def _conflicting(
     place = (segment << 33) | index
     at = np.searchsorted(place, (segment << 33) | np.maximum(earliest, 0), "left") - 1
     result &= until != NONE
-    result |= (earliest != NONE) & within(at)
+    result |= within(at)
     return result
 
 
@@ -323,8 +321,6 @@ def _may_conflict(index: Numbers, session: Numbers, segment: Numbers, end: Numbe
 def _firsts(name: str, some: Holds | Deliveries, tally: InstanceTally, where: Flags | None = None) -> None:
     """One instance a message: its first."""
     at = np.arange(len(some.index)) if where is None else np.flatnonzero(where)
-    if not len(at):
-        return
     at = at[np.argsort(some.index[at], kind="stable")]
     _, first_of = np.unique(some.life[at], return_index=True)
     at = at[first_of]
@@ -347,7 +343,6 @@ def proofs(rows: Rows) -> Proofs:
     by deliveries: the send of what was delivered.
     """
     at = rows.of(ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
-    at = at[rows.session[at] != NONE]
     nack = rows.kind[at] >= NACK_INVOKE
     order = ordered(rows.session[at], rows.id[at], nack, rows.index[at])
     at, nack = at[order], nack[order]
@@ -362,8 +357,7 @@ def proofs(rows: Rows) -> Proofs:
     who = at[starts(one)[proven]]
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
     sent = first(rows.id[sends], rows.index[sends], rows.messages)[rows.id[delivers]]
-    sound = (sent != NONE) & (sent < rows.index[delivers]) & (rows.session[delivers] != NONE)
-    sound &= rows.message[delivers] != NONE
+    sound = (sent != NONE) & (sent < rows.index[delivers])
     delivers, sent = delivers[sound], sent[sound]
     who = np.concatenate([who, delivers])
     return _latest(rows.run[who], rows.session[who], np.concatenate([asked[proven], sent]))
@@ -380,10 +374,7 @@ def _latest(run: Numbers, session: Numbers, asked: Numbers) -> Proofs:
 def proven(found: Sequence[Proofs], left: Keyed) -> Keyed:
     """All proofs of all parts, unsubscribes included, as ``proven`` by (run, session)."""
     width = max(1, len(left.numbers))
-    left_run, left_session = (
-        left.keys // width,
-        left.numbers[left.keys % width] if len(left.numbers) else left.keys,
-    )
+    left_run, left_session = left.keys // width, left.numbers[left.keys % width]
     known = left.values["left"] != NONE
     run = np.concatenate([*(p.run for p in found), left_run[known]])
     session = np.concatenate([*(p.session for p in found), left_session[known]])
