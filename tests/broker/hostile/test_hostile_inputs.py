@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 SECRET = "cluster-secret"
 AT_ONCE = 50
 PURGED_EVERY = 5000
+CLIENTS = 500
+"""Of topics: enough to be rarely the same at one time, few enough to find one another's again."""
 GROWTH_MAX = 64 * 1024 * 1024
 HERE = "127.0.0.1"
 
@@ -143,11 +145,15 @@ async def _cluster_welcome(broker, reader, writer, chance):
     await reader.readexactly(size)
 
 
-def _stomp(version):
-    """Logged in, holding a message, with that version's ways to name it."""
+def _stomp(version, clients=0):
+    """Logged in, holding a message, with that version's ways to name it.
+
+    As one of so many clients, of whom two may come at once: then only one of them stays.
+    """
 
     async def first(broker, reader, writer, chance, wrap=bytes):
-        writer.write(wrap(f"CONNECT\naccept-version:{version}\nhost:x\n\n\0".encode()))
+        client = f"client-id:c{chance.randrange(clients)}\n" if clients else ""
+        writer.write(wrap(f"CONNECT\naccept-version:{version}\nhost:x\n{client}\n\0".encode()))
         assert b"version:" + version.encode() in await reader.readuntil(b"\0")
         writer.write(
             wrap(
@@ -156,6 +162,8 @@ def _stomp(version):
             )
         )
         message = (await reader.readuntil(b"\n\n")).decode()
+        if clients and message.startswith("ERROR"):
+            return None
         held = dict(line.partition(":")[::2] for line in message.split("\n"))
         name = "id:" + held["ack"] if version == "1.2" else "message-id:" + held["message-id"]
         answers = [
@@ -311,6 +319,33 @@ FRAMES = [
     b"DISCONNECT\nreceipt:3\n\n\0",
     b"\n",
 ]
+LIKE = b"NOT a LIKE 'x%_' ESCAPE '\\\\' OR colour IS NULL"
+TOPIC_FRAMES = [
+    *FRAMES[6:9],
+    b"SEND\ndestination:/topic/hostile\nreceipt:1\ncolour:red\nsize:7\n\nhello\0",
+    b"SEND\ndestination:/topic/hostile\ntransaction:t\ncolour:blue\npriority:9\n\nhello\0",
+    b"SEND\ndestination:/topic/hostile\nexpiration:1\nJMSXGroupID:g\nJMSXGroupSeq:-1\n\nhello\0",
+    b"SEND\ndestination:/topic/hostile\n_AMQ_DUPL_ID:1\nx-delay:5\ncontent-length:2000\n\n"
+    + b"x" * 2000
+    + b"\0",
+    b"SEND\ndestination:/queue/hostile\nreply-to:/temp-queue/answers\ntransaction:t\n\nhello\0",
+    b"SUBSCRIBE\nid:p\ndestination:/topic/hostile\nack:client\nselector:colour = 'red' AND size > 3\n\n\0",
+    b"SUBSCRIBE\nid:d\ndestination:/topic/hostile\ndurable-subscription-name:d\n\n\0",
+    b"SUBSCRIBE\nid:d\ndestination:/topic/other\ndurable-subscription-name:d\nselector:a IN ('1','2')\n\n\0",
+    b"SUBSCRIBE\nid:e\ndestination:/topic/hostile\nactivemq.subscriptionName:e\nselector:" + LIKE + b"\n\n\0",
+    b"SUBSCRIBE\nid:s\ndestination:/topic/hostile\ndurable-subscription-name:s\nshared:true\nack:client-individual\n\n\0",
+    b"SUBSCRIBE\nid:r\ndestination:/topic/hostile\ndurable:true\nauto-delete:false\n\n\0",
+    b"SUBSCRIBE\nid:t\ndestination:/temp-queue/answers\nack:client\n\n\0",
+    b"SUBSCRIBE\nid:b\ndestination:/queue/hostile\nbrowser:true\nselector:"
+    + b"(" * 40
+    + b"a=1"
+    + b")" * 40
+    + b"\n\n\0",
+    b"UNSUBSCRIBE\nid:d\ndurable-subscription-name:d\n\n\0",
+    b"UNSUBSCRIBE\nid:s\ndurable-subscription-name:s\nshared:true\n\n\0",
+    b"UNSUBSCRIBE\nid:p\n\n\0",
+]
+"""Topics, subscriptions of every kind, selectors, temporary queues and transactions."""
 VERSIONS = ("1.0", "1.1", "1.2")
 UPGRADES = [
     b"GET /stomp HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "
@@ -347,6 +382,7 @@ PORTS = {
         (_cluster_welcome, HANDSHAKE[4:5]),
     ],
     "acceptor": [(_nothing_first, CONNECTS + FRAMES), *((_stomp(version), FRAMES) for version in VERSIONS)],
+    "topics": [(_stomp(version, CLIENTS), TOPIC_FRAMES) for version in VERSIONS],
     "web": [
         (_nothing_first, UPGRADES),
         (_web_open, WEB_FRAMES),
@@ -377,7 +413,7 @@ async def attack(broker, port, seed):
     """
     chance = random.Random(f"{port} {seed}")
     first, valid = chance.choice(PORTS[port])
-    at = broker.ports["acceptor" if port == "web" else port.removeprefix("tls-")]
+    at = broker.ports["acceptor" if port in ("web", "topics") else port.removeprefix("tls-")]
     reader, writer = await asyncio.open_connection(HERE, at, limit=1 << 24)
     try:
         with contextlib.suppress(
@@ -390,6 +426,14 @@ async def attack(broker, port, seed):
                 pass
     finally:
         writer.close()
+
+
+async def purge(broker):
+    """Delete what friends have stored: it is no leak."""
+    at = Target(HERE, broker.ports["admin"], SECRET)
+    for queue in (await ask(at, "status"))["queues"]:
+        with contextlib.suppress(BrokerRefusedError):  # it is gone, or serves a client
+            await ask(at, "purge", queue=queue["name"])
 
 
 async def admin_works(broker):
@@ -432,6 +476,7 @@ WORKS = {
     "admin": admin_works,
     "cluster": cluster_works,
     "acceptor": works_in_each_version(_stomp),
+    "topics": works_in_each_version(_stomp),
     "web": works_in_each_version(_web_stomp),
     "tls-acceptor": works_in_each_version(_tls_stomp),
     "tls-cluster": tls_cluster_works,
@@ -456,9 +501,8 @@ def test_hostile_inputs_harm_nobody(port, tmp_path):
                     for seed in batch:
                         group.create_task(attack(broker, port, seed))
                     await broker.round_trip()
-                if begin % PURGED_EVERY == 0:  # what friends have stored is no leak
-                    with contextlib.suppress(BrokerRefusedError):  # nobody has stored anything
-                        await ask(Target(HERE, broker.ports["admin"], SECRET), "purge", queue="hostile")
+                if begin % PURGED_EVERY == 0:
+                    await purge(broker)
             await WORKS[port](broker)
             assert broker.memory() < broker.resident + GROWTH_MAX
             return broker.log
