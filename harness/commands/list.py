@@ -14,9 +14,9 @@ from harness.interface import OWN
 @options.system(OWN)
 @options.as_json("As JSON on standard output.")
 def list_command(system: str, as_json: bool) -> int:
-    """Say what there is, and what goes with what.
+    """List what can be tested here, and which parts can be combined.
 
-    Systems; a system's policies; nemeses, workloads, environments.
+    Systems, policies, nemeses, workloads and environments.
     """
     from harness.commands import catalogue  # noqa: PLC0415 - errors of usage need none of it
 

@@ -14,7 +14,7 @@ from harness.history.known import KnownFinding
 @click.command("sweep", context_settings=options.CONTEXT)
 @click.option("--runs", type=options.COUNT, help="Runs, shared out over the cells [100].")
 @click.option(
-    "--environment", help="Where the brokers run; but in the simulation one run after another [simulation]."
+    "--environment", help="Where the brokers run; outside the simulation one run after another [simulation]."
 )
 @options.system()
 @options.listed("--policy", "policies", "Policies, with commas [replication; else the system's only one].")

@@ -154,7 +154,7 @@ def execute(
         f"{fault.kind} at {fault.start_s:.0f} s{f' after {fault.after}' if fault.after else ''}"
         for fault in test.schedule.faults
     )
-    progress.note(f"faults, counted from the begin of the load: {faults}" if faults else "faults: none")
+    progress.note(f"faults, in seconds after the load begins: {faults}" if faults else "faults: none")
     progress.note(f"store: {store}")
     if isinstance(test.environment, Telling):
         test.environment.tell = progress.note
