@@ -14,7 +14,7 @@ from harness.interface import OWN
 @options.system(OWN)
 @options.as_json("As JSON on standard output.")
 def list_command(system: str, as_json: bool) -> int:
-    """List what can be tested here, and which parts can be combined.
+    """List what there is and can be combined.
 
     Systems, policies, nemeses, workloads and environments.
     """
