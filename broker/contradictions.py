@@ -55,6 +55,8 @@ def _names(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
                 f"acceptor.roles.{role} has the name of a user: rights that are given to {role!r} "
                 "would be given to both"
             )
+    if "" in acceptor.users:
+        yield "acceptor.users has a user without a name: who sends no login would be that user; name it"
     for login, passcode in acceptor.users.items():
         if not passcode:
             yield (

@@ -49,6 +49,7 @@ from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.memory import Memory
 from broker.core.message import (
+    CLAIMED,
     CLEAN,
     DELIVERIES,
     DROPPED,
@@ -74,6 +75,7 @@ from broker.core.subscription import (
     TOPIC_PREFIX,
     Subscription,
     SubscriptionInUseError,
+    SubscriptionKey,
     encode_subscription,
 )
 from broker.core.topics import Topics
@@ -140,7 +142,7 @@ class Engine:
         self._waits_for_gate = False
         self._marked_clean = False
         self._told_of_topics = False
-        self.adopt(recovered)
+        self.adopt(recovered, taken_over=False)
 
     # --------------------------------------------------------------------------------------- queues
 
@@ -162,7 +164,7 @@ class Engine:
         names, may do that is the caller's to decide.
         """
         self._check()
-        known = self.topics.named(*subscription.key) if subscription.durable else None
+        known = self.topics.named(subscription.key) if subscription.durable else None
         operations: list[Operation] = []
         if known is not None:
             if known.subscription is not None and known.subscription.is_as(subscription):
@@ -192,6 +194,28 @@ class Engine:
         operations.append(Operation(ADD, SUBSCRIPTION, queue_id, encode_subscription(subscription)))
         self.journal.append(operations)
         return self._add_queue(subscription.queue, queue_id, subscription)
+
+    def claim(self, queue: Queue, login: str) -> int:
+        """Give an unclaimed subscription, which has no consumer, to a login, durably.
+
+        Whether the login may have it is the caller's to decide.
+        """
+        self._check()
+        unclaimed = _subscription_of(queue)
+        assert unclaimed.is_unclaimed, f"{unclaimed} belongs to somebody"
+        assert not queue.consumers, f"{unclaimed} has a consumer"
+        claimed = unclaimed.claimed(login)
+        _log.warning(
+            "%s, stored without a login, with %d messages, belongs to user %r from now on",
+            unclaimed,
+            len(queue),
+            login[:64],
+        )
+        del self.queues[queue.name]
+        self.topics.claim(queue, claimed)
+        queue.name = claimed.queue
+        self.queues[queue.name] = queue
+        return self.journal.append([self._claiming(id_, login) for id_ in (queue.id, *queue.also)])
 
     def drop(self, queue: Queue) -> int:
         """A subscription or a temporary queue, without consumers, is no more, nor what waits."""
@@ -463,18 +487,19 @@ class Engine:
         )
         await durable
 
-    def adopt(self, recovered: Recovered) -> None:
+    def adopt(self, recovered: Recovered, *, taken_over: bool = True) -> None:
         """Take what a journal held: at the start our own, later that of a broker taken over."""
         collecting = gc.isenabled()
         gc.disable()  # nothing of it is garbage: with 100,000 queues looking for some took half of the time
         try:
-            self._adopt(recovered)
+            self._adopt(recovered, taken_over=taken_over)
         finally:
             if collecting:
                 gc.enable()
 
-    def _adopt(self, recovered: Recovered) -> None:
+    def _adopt(self, recovered: Recovered, *, taken_over: bool) -> None:
         image = recovery.read(recovered.records)
+        operations = self._claim_twins(image) if taken_over else []
         superseded = self._superseded(image)
         for queue_id, name in image.queues.items():
             if name in self.queues:
@@ -494,7 +519,7 @@ class Engine:
         self.paging.blobs.adopt(page.blob for page in image.all_pages)
         for queue in dropped.values():
             self._dropped.add(queue)
-        operations = [Operation(UPDATE, DROPPED, queue_id) for queue_id in superseded]
+        operations += [Operation(UPDATE, DROPPED, queue_id) for queue_id in superseded]
         operations += [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
         for record_id, duplicate in image.duplicates:
             forgotten = self._duplicates.remember(duplicate, record_id, 0)
@@ -517,15 +542,44 @@ class Engine:
             "a clean" if image.clean else "an unclean",
         )
 
+    def _claim_twins(self, image: recovery.Image) -> list[Operation]:
+        """Claim subscriptions without a login for the one that has the same in the other store.
+
+        Of two brokers one has seen the client since it stores logins, the other has not. Where two
+        logins have the same, nothing is claimed. Returns the operations that claim those of the
+        image; ours are claimed at once.
+        """
+        our_logins, their_logins = _logins(self.topics.durable), _logins(image.subscriptions.values())
+        operations = []
+        for queue_id, theirs in list(image.subscriptions.items()):
+            logins = our_logins.get((theirs.client, theirs.name), {})
+            if theirs.is_unclaimed and len(logins) == 1:
+                (login,) = logins
+                ours = self.topics.named(theirs.key._replace(login=login))
+                if ours is not None and theirs.claimed(login).is_as(_subscription_of(ours)):
+                    image.claim(queue_id, login)
+                    operations.append(self._claiming(queue_id, login))
+        for theirs in image.subscriptions.values():
+            logins = their_logins.get((theirs.client, theirs.name), {})
+            if list(logins) == [theirs.login]:
+                ours = self.topics.named(theirs.key._replace(login=""))
+                if (
+                    ours is not None
+                    and not ours.consumers
+                    and _subscription_of(ours).claimed(theirs.login).is_as(theirs)
+                ):
+                    self.claim(ours, theirs.login)
+        return operations
+
     def _superseded(self, image: recovery.Image) -> list[int]:
         """Adopted subscriptions whose client has one here that wants something else: dropped.
 
         The ids of their records.
         """
-        wanted: dict[tuple[str, str], Subscription] = {}
+        wanted: dict[SubscriptionKey, Subscription] = {}
         superseded = []
         for queue_id, subscription in image.subscriptions.items():
-            known = self.topics.named(*subscription.key)
+            known = self.topics.named(subscription.key)
             here = wanted.setdefault(
                 subscription.key,
                 subscription if known is None or known.subscription is None else known.subscription,
@@ -738,6 +792,10 @@ class Engine:
         operations = [Operation(DELETE, kind, id_) for id_ in (queue.id, *queue.also)]
         return operations + [Operation(DELETE, SENT, id_) for id_ in self._sent.forget(queue.name)]
 
+    @staticmethod
+    def _claiming(record_id: int, login: str) -> Operation:
+        return Operation(UPDATE, CLAIMED, record_id, login.encode())
+
     def _purge(self, queue: Queue) -> Iterator[int]:
         for messages, pages in queue.removing(CHUNK):
             self._check()
@@ -846,3 +904,17 @@ class Engine:
     def _wake(self) -> None:
         for queue in chain(self.queues.values(), self._dropped.queues):
             queue.wake()
+
+
+def _subscription_of(queue: Queue) -> Subscription:
+    assert queue.subscription is not None, "a queue without a subscription"
+    return queue.subscription
+
+
+def _logins(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], dict[str, None]]:
+    """Return the logins that have a durable subscription, by client and name."""
+    logins: dict[tuple[str, str], dict[str, None]] = {}
+    for subscription in subscriptions:
+        if subscription.login:
+            logins.setdefault((subscription.client, subscription.name), {})[subscription.login] = None
+    return logins

@@ -20,10 +20,12 @@ policies:
     COUNTED 8    a message of a page was delivered: the page's record id, its id or 0 for all of
                  them, deliveries, refusals
     SUBSCRIPTION 9  a subscription to a topic exists, and a queue for it; an update
-                 is DROPPED
+                 is DROPPED or CLAIMED
     DROPPED 10   update of a subscription: it is no more, what is in its queue is nobody's
     SENT 11      a client's id of a message was taken: bytes of its destination (u16), destination,
                  id
+    CLAIMED 12   update of a subscription that was stored without a login: the login that it belongs
+                 to, in UTF-8
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ COUNTED: Final = 8
 SUBSCRIPTION: Final = 9
 DROPPED: Final = 10
 SENT: Final = 11
+CLAIMED: Final = 12
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.

@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from broker.core.duplicates import DuplicateId, SentId, decode_duplicate, decode_sent
 from broker.core.message import (
+    CLAIMED,
     CLEAN,
     CONSUMED,
     COUNTED,
@@ -79,6 +80,11 @@ class Image:
             if line:
                 found[name] = line, size + self.sizes.get(queue_id, 0)
         return found
+
+    def claim(self, queue_id: int, login: str) -> None:
+        """That queue's subscription belongs to a login."""
+        claimed = self.subscriptions[queue_id] = self.subscriptions[queue_id].claimed(login)
+        self.queues[queue_id] = claimed.queue
 
     def drop(self, queue_id: int) -> None:
         """That queue, which was one's, is no more."""
@@ -153,7 +159,11 @@ def read(records: Iterable[Record]) -> Image:
 
 
 def _read_subscription(image: Image, record: Record) -> None:
-    subscription = image.subscriptions[record.id] = decode_subscription(record.data)
+    subscription = decode_subscription(record.data)
+    for update in record.updates:
+        if update.kind == CLAIMED:
+            subscription = subscription.claimed(update.data.decode())
+    image.subscriptions[record.id] = subscription
     image.queues[record.id] = subscription.queue
     if not subscription.durable or any(update.kind == DROPPED for update in record.updates):
         image.drop(record.id)

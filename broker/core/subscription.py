@@ -6,11 +6,15 @@ of a QUEUE.
 A *durable* subscription stays until its client drops it; others end with their consumer, and after
 a crash or a takeover, when nobody can come back for them, with it. A *shared* one may have several
 consumers, and belongs to no client.
+
+A durable one belongs to a login, a client and a name: without the login whoever says the client's
+id would get its messages. Where nobody logs in there is none. Brokers before stored no logins: such
+a subscription is *unclaimed* until a login claims it (``Engine.claim``).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,12 +32,23 @@ class SubscriptionInUseError(Exception):
     """The subscription has consumers, and what is asked for would take its messages from them."""
 
 
+class SubscriptionKey(NamedTuple):
+    """The identity of a durable subscription, whatever it wants.
+
+    A shared one has neither ``login`` nor ``client``.
+    """
+
+    login: str
+    client: str
+    name: str
+
+
 class Subscription(msgspec.Struct, frozen=True):
     """What a subscription is; as JSON it is the data of its record.
 
-    ``client`` and ``name`` identify a durable one. A shared one has no client; one that is not
-    durable has neither, and a ``name`` that is never given out again. ``selector``: which messages
-    it wants, "" for all.
+    ``login``, ``client`` and ``name`` identify a durable one. A shared one has no login and no
+    client; one that is not durable has neither, and a ``name`` that is never given out again.
+    ``selector``: which messages it wants, "" for all.
     """
 
     topic: str
@@ -42,6 +57,7 @@ class Subscription(msgspec.Struct, frozen=True):
     selector: str = ""
     shared: bool = False
     durable: bool = False
+    login: str = ""
 
     def is_as(self, other: Subscription) -> bool:
         """Is nothing else wanted than by the other? Selectors may be written otherwise."""
@@ -53,24 +69,39 @@ class Subscription(msgspec.Struct, frozen=True):
         return compile_selector(self.selector) if self.selector else None
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> SubscriptionKey:
         """What of a durable one is the same, whatever it wants."""
-        return self.client, self.name
+        return SubscriptionKey(self.login, self.client, self.name)
+
+    @property
+    def is_unclaimed(self) -> bool:
+        """Has it a client, and no login that it belongs to?"""
+        return self.durable and not self.shared and not self.login
+
+    def claimed(self, login: str) -> Subscription:
+        """Return the same as a login's."""
+        return msgspec.structs.replace(self, login=login)
 
     @property
     def queue(self) -> str:
         """The name of its queue; no client can name a queue so: it begins with a slash."""
-        parts = (self.name,) if self.shared else (self.client, self.name)
+        owner = (self.login, self.client) if self.login else (self.client,)
+        parts = (self.name,) if self.shared else (*owner, self.name)
         return f"{TOPIC_PREFIX}{self.topic}{SEPARATOR}{'.'.join(map(_escaped, parts))}"
 
     def __str__(self) -> str:
         owner = f" of client {self.client!r}" if self.client else ""
+        if self.login:
+            owner += f" of user {self.login!r}"
         return f"subscription {self.name!r}{owner} to topic {self.topic!r}"
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """The data of its record."""
-    return msgspec.json.encode(subscription)
+    """The data of its record; without a login it is as brokers before wrote it."""
+    fields: dict[str, Any] = msgspec.structs.asdict(subscription)
+    if not subscription.login:
+        del fields["login"]
+    return msgspec.json.encode(fields)
 
 
 def decode_subscription(data: bytes) -> Subscription:

@@ -20,7 +20,7 @@ from broker.core.filtering import headers_of
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.selector import Selector
-from broker.core.subscription import TOPIC_PREFIX, Subscription
+from broker.core.subscription import TOPIC_PREFIX, Subscription, SubscriptionKey
 
 SHARED_FROM: Final = 4 * 1024
 """Bytes of the shortest body that is worth a file."""
@@ -35,7 +35,7 @@ class Topics:
     def __init__(self) -> None:
         self._bound: dict[str, dict[Queue, None]] = {}
         """Ordered sets: the oldest subscription first, and none is searched for when one ends."""
-        self._named: dict[tuple[str, str], Queue] = {}
+        self._named: dict[SubscriptionKey, Queue] = {}
         self._owned: Counter[tuple[str, ...]] = Counter()
 
     def add(self, queue: Queue) -> None:
@@ -44,8 +44,7 @@ class Topics:
         assert subscription is not None, "a queue without a subscription"
         self._bound.setdefault(TOPIC_PREFIX + subscription.topic, {})[queue] = None
         if subscription.durable:
-            self._named[subscription.key] = queue
-            self._owned[subscription.key[:-1]] += 1
+            self._name(queue, subscription.key)
 
     def remove(self, queue: Queue) -> None:
         """It gets nothing more."""
@@ -56,14 +55,33 @@ class Topics:
         if not bound:
             del self._bound[TOPIC_PREFIX + subscription.topic]
         if subscription.durable:
-            del self._named[subscription.key]
-            self._owned[subscription.key[:-1]] -= 1
-            if not self._owned[subscription.key[:-1]]:
-                del self._owned[subscription.key[:-1]]
+            self._forget(subscription.key)
 
-    def named(self, client: str, name: str) -> Queue | None:
-        """The queue of a durable subscription; ``client`` is "" for a shared one."""
-        return self._named.get((client, name))
+    def claim(self, queue: Queue, subscription: Subscription) -> None:
+        """Give a durable subscription another key; its place among the others stays."""
+        assert queue.subscription is not None, "a queue without a subscription"
+        self._forget(queue.subscription.key)
+        queue.subscription = subscription
+        self._name(queue, subscription.key)
+
+    def _name(self, queue: Queue, key: SubscriptionKey) -> None:
+        self._named[key] = queue
+        self._owned[key[:-1]] += 1
+
+    def _forget(self, key: SubscriptionKey) -> None:
+        del self._named[key]
+        self._owned[key[:-1]] -= 1
+        if not self._owned[key[:-1]]:
+            del self._owned[key[:-1]]
+
+    def named(self, key: SubscriptionKey) -> Queue | None:
+        """The queue of a durable subscription."""
+        return self._named.get(key)
+
+    @property
+    def durable(self) -> list[Subscription]:
+        """All durable subscriptions."""
+        return [queue.subscription for queue in self._named.values() if queue.subscription is not None]
 
     def owned(self, subscription: Subscription) -> int:
         """Return how many durable subscriptions the client of this one has."""

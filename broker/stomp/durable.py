@@ -6,16 +6,16 @@
                False); the name is the subscription's ``id``, of each topic its own, and whoever
                uses the same shares it
 
-A durable subscription is its client's (``client-id`` of CONNECT). ``shared:true`` makes a named one
-everybody's: no STOMP dialect has a header for what JMS 2.0 calls a shared subscription.
+A durable subscription is its client's (login and ``client-id`` of CONNECT). ``shared:true`` makes a
+named one everybody's: no STOMP dialect has a header for what JMS 2.0 calls a shared subscription.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from broker.core.subscription import Subscription
+from broker.core.subscription import Subscription, SubscriptionKey
 from broker.stomp.headers import NAME_BYTES_MAX, UNNAMED, FrameRefusedError
 
 NAMES: Final = (
@@ -38,31 +38,38 @@ def is_durable(headers: Mapping[str, str]) -> bool:
 
 
 def durable_key(
-    headers: Mapping[str, str], client: str, subscription_id: str | None, topic: str | None
-) -> tuple[str, str]:
-    """(client, name) of the durable subscription that these headers mean. Raises RefusedError.
+    headers: Mapping[str, str], client: tuple[str, str], subscription_id: str | None, topic: str | None
+) -> SubscriptionKey:
+    """Return the key of the durable subscription that these headers mean. Raises FrameRefusedError.
 
-    The client is "" for a shared one; ``client``, ``subscription_id`` and ``topic`` are those of
-    the connection and the frame.
+    ``client`` (login, or "" where nobody logs in, and client-id), ``subscription_id`` and ``topic``
+    are those of the connection and the frame.
     """
     header = named_by(headers)
     if header is None:
         if not subscription_id or subscription_id.startswith(UNNAMED) or topic is None:
             raise FrameRefusedError("durable:true names no subscription: say its id and its destination")
-        return "", _named("id", f"{subscription_id}@{topic}")
+        return SubscriptionKey("", "", _named("id", f"{subscription_id}@{topic}"))
     name = _named(header, headers[header])
     if is_shared(headers):
-        return "", name
-    if not client:
+        return SubscriptionKey("", "", name)
+    login, client_id = client
+    if not client_id:
         raise FrameRefusedError(
             f"durable subscription {name!r} needs a client-id in CONNECT (or shared:true, then it is nobody's"
             " own)"
         )
-    return _named("client-id", client), name
+    return SubscriptionKey(login, _named("client-id", client_id), name)
 
 
 def subscription_of(
-    headers: Mapping[str, str], topic: str, *, client: str, subscription_id: str, unique: str, selector: str
+    headers: Mapping[str, str],
+    topic: str,
+    *,
+    client: tuple[str, str],
+    subscription_id: str,
+    unique: str,
+    selector: str,
 ) -> Subscription:
     """The subscription to a topic that a SUBSCRIBE asks for. Raises RefusedError.
 
@@ -75,8 +82,8 @@ def subscription_of(
         return Subscription(topic, unique, selector=selector)
     if headers.get("auto-delete", "false").lower() != "false":
         raise FrameRefusedError("a durable subscription wants auto-delete:false")
-    owner, name = durable_key(headers, client, subscription_id, topic)
-    return Subscription(topic, name, owner, selector, shared=not owner, durable=True)
+    login, owner, name = durable_key(headers, client, subscription_id, topic)
+    return Subscription(topic, name, owner, selector, shared=not owner, durable=True, login=login)
 
 
 def is_shared(headers: Mapping[str, str]) -> bool:
@@ -85,6 +92,25 @@ def is_shared(headers: Mapping[str, str]) -> bool:
     if text not in ("true", "false"):
         raise FrameRefusedError(f"header 'shared' is {text[:64]!r}: expected true or false")
     return text == "true"
+
+
+def owner_warnings(subscriptions: Sequence[Subscription], users: Collection[str]) -> list[str]:
+    """Return a line each for durable subscriptions of unknown logins, and of none yet."""
+    orphaned = [each for each in subscriptions if each.login and each.login not in users]
+    unclaimed = [each for each in subscriptions if each.is_unclaimed and users]
+    lines = []
+    if orphaned:
+        lines.append(
+            f"durable subscriptions of users that acceptor.users does not have: {len(orphaned)}, such as "
+            f"{orphaned[0]}: no client gets their messages; brokerctl delete removes them"
+        )
+    if unclaimed:
+        lines.append(
+            f"durable subscriptions that were stored without a login: {len(unclaimed)}, such as "
+            f"{unclaimed[0]}: the first user of that client-id who asks for one, and may consume from its "
+            "topic, gets it"
+        )
+    return lines
 
 
 def _named(header: str, name: str) -> str:

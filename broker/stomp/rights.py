@@ -41,6 +41,10 @@ class Rights:
                 f"{setting.match!r}: {right})"
             )
 
+    def has(self, user: str, right: Right, name: str) -> bool:
+        """Does the user have the right on a queue or topic?"""
+        return self._denial(user, right, name) is None
+
     def demand_existing(self, user: str, subscription: Subscription, topic: str | None) -> None:
         """Raise FrameRefusedError for a user who may not consume from a subscription's own topic.
 

@@ -10,6 +10,7 @@ from functools import partial
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.stomp.connection import StompConnection
+from broker.stomp.durable import owner_warnings
 from broker.stomp.login import Admission
 from broker.stomp.rights import Rights
 from broker.stomp.session import StompSession
@@ -64,6 +65,8 @@ class StompServer:
 
     async def start(self) -> None:
         """Listen. Raises OSError when the address cannot be had."""
+        for warning in owner_warnings(self.engine.topics.durable, self.acceptor.users):
+            _log.warning("%s", warning)
         self._listener = await asyncio.get_running_loop().create_server(
             self._accept if self._tls is None else self._accept_tls,
             self.acceptor.listens_on,

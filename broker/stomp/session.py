@@ -32,7 +32,12 @@ from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.selector import Selector, SelectorBounds
 from broker.core.settings import SYSTEM_PREFIX
-from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX, SubscriptionInUseError
+from broker.core.subscription import (
+    TEMPORARY_PREFIX,
+    TOPIC_PREFIX,
+    SubscriptionInUseError,
+    SubscriptionKey,
+)
 from broker.core.subscription import Subscription as TopicSubscription
 from broker.core.topics import SHARED_FROM
 from broker.core.transactions import Transaction
@@ -449,12 +454,12 @@ class StompSession:
         subscription = subscription_of(
             headers,
             topic,
-            client=self.client_id,
+            client=self._client,
             subscription_id=subscription_id,
             unique=f"{self.name}-{self._count + 1}",
             selector="" if wanted is None else headers["selector"],
         )
-        existing = self.engine.topics.named(*subscription.key) if subscription.durable else None
+        existing = self._existing(subscription.key) if subscription.durable else None
         if existing is not None and existing.subscription is not None:
             self._server.rights.demand_existing(self.user, existing.subscription, topic)
         self._demand_room(subscription)
@@ -471,7 +476,7 @@ class StompSession:
     def _demand_room(self, subscription: TopicSubscription) -> None:
         """Raise FrameRefusedError where the topic or the client has all it may have."""
         topics, topic = self.engine.topics, subscription.topic
-        known = topics.named(*subscription.key) if subscription.durable else None
+        known = topics.named(subscription.key) if subscription.durable else None
         if known is None or known.topic != topic:
             count = len(topics.bound(TOPIC_PREFIX + topic))
             bound = self.engine.settings.addresses.settings(topic).max_subscriptions
@@ -546,16 +551,37 @@ class StompSession:
         topic: str | None,
     ) -> Queue:
         """The queue of the durable subscription that an UNSUBSCRIBE drops."""
-        owner, name = durable_key(headers, self.client_id, subscription_id, topic)
-        queue = self.engine.topics.named(owner, name)
+        key = durable_key(headers, self._client, subscription_id, topic)
+        queue = self._existing(key)
         if queue is None or queue.subscription is None:
-            of = f" of client {owner!r}" if owner else ""
-            raise FrameRefusedError(f"there is no durable subscription {name!r}{of}")
+            client = f" of client {key.client!r}" if key.client else ""
+            raise FrameRefusedError(f"there is no durable subscription {key.name!r}{client}")
         self._server.rights.demand_existing(self.user, queue.subscription, None)
         mine = subscription.consumer if isinstance(subscription, Subscription) else None
         if any(consumer is not mine for consumer in queue.consumers):
             raise FrameRefusedError(f"{queue.subscription} has a consumer: end that first")
         return queue
+
+    @property
+    def _client(self) -> tuple[str, str]:
+        """Login and client-id; a login that nobody had to prove is none."""
+        return self.user if self._server.acceptor.users else "", self.client_id
+
+    def _existing(self, key: SubscriptionKey) -> Queue | None:
+        """Return the queue of a durable subscription that is there.
+
+        An unclaimed one becomes the user's, who must have the right to consume from its topic.
+        """
+        queue = self.engine.topics.named(key)
+        if queue is not None or not key.login:
+            return queue
+        unclaimed = self.engine.topics.named(key._replace(login=""))
+        if unclaimed is None or unclaimed.subscription is None:
+            return None
+        if not self._server.rights.has(self.user, "consume", unclaimed.subscription.topic):
+            return None
+        self._busy_until = self.engine.claim(unclaimed, key.login)
+        return unclaimed
 
     def _end(self, subscription: AnySubscription) -> None:
         subscription.end()

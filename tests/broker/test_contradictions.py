@@ -36,6 +36,7 @@ CONTRADICTIONS = [
      "cluster.cluster-password is missing (the default of the documents is none)"),
     ({"cluster": None, "admin.host": "0.0.0.0"},
      "admin.host is 0.0.0.0: who can connect could stop the broker, so it wants a secret"),
+    ({"acceptor.users": {"": "x"}}, "acceptor.users has a user without a name"),
     ({"acceptor.users.guest": ""}, "acceptor.users.guest has an empty passcode"),
     ({**USERS, "acceptor.roles.guest": ["guest"]}, "acceptor.roles.guest has the name of a user"),
     ({"admin.secret": "s", "admin.secret-file": "f"}, "admin.secret and admin.secret-file are two secrets"),

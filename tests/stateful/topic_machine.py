@@ -122,7 +122,7 @@ class TopicMachine(LoopMachine):
     def subscribe(self, client, name, topic, then):
         """Make one, find it again, or change it."""
         wanted = Subscription(topic, name, client, shared=not client, durable=True)
-        known = self.engine.topics.named(client, name)
+        known = self.engine.topics.named(wanted.key)
         with self.loop.inside():
             try:
                 queue = self.engine.bind(wanted)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
+from harness.claims.scenarios.workbench import LOGIN, Broker, Workbench, on_bench
 from harness.systems.stomp_client import StompClient
 from stomp_protocol.frames import Frame
 
@@ -170,7 +170,7 @@ async def _ha3_subscriptions(bench: Workbench, taker: Broker, session: str) -> N
     status = await taker.status()
     bench.compare(
         "the durable subscription is there, and what was no more than its client's connection is not",
-        [f"{TOPIC}::{CLIENT}.prices"],
+        [f"{TOPIC}::{LOGIN}.{CLIENT}.prices"],
         [] if status is None else [queue["name"] for queue in status["queues"] if "topic" in queue],
     )
     async with await StompClient.connect(taker.stomp, session, client_id=CLIENT) as client:

@@ -34,6 +34,8 @@ PATIENCE_S: Final = 180.0
 """Bounds every wait; reached only by what never comes."""
 POLL_S: Final = 0.05
 TRANSCRIPT: Final = "transcript.txt"
+LOGIN: Final = "tester"
+"""The user as whom the bench's clients log in."""
 
 T = TypeVar("T")
 
@@ -195,7 +197,7 @@ class Broker:
         here = "127.0.0.1"
         whole: dict[str, Any] = {
             "broker": {"name": name, "data-directory": f"{name}-data"},
-            "acceptor": {"host": here, "port": self.stomp, "users": {"tester": "tester-secret"}},
+            "acceptor": {"host": here, "port": self.stomp, "users": {LOGIN: "tester-secret"}},
             "admin": {"host": here, "port": self.admin},
             "cluster": {
                 "host": here,

@@ -9,7 +9,7 @@ from engines import Broker, Client, settings
 from stored import stored
 
 from broker.core.deletion import delete
-from broker.core.message import DROPPED, MESSAGE, SUBSCRIPTION, Message, encode
+from broker.core.message import CLAIMED, DROPPED, MESSAGE, SUBSCRIPTION, Message, encode
 from broker.core.selector import Selector
 from broker.core.subscription import Subscription, SubscriptionInUseError, encode_subscription
 from broker.core.transactions import Transaction
@@ -206,7 +206,7 @@ async def test_a_start_goes_on_dropping_where_a_crash_left_off():
     bind(broker, durable())
     publish(broker, *map(str, range(600)))
     await broker.settle()
-    broker.engine.drop(broker.engine.topics.named("c", "s"))
+    broker.engine.drop(broker.engine.topics.named(durable().key))
     bind(broker, durable())
     await broker.engine.journal.flush()  # the drop, and perhaps a slice
     broker = await broker.crash()
@@ -488,7 +488,7 @@ async def test_subscriptions_of_a_broker_that_is_taken_over_become_one_with_ours
         await ours.settle()
     assert texts(ours, durable("same")) == ["o1", "t1", "t2"]
     assert texts(ours, durable("other")) == ["t1", "t2"]
-    assert ours.engine.topics.named("c", "moved") is moved
+    assert ours.engine.topics.named(durable("moved").key) is moved
     assert "'moved' of client 'c' to topic 'prices', selector '', was taken over with 2" in caplog.text
     publish(ours, "o2")
     await ours.settle()
@@ -498,7 +498,7 @@ async def test_subscriptions_of_a_broker_that_is_taken_over_become_one_with_ours
     ours = await ours.crash()
     assert sorted(ours.engine.queues) == names
     assert sorted(texts(ours, durable("same"))) == ["o1", "o2", "t1", "t2"]
-    ours.engine.drop(ours.engine.topics.named("c", "same"))
+    ours.engine.drop(ours.engine.topics.named(durable("same").key))
     for _ in range(5):
         await ours.settle()
     ours = await ours.crash()
@@ -519,3 +519,127 @@ async def test_the_log_says_once_that_topics_are_each_brokers_own(caplog):
     bind(broker, durable("a"))
     bind(broker, durable("b"))
     assert caplog.text.count("a topic is each broker's own") == 1
+
+
+OLD_RECORD = b'{"topic":"prices","name":"s","client":"c","selector":"","shared":false,"durable":true}'
+"""A durable subscription as brokers stored it that knew no logins."""
+
+
+async def with_old_record(*bodies):
+    """A broker that has started on the store of one that knew no logins."""
+    broker = await Broker.start()
+    holder = broker.engine.journal.next_id()
+    broker.engine.journal.append([Operation(ADD, SUBSCRIPTION, holder, OLD_RECORD)])
+    for body in bodies:
+        message = encode(Message(TOPIC, b"", body.encode()), holder)
+        broker.engine.journal.append([Operation(ADD, MESSAGE, broker.engine.journal.next_id(), message)])
+    await broker.engine.journal.flush()
+    return await broker.crash()
+
+
+def test_where_nobody_logs_in_records_are_as_they_were():
+    assert encode_subscription(durable()) == OLD_RECORD
+    assert b'"login":"alice"' in encode_subscription(durable(login="alice"))
+
+
+@scenario
+async def test_two_logins_with_one_client_and_name_have_a_subscription_each():
+    broker = await Broker.start()
+    logins = ("alice", "eve", "")
+    for login in logins:
+        bind(broker, durable(login=login))
+        publish(broker, f"after {login}")
+    await broker.settle()
+    bind(broker, durable(login="eve", topic="news"))
+    await broker.settle()
+    broker = await broker.crash()
+    assert texts(broker, durable(login="alice")) == ["after alice", "after eve", "after "]
+    assert texts(broker, durable()) == ["after "]
+    assert {one.key for one in broker.engine.topics.durable} == {durable(login=one).key for one in logins}
+
+
+@pytest.mark.parametrize("ends", ["crash", "restart"])
+@scenario
+async def test_a_subscription_of_an_old_store_becomes_a_logins_with_what_waits(ends, caplog):
+    broker = await with_old_record("1", "2")
+    queue = broker.engine.topics.named(durable().key)
+    assert queue.subscription.is_unclaimed
+    seen = entries(broker)
+    broker.engine.claim(queue, "alice")
+    assert seen == [[(UPDATE, CLAIMED)]]
+    assert "with 2 messages, belongs to user 'alice' from now on" in caplog.text
+    mine = durable(login="alice")
+    assert bind(broker, mine) is queue
+    assert queue.name == mine.queue
+    publish(broker, "3")
+    await broker.settle()
+    for _ in range(2):
+        broker = await getattr(broker, ends)()
+        assert list(broker.engine.queues) == [mine.queue]
+        assert texts(broker, mine) == ["1", "2", "3"]
+    bind(broker, durable())
+    assert texts(broker, durable()) == [], "who comes without a login gets nothing of it"
+
+
+@scenario
+async def test_a_claimed_subscription_is_dropped_as_any_other():
+    broker = await with_old_record("1")
+    queue = broker.engine.topics.named(durable().key)
+    broker.engine.claim(queue, "alice")
+    broker.engine.drop(queue)
+    for _ in range(5):
+        await broker.settle()
+    broker = await broker.crash()
+    assert (broker.engine.queues, broker.engine.journal.live) == ({}, 0)
+
+
+OWNERS = {
+    "ours had no login": (("",), ("alice",), [("alice", ["o", "t"])]),
+    "theirs had no login": (("alice",), ("",), [("alice", ["o", "t"])]),
+    "neither had one": (("",), ("",), [("", ["o", "t"])]),
+    "two logins have it here": (
+        ("alice", "eve"),
+        ("",),
+        [("", ["t"]), ("alice", ["o"]), ("eve", ["o"])],
+    ),
+    "two logins have it there": (
+        ("",),
+        ("alice", "eve"),
+        [("", ["o"]), ("alice", ["t"]), ("eve", ["t"])],
+    ),
+    "each has another": (("alice",), ("eve",), [("alice", ["o"]), ("eve", ["t"])]),
+}
+
+
+@pytest.mark.parametrize(("here", "there", "expected"), OWNERS.values(), ids=OWNERS)
+@scenario
+async def test_of_two_stores_the_one_without_logins_takes_over_the_others(here, there, expected):
+    ours = await Broker.start()
+    for login in here:
+        bind(ours, durable(login=login))
+    publish(ours, "o")
+    await ours.settle()
+    theirs = []
+    for place, login in enumerate(there):
+        data = encode_subscription(durable(login=login))
+        theirs += [
+            Record(FAR + place, SUBSCRIPTION, data),
+            Record(FAR + 10 + place, MESSAGE, encode(Message(TOPIC, b"", b"t"), FAR + place)),
+        ]
+    ours.engine.journal.append([Operation(ADD, one.kind, one.id, one.data) for one in theirs])
+    ours.engine.adopt(Recovered(theirs))
+    for _ in range(2):
+        await ours.settle()
+        found = sorted((one.login, sorted(texts(ours, one))) for one in ours.engine.topics.durable)
+        assert found == expected
+        ours = await ours.crash()
+
+
+@scenario
+async def test_a_start_of_our_own_claims_nothing():
+    broker = await Broker.start()
+    bind(broker, durable(login="alice"))
+    bind(broker, durable())
+    await broker.settle()
+    broker = await broker.crash()
+    assert [one.login for one in broker.engine.topics.durable] == ["alice", ""]

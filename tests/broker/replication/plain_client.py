@@ -25,11 +25,11 @@ class Client:
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def connect(cls, host: str, port: int) -> "Client":
+    async def connect(cls, host: str, port: int, **headers: str) -> "Client":
         try:
             reader, writer = await asyncio.open_connection(host, port)
             client = cls(reader, writer)
-            client._write("CONNECT", {"accept-version": "1.2", "host": "test"})
+            client._write("CONNECT", {"accept-version": "1.2", "host": "test", **headers})
             command, _, body = await client._frame()
         except (OSError, asyncio.IncompleteReadError) as error:
             raise LostError(str(error)) from error

@@ -279,8 +279,8 @@ class Cluster:
         for link in self.links():
             self.set_condition(link, CLEAR)
 
-    async def client(self, name: str) -> Client:
-        client = await Client.connect(*self.nodes[name].address("stomp"))
+    async def client(self, name: str, **headers: str) -> Client:
+        client = await Client.connect(*self.nodes[name].address("stomp"), **headers)
         self._clients.append(client)
         return client
 

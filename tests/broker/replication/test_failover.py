@@ -87,6 +87,52 @@ async def test_the_backup_has_subscriptions_as_they_were_left(cluster):
     await _as_they_were_left(cluster, "a1", [])
 
 
+@cluster_test()
+async def test_the_backup_knows_whose_a_subscription_is(cluster):
+    """One that a user made, and one of before there were users, which a user got."""
+    await cluster.start_pair()
+    await _leave_durable(await cluster.client("a1", **{"client-id": "c"}), "old", "1")
+    for name in ("a1", "a2"):
+        await cluster.kill(name)
+        cluster[name].properties |= {"acceptor.users.alice": "x", "acceptor.users.eve": "x"}
+    await cluster.start_pair()
+    for login in ("alice", "eve"):
+        client = await cluster.client("a1", **_logged_in(login))
+        await _leave_durable(client, "new", f"after {login}")
+        await _leave_durable(client, "old", f"after {login}, too")
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    sent = ["1", "after alice", "after alice, too", "after eve", "after eve, too"]
+    for login, name, expected in (
+        ("eve", "new", sent[3:]),
+        ("eve", "old", sent[4:]),
+        ("alice", "new", sent[1:]),
+        ("alice", "old", sent),
+    ):
+        client = await cluster.client("a2", **_logged_in(login))
+        await client.ask("SUBSCRIBE", _owned(name))
+        await client.ask("SEND", {"destination": "/topic/nobody"})
+        found = []
+        while not client.deliveries.empty():
+            found.append((await client.receive())[1])
+        assert (login, name, found) == (login, name, expected)
+
+
+def _logged_in(login):
+    return {"login": login, "passcode": "x", "client-id": "c"}
+
+
+def _owned(name):
+    headers = {"id": name, "destination": "/topic/owned", "ack": "client-individual"}
+    return {**headers, "durable-subscription-name": name}
+
+
+async def _leave_durable(client, name, body):
+    await client.ask("SUBSCRIBE", _owned(name))
+    await client.ask("UNSUBSCRIBE", {"id": name})
+    await client.ask("SEND", {"destination": "/topic/owned"}, body)
+
+
 async def _subscriptions(client):
     for name in ("stays", "goes", "again"):
         await client.ask("SUBSCRIBE", _durable(name))

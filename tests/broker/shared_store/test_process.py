@@ -22,10 +22,10 @@ def start(tmp_path):
     """Start a broker on the one store; it is returned when its log has said ``until``."""
     running = []
 
-    def begin(name, role, until, **section):
+    def begin(name, role, until, users=None, **section):
         table = {
             "broker": {"name": name, "data-directory": str(tmp_path / "store")},
-            "acceptor": {"host": "127.0.0.1", "port": 0},
+            "acceptor": {"host": "127.0.0.1", "port": 0, "users": users or {}},
             "admin": {"host": "127.0.0.1", "port": 0},
             "cluster": {
                 "cluster-password": "cluster-secret",
@@ -117,6 +117,37 @@ def test_who_takes_over_a_store_has_the_subscriptions_as_they_were_left(start):
             for name, left in (("stays", [b"1", b"2"]), ("again", [b"2"])):
                 await client.ask("SUBSCRIBE", id=name, destination="/topic/t", more=_durable(name))
                 assert [frame.body for frame in await client.messages(len(left))] == left
+
+    asyncio.run(after())
+
+
+def test_who_takes_over_a_store_knows_whose_a_subscription_is(start):
+    users = {"tester": "tester-secret", "eve": "x"}
+    first = start("a1", "master", "serving STOMP on", users=users)
+    port = int(re.search(r"serving STOMP on \S+:(\d+)", first.said[-1])[1])
+
+    async def before():
+        async with await StompClient.connect(port, client_id="c") as client:
+            await client.ask("SUBSCRIBE", id="1", destination="/topic/t", more=_durable("s"))
+            await client.ask("UNSUBSCRIBE", id="1")
+            await client.ask("SEND", "1", destination="/topic/t")
+            first.kill()
+
+    asyncio.run(before())
+    second = start("a2", "slave", "serving STOMP on", users=users)
+    port = int(re.search(r"serving STOMP on \S+:(\d+)", second.said[-1])[1])
+
+    async def after():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"CONNECT\naccept-version:1.2\nhost:h\nlogin:eve\npasscode:x\nclient-id:c\n\n\0"
+            b"UNSUBSCRIBE\ndurable-subscription-name:s\n\n\0"
+        )
+        assert b"there is no durable subscription 's' of client 'c'" in await reader.read()
+        writer.close()
+        async with await StompClient.connect(port, client_id="c") as client:
+            await client.ask("SUBSCRIBE", id="1", destination="/topic/t", more=_durable("s"))
+            assert [frame.body for frame in await client.messages(1)] == [b"1"]
 
     asyncio.run(after())
 

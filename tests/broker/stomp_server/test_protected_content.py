@@ -17,7 +17,7 @@ NAME = "durable-subscription-name"
 
 
 class Guarded:
-    """A broker with users and rights, and its clients."""
+    """A broker with users and rights, over TLS or not, and its clients."""
 
     def __init__(self, directory, tls):
         encrypted = {}
@@ -93,6 +93,81 @@ def waits(raw, topic, name, *texts, **headers):
         raw.send("ACK", id=told["ack"], receipt="ack")
         raw.receipt("ack")
     assert not raw.messages
+
+
+def test_a_durable_subscription_is_its_users_whoever_says_the_client_id(broker):
+    topic = "open.to.both"
+    alice, sender = broker.client("alice", client_id="c"), broker.client("boss")
+    subscribe(alice, topic, "s")
+    leave(alice)
+    publish(sender, f"/topic/{topic}", *"123")
+    eve = broker.client("eve", client_id="c")
+    waits(eve, topic, "s")
+    leave(eve)
+    publish(sender, f"/topic/{topic}", "4")
+    eve.send("UNSUBSCRIBE", {NAME: "s", "receipt": "dropped"})
+    eve.receipt("dropped")
+    # Alice's connection has not been ended by that of the other user with the same client-id.
+    waits(alice, topic, "s", *"1234")
+    broker.made.kill()
+    broker.made.start()
+    eve = broker.client("eve", Raw, client_id="c")
+    eve.send("UNSUBSCRIBE", {NAME: "s"})
+    assert "there is no durable subscription 's' of client 'c'" in eve.error()
+    alice = broker.client("alice", client_id="c")
+    subscribe(alice, topic, "s")
+    publish(alice, f"/topic/{topic}", "5")
+    assert alice.message()[0] == "5"
+
+
+def test_a_subscription_that_was_stored_without_a_login_goes_to_the_first_who_may_have_it(tmp_path, broker):
+    """As brokers stored it that knew no logins, and as those without users do."""
+    directory = tmp_path / "old"
+    directory.mkdir()
+    old = Brokerd(directory, **{"acceptor.users": None})
+    raw = Subscriber(old.port, client_id="c")
+    for name in ("kept", "left"):
+        subscribe(raw, "secret.old", name)
+        leave(raw)
+    publish(raw, "/topic/secret.old", "1", "2")
+    assert old.stop() == 0
+    broker.made.stop()
+    broker.made.path.write_text(
+        broker.made.path.read_text().replace(
+            'name = "a1"', f'name = "a1"\ndata-directory = "{tmp_path}/old/data"'
+        )
+    )
+    broker.made.start()
+    broker.logs("that were stored without a login: 2, such as subscription 'kept' of client 'c'")
+    eve = broker.client("eve", client_id="c")
+    subscribe(eve, "open", "kept")
+    assert not eve.messages
+    leave(eve)
+    alice = broker.client("alice", client_id="c")
+    subscribe(alice, "secret.old", "kept")
+    broker.logs(
+        "subscription 'kept' of client 'c' to topic 'secret.old', stored without a login", "user 'alice'"
+    )
+    assert alice.message()[0] == "1"
+    broker.made.kill()
+    broker.made.start()
+    broker.logs("that were stored without a login: 1, such as subscription 'left'")
+    boss = broker.client("boss", client_id="c")
+    waits(boss, "secret.old", "kept")
+    waits(broker.client("alice", client_id="c"), "secret.old", "kept", "1", "2")
+    boss.send("UNSUBSCRIBE", {NAME: "left", "receipt": "dropped"})
+    boss.receipt("dropped")
+
+
+def test_subscriptions_of_users_who_are_gone_are_told_at_the_start(tmp_path):
+    made = Brokerd(tmp_path, **{"acceptor.users": PASSCODES})
+    raw = Subscriber(made.port, login="alice", passcode="a", client_id="c")
+    subscribe(raw, "t", "s")
+    made.stop()
+    made = Brokerd(tmp_path, **{"acceptor.users": {"eve": "e"}})
+    line = "of users that acceptor.users does not have: 1, such as subscription 's'"
+    assert any(line in one for one in made.lines)
+    assert made.stop() == 0
 
 
 SHARED = {"shared": "true"}

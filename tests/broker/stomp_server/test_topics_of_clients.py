@@ -175,7 +175,10 @@ def test_one_consumer_at_a_time(client, topic, name):
     raw = client(client_id=name)
     subscribe(raw, topic, **{ARTEMIS: "s"})
     raw.send("SUBSCRIBE", {"id": "2", "destination": topic, ARTEMIS: "s"})
-    assert f"subscription 's' of client '{name}' to topic '{topic[7:]}' has a consumer already" in raw.error()
+    assert (
+        f"subscription 's' of client '{name}' of user 'guest' to topic '{topic[7:]}' has a consumer already"
+        in raw.error()
+    )
 
 
 def test_who_comes_again_takes_over_his_own_subscription(client, topic, name):
