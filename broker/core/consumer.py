@@ -40,9 +40,8 @@ class QueueConsumer:
     """
 
     __slots__ = (
-        "auto", "closed", "deliver", "gone", "internal", "lanes", "owned", "paused", "queue", "rotating",
-        "selector", "tags", "unacknowledged",
-        "window",
+        "auto", "closed", "deliver", "gone", "internal", "lanes", "leaving", "owned", "paused", "queue",
+        "rotating", "selector", "tags", "unacknowledged", "window",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +63,7 @@ class QueueConsumer:
         self.gone = gone
         self.selector = selector
         self.closed = False
+        self.leaving = False
         self.paused = False
         self.rotating = False
         self.tags = 0
@@ -75,13 +75,17 @@ class QueueConsumer:
         """May it get another message now?"""
         return not self.paused and not self.closed and (self.auto or len(self.unacknowledged) < self.window)
 
+    def leave(self) -> None:
+        """Dispatch nothing to it any more: its client is gone. ``Engine.unsubscribe`` follows."""
+        self.paused = self.leaving = True
+
     def pause(self) -> None:
         """Dispatch nothing to it for now: its connection takes no more."""
         self.paused = True
 
     def resume(self) -> None:
         """Go on after ``pause``."""
-        if self.paused:
+        if self.paused and not self.leaving:
             self.paused = False
             self.queue.offer(self)
 

@@ -41,6 +41,7 @@ from broker.core import browsing, recovery
 from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.browsing import Browsing, QueueStatus
+from broker.core.budget import COPY, TurnBudget
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.dropped import Dropped
@@ -126,7 +127,9 @@ class Engine:
         """Called with (queue, number of clients' consumers) after each change."""
         self.on_abandon: list[Callback] = []
         """Called by ``abandon``, to cut connections."""
-        self.topics = Topics()
+        self.budget = TurnBudget()
+        """Of what is done for clients in one turn of the loop."""
+        self.topics = Topics(self.budget)
         self.memory = Memory(settings.global_max_size, self.queues, self.topics)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
         self.transactions = OpenTransactions(self.memory, settings.transactions)
@@ -169,6 +172,7 @@ class Engine:
         if known is not None:
             if known.subscription is not None and known.subscription.is_as(subscription):
                 return known
+            self.end_leaving(known)
             if known.consumers:
                 raise SubscriptionInUseError(
                     f"{known.subscription} has a consumer: it cannot be changed meanwhile"
@@ -374,6 +378,11 @@ class Engine:
         self._observe(queue, consumer)
         if queue.settings.auto_delete_queues and not (self._suspended or self.abandoned):
             self._reaper.consider(queue)
+
+    def end_leaving(self, queue: Queue) -> None:
+        """End now the consumers whose clients are gone: somebody asks whether there are any."""
+        for consumer in [one for one in queue.consumers if one.leaving]:
+            self.unsubscribe(consumer)
 
     def acknowledge(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
         """The messages are consumed. Each delivery must still be held by its consumer."""
@@ -703,6 +712,7 @@ class Engine:
         operations = []
         places = []
         data = b""
+        self.budget.spend(COPY * len(holders))
         for holder in holders:
             one = message
             if data:
@@ -880,6 +890,7 @@ class Engine:
             self,
             self._may_dispatch,
             self.paging,
+            self.budget,
             subscription,
         )
 

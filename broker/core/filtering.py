@@ -15,7 +15,7 @@ does not want waits until the group is free, and younger messages of the group t
 (so in Artemis). What waits behind the lanes, on pages above all, is not seen before it is lined up:
 a paging queue whose memory is full of what nobody wants delivers nothing (so in Artemis).
 
-At most ``TESTS`` messages are tested in one turn of the loop.
+Tests and deliveries are bounded by the budget of the turn (``budget``).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from broker.core.budget import LOOK, TEST
 from broker.core.groups import RANK, Lane
 from stomp_protocol.versions import V1_2
 
 if TYPE_CHECKING:
+    from broker.core.budget import TurnBudget
     from broker.core.consumer import QueueConsumer
     from broker.core.message import Message
     from broker.core.selector import Selector
 
-TESTS: Final = 500
-"""Messages tested in one turn: some milliseconds."""
 _SLACK: Final = 1024
 """What a view may remember of messages that are gone, beside as many as wait."""
 
@@ -70,6 +70,8 @@ class _View:
     def __init__(self, filtering: Filtering, selector: Selector | None) -> None:
         self._filtering = filtering
         self._selector = selector
+        self._cost = TEST + (0 if selector is None else selector.terms)
+        filtering.budget.spend(LOOK * len(filtering.waiting))
         self.untested = deque(message for _, message in sorted(filtering.waiting.items()))
         self.back: list[tuple[int, Message]] = []
         """Untested, too, but not in the order of ``untested``."""
@@ -101,7 +103,7 @@ class _View:
     def next(self, consumer: QueueConsumer) -> _Matches | None:
         """The lane with the oldest message that the consumer may have.
 
-        None where there is none, or the turn's tests are used up while ``more``.
+        None where there is none, or the budget of the turn is used up while ``more``.
         """
         filtering = self._filtering
         while True:
@@ -112,7 +114,7 @@ class _View:
                 first = self.back[0][0]
             if first is None or (found is not None and found.heap[0][0] < first):
                 return found
-            if not filtering.tests:
+            if filtering.budget.left <= filtering.floor:
                 return None
             if came_back:
                 self._back.discard(first)
@@ -142,7 +144,7 @@ class _View:
         place = message.place
         if place not in filtering.waiting or place in self._matched:
             return
-        filtering.tests -= 1
+        filtering.budget.spend(self._cost)
         if self._selector is not None and not self._selector.matches(filtering.headers(message)):
             return
         lane = filtering.lane(message)
@@ -223,14 +225,19 @@ class Filtering:
     """
 
     def __init__(
-        self, plain: Lane, lanes: Mapping[str, Lane], give: Callable[[Lane, QueueConsumer], None]
+        self,
+        plain: Lane,
+        lanes: Mapping[str, Lane],
+        give: Callable[[Lane, QueueConsumer], None],
+        budget: TurnBudget,
     ) -> None:
         self.plain = plain
         self._groups = lanes
         self._hand_over = give
         self.waiting: dict[int, Message] = {}
-        self.tests = 0
-        """How many more there may be in this turn."""
+        self.budget = budget
+        self.floor = 0
+        """What this dispatch must leave of it."""
         self._rotation: deque[QueueConsumer] = deque()
         self._views: dict[Selector | None, _View] = {}
         self._view_of: dict[QueueConsumer, _View] = {}
@@ -305,12 +312,15 @@ class Filtering:
             for consumer in list(view.hungry):
                 self.offer(consumer)
 
-    def dispatch(self) -> bool:
-        """Give what can be given; True where more has to be tested in another turn."""
-        self.tests = TESTS
+    def dispatch(self, floor: int) -> bool:
+        """Give what can be given; True where more has to be done in another turn.
+
+        The budget of the turn must not fall below ``floor``.
+        """
+        self.floor = floor
         rotation = self._rotation
-        waits = []
-        while rotation:
+        waits: list[QueueConsumer] = []
+        while rotation and self.budget.left > floor:
             consumer = rotation.popleft()
             if not consumer.is_available():
                 consumer.rotating = False
@@ -326,7 +336,7 @@ class Filtering:
                 consumer.rotating = False
                 view.hungry[consumer] = None
         rotation.extend(waits)
-        return bool(waits)
+        return bool(rotation)
 
     def take(self, last: int) -> Iterator[Message]:
         """Take out what waits and was lined up before (and with) the message of that number."""

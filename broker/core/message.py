@@ -36,6 +36,7 @@ from typing import Final
 
 from broker.core.pages import Page
 from broker.core.properties import PACKED_BYTES, Properties, unpack
+from broker.core.tested import Tested
 from broker.storage.blobs import Blob
 from broker.storage.journal import ID_BLOCK_BITS
 
@@ -94,7 +95,7 @@ class Message:
 
     __slots__ = (
         "body", "closes", "deliveries", "group", "headers", "id", "large", "page", "place", "properties",
-        "redelivered",        "refusals", "size", "target",
+        "redelivered", "refusals", "size", "target", "tested",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +122,8 @@ class Message:
         self.deliveries = 0
         self.refusals = 0
         self.redelivered = False
+        self.tested: Tested | None = None
+        """What its topic's selectors have said, until it is stored."""
         self.size = len(headers) + len(body) + OVERHEAD
 
     def copy(self, target: str | None = None, extra_headers: bytes = b"") -> Message:

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from broker.core.addresses import INTERNAL_PREFIX, AddressSettings
 from broker.core.backlog import CHUNK, Backlog
+from broker.core.budget import DELIVERY, TurnBudget
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.filtering import Filtering
 from broker.core.groups import RANK, Lane
@@ -94,10 +95,11 @@ class Queue:
     """
 
     __slots__ = (
-        "_alarm", "_client_consumers", "_due", "_early", "_expired", "_expiry", "_last_place", "_limit",
-        "_plain", "_scheduled", "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers",
-        "dropped", "expiring", "filtering", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
-        "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack", "subscription", "wants",
+        "_alarm", "_budget", "_client_consumers", "_due", "_early", "_expired", "_expiry", "_last_place",
+        "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "also", "backlog", "changes_expiry",
+        "consumers", "dropped", "expiring", "filtering", "handed_over", "id", "lanes", "may_dispatch",
+        "messages", "name", "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack",
+        "subscription", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +111,7 @@ class Queue:
         expiry: Expiry,
         may_dispatch: Callable[[], bool],
         pager: Pager,
+        budget: TurnBudget,
         subscription: Subscription | None = None,
     ) -> None:
         self.name = name
@@ -130,6 +133,7 @@ class Queue:
         """Found in this dispatch."""
         self.may_dispatch = may_dispatch
         self.pager = pager
+        self._budget = budget
         self.subscription = subscription
         """Whose messages wait here; None for a queue that is nobody's."""
         self.wants = None if subscription is None else subscription.compiled()
@@ -513,7 +517,7 @@ class Queue:
     def _filter(self) -> None:
         """The first consumer with a selector has come."""
         self._forget_dispatch()
-        self.filtering = Filtering(self._plain, self.lanes, self._give)
+        self.filtering = Filtering(self._plain, self.lanes, self._give, self._budget)
         for consumer in self.consumers:
             self.filtering.join(consumer)
             self.offer(consumer)
@@ -562,6 +566,9 @@ class Queue:
         self._scheduled = False
         if not self.may_dispatch():
             return
+        if self._budget.left <= 0:
+            self._dispatch_next_turn()
+            return
         self._dispatch_known()
         if self._expired:
             messages, self._expired = self._expired, []
@@ -575,14 +582,26 @@ class Queue:
             self._dispatch_known()
             self.wake()
 
+    def _dispatch_next_turn(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._budget.wait(self.dispatch)
+
     def _dispatch_known(self) -> None:
+        budget = self._budget
+        floor = budget.floor()
         if self.filtering is not None:
-            if self.filtering.dispatch():
-                self.wake()
+            if self.filtering.dispatch(floor):
+                self._dispatch_next_turn()
             return
         rotation = self.rotation
         expired = self._expired
-        while rotation and len(expired) < CHUNK and (lane := self._oldest_unowned()) is not None:
+        while (
+            rotation
+            and len(expired) < CHUNK
+            and budget.left > floor
+            and (lane := self._oldest_unowned()) is not None
+        ):
             consumer = rotation.popleft()
             if not consumer.is_available():
                 consumer.rotating = False
@@ -597,7 +616,7 @@ class Queue:
             else:
                 consumer.rotating = False
         with_work = self._with_work
-        while with_work:
+        while with_work and budget.left > floor:
             consumer = next(iter(with_work))
             del with_work[consumer]
             while (
@@ -607,6 +626,11 @@ class Queue:
             ):
                 free = self._oldest_unowned()  # one whose group it has just closed
                 self._give(lane if free is None or lane.head() < free.head() else free, consumer)
+                if budget.left <= floor:
+                    with_work[consumer] = None
+                    break
+        if budget.left <= floor:
+            self._dispatch_next_turn()
 
     def _give(self, lane: Lane, consumer: QueueConsumer) -> None:
         message = lane.pop()
@@ -615,6 +639,7 @@ class Queue:
             if lane.group is not None:
                 self._list(lane)
             return
+        self._budget.spend(DELIVERY)
         message.deliveries += 1
         consumer.tags = tag = consumer.tags + 1
         delivery = Delivery(message, consumer, lane, tag)

@@ -10,6 +10,10 @@ Slow readers: above HIGH_WATER bytes not yet taken by the network, or gathered i
 session is told to dispatch nothing; it may go on when the network has caught up. Who asks for
 receipts and reads none is read no more himself when UNREAD_MAX bytes wait for him.
 
+Turns: the frames of a client are handled as far as the budget of the turn goes (``core.budget``).
+What is left waits in order, and the client is not read meanwhile. A frame whose work is long is
+done in slices, and those behind it wait for its end.
+
 Life signs: a connection from which nothing has come for its time to live is closed
 (``connection-ttl``, or what was agreed as heart-beats; without either the system's keepalive finds
 out who is gone). After a pause of this very process the timer may run before the bytes that wait in
@@ -22,10 +26,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeAlias, cast
 
+from broker.core.budget import FRAME
 from broker.core.engine import DemotedError, Engine
 from broker.sections import AcceptorSection
 from broker.stomp import websocket
@@ -88,6 +94,10 @@ class ConnectionServer(Protocol):
         ...
 
 
+Work: TypeAlias = Generator[None]
+"""A frame's work: each step is a slice, after which others may have their turn."""
+
+
 class FrameHandler(Protocol):
     """What the frames of a connection mean, as the connection sees it: see ``session``."""
 
@@ -99,8 +109,8 @@ class FrameHandler(Protocol):
         """Has its CONNECT been accepted?"""
         ...
 
-    def handle(self, frame: Frame) -> None:
-        """Do what a frame says. Raises RefusedError for what cannot be done."""
+    def handle(self, frame: Frame) -> Work | None:
+        """Do what a frame says, or return how to do it in slices. Raises RefusedError, as these."""
         ...
 
     def pause(self) -> None:
@@ -124,10 +134,11 @@ class StompConnection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
-        "_beat_s", "_beat_timer", "_behind", "_blocked", "_flushing", "_front", "_heard", "_linger", "_loop",
-        "_out", "_out_bytes", "_parser", "_reading", "_said", "_server", "_stranger", "_streaming",
-        "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address",
-        "client", "closing", "host", "number", "session", "uploads",
+        "_beat_s", "_beat_timer", "_behind", "_blocked", "_budget", "_flushing", "_frames", "_front",
+        "_heard", "_last_word", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said",
+        "_server", "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_waits",
+        "_wanted", "_work", "_writable", "_write_paused", "address", "client", "closing", "host", "number",
+        "session", "uploads",
     )  # fmt: skip
 
     def __init__(
@@ -153,6 +164,15 @@ class StompConnection(asyncio.Protocol):
         self._streams = 0  # in _out
         self._streaming: asyncio.Task[None] | None = None
         self._reading = self._wanted = True
+        self._budget = server.engine.budget
+        self._frames: deque[Frame] = deque()
+        """Those that were not handled yet; there are some between turns while ``_waits``."""
+        self._work: tuple[Frame, Work] | None = None
+        """The rest of the work of the frame before them."""
+        self._waits = False
+        """For another turn; then the client is not read."""
+        self._last_word: Callable[[], None] | None = None
+        """What ends the connection once they are handled."""
         self._blocked = False
         self._behind = False
         self.closing = False
@@ -187,7 +207,7 @@ class StompConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
-        if self.closing:
+        if self.closing or self._last_word is not None:
             return
         if self._front is not None:
             data = self._front(data)
@@ -320,7 +340,7 @@ class StompConnection(asyncio.Protocol):
         self._balance_reading()
 
     def _balance_reading(self) -> None:
-        reading = self._wanted and not self._blocked and not self._behind
+        reading = self._wanted and not (self._blocked or self._behind or self._waits)
         if reading is not self._reading and not self.closing:
             self._reading = reading
             if reading:
@@ -386,7 +406,8 @@ class StompConnection(asyncio.Protocol):
 
     def _web_ended(self, reason: str) -> None:
         """After what came before the end has been handled."""
-        self.soon(partial(self.error, reason) if reason else self.close)
+        last_word = partial(self.error, reason) if reason else self.close
+        self.soon(partial(self._end_with, last_word))
 
     def _end(self) -> None:
         if self._streaming is not None:
@@ -396,6 +417,7 @@ class StompConnection(asyncio.Protocol):
                 self._let_go(streamed.body)
         self._streams = 0
         self._out = []
+        self._drop_frames()
         self.session.end()
         self.uploads.end()
 
@@ -419,28 +441,87 @@ class StompConnection(asyncio.Protocol):
             frames = self._parser.feed(data)
         except RemoteProtocolError as error:
             self._handle(error.frames)
-            self.error(f"before CONNECTED: {error}" if self._stranger else str(error))
+            self._end_with(
+                partial(self.error, f"before CONNECTED: {error}" if self._stranger else str(error))
+            )
             return
         if frames:
             self._handle(frames)
 
+    def _end_with(self, last_word: Callable[[], None]) -> None:
+        """End the connection behind the frames that wait for their turn."""
+        if not self._waits:
+            last_word()
+        elif self._last_word is None:
+            self._last_word = last_word
+
     def _handle(self, frames: list[Frame]) -> None:
-        handle = self.session.handle
-        for place, frame in enumerate(frames):
-            if self.closing:
-                return
+        """Handle frames, behind those that wait."""
+        self._frames.extend(frames)
+        if not self._waits:
+            self._go_through()
+
+    def _next_turn(self) -> None:
+        """Go on with the frames that have waited for their turn."""
+        if self.closing or self.was_reset():
+            return
+        self._go_through()
+        if not self._waits and not self.closing:
+            self._balance_reading()
+            if self._last_word is not None:
+                self._last_word()
+
+    def _go_through(self) -> None:
+        """Handle the frames that wait, as far as the share of this turn goes."""
+        budget, frames = self._budget, self._frames
+        floor = budget.floor()
+        self._waits = False
+        while (frames or self._work is not None) and not self.closing:
             if self.uploads.busy:
-                self.uploads.take(frames[place:])
+                self.uploads.take(list(frames))
+                frames.clear()
+            elif budget.left > floor or self._stranger:  # whose next bytes depend on this frame
+                self._proceed()
+            else:
+                self._waits = True
+                budget.wait(self._next_turn)
+                self._balance_reading()
                 return
-            try:
-                handle(frame)
-            except FrameRefusedError as error:
-                self.error(str(error), frame.headers.get("receipt"), logged=error.logged)
-            except (DemotedError, JournalError):
-                self.abort()
-            except Exception:  # noqa: BLE001 - one client's frame must not end the others' broker
-                _log.exception("session %s: internal error, please report this", self.session.name)
-                self.error("internal error of the broker, please report it", frame.headers.get("receipt"))
+
+    def _proceed(self) -> None:
+        """Handle a frame, or do another slice of it."""
+        if self._work is None:
+            frame, work = self._frames.popleft(), None
+            self._budget.spend(FRAME)
+        else:
+            frame, work = self._work
+            self._work = None
+        try:
+            if work is None:
+                work = self.session.handle(frame)
+            if work is not None:
+                next(work)
+                self._work = frame, work
+        except StopIteration:
+            pass
+        except FrameRefusedError as error:
+            self.error(str(error), frame.headers.get("receipt"), logged=error.logged)
+        except (DemotedError, JournalError):
+            self.abort()
+        except Exception:  # noqa: BLE001 - one client's frame must not end the others' broker
+            _log.exception("session %s: internal error, please report this", self.session.name)
+            self.error("internal error of the broker, please report it", frame.headers.get("receipt"))
+        if self.closing:
+            self._drop_frames()
+
+    def _drop_frames(self) -> None:
+        """Forget what was not handled: the connection has ended."""
+        self._frames.clear()
+        self._waits = False
+        self._budget.forget(self._next_turn)
+        if self._work is not None:
+            self._work[1].close()
+            self._work = None
 
     def _flush(self) -> None:
         self._flushing = False

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from broker.core.budget import FRAME, TurnBudget
 from broker.core.memory import Memory
 
 PARKED_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -28,7 +29,7 @@ Action = Callable[[], None]
 
 
 class Intake:
-    """Runs actions in order; those that fill a queue wait until it has room.
+    """Runs actions in order, in turns; those that fill a queue wait until it has room.
 
     ``changed`` is called when it begins or ends to wait.
 
@@ -36,10 +37,11 @@ class Intake:
     calls ``clear``.
     """
 
-    __slots__ = ("_changed", "_cut", "_memory", "_parked", "size")
+    __slots__ = ("_budget", "_changed", "_cut", "_memory", "_parked", "size")
 
-    def __init__(self, memory: Memory, changed: Action, cut: Callable[[], bool]) -> None:
+    def __init__(self, memory: Memory, budget: TurnBudget, changed: Action, cut: Callable[[], bool]) -> None:
         self._memory = memory
+        self._budget = budget
         self._changed = changed
         self._cut = cut
         self._parked: deque[tuple[str | None, int, Action]] = deque()
@@ -65,16 +67,22 @@ class Intake:
         self._parked.clear()
         self.size = 0
         self._memory.forget(self._go_on)
+        self._budget.forget(self._go_on)
 
     def _go_on(self) -> None:
         if self._cut():
             return
-        parked = self._parked
+        parked, budget = self._parked, self._budget
+        floor = budget.floor()
         while parked:
             queue, size, action = parked[0]
             if queue is not None and self._memory.is_full(queue):
                 self._memory.wait(queue, self._go_on)
                 return
+            if budget.left <= floor:
+                budget.wait(self._go_on)
+                return
+            budget.spend(FRAME)
             parked.popleft()
             self.size -= size
             action()

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
+from broker.core.budget import CONSUMER_END, SELECTOR_CHARACTER
 from broker.core.consumer import Delivery
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
@@ -41,7 +42,7 @@ from broker.core.subscription import (
 from broker.core.subscription import Subscription as TopicSubscription
 from broker.core.topics import SHARED_FROM
 from broker.core.transactions import Transaction
-from broker.stomp.connection import ConnectionServer, StompConnection
+from broker.stomp.connection import ConnectionServer, StompConnection, Work
 from broker.stomp.destinations import Destinations
 from broker.stomp.durable import durable_key, is_durable, named_by, subscription_of
 from broker.stomp.headers import (
@@ -70,7 +71,7 @@ from stomp_protocol.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError,
 PRODUCT: Final = "brokerd/0.1.0"
 PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
 
-Handler = Callable[["StompSession", Frame], None]
+Handler = Callable[["StompSession", Frame], Work | None]
 AnySubscription = Subscription | Browser | FeedSubscription
 
 
@@ -98,7 +99,9 @@ class StompSession:
         self._numbers: dict[int, Subscription] = {}
         self._transactions = ClientTransactions(self, self.engine, server.acceptor)
         self._destinations = Destinations(self.engine, server.rights, self.name)
-        self._intake = Intake(self.engine.memory, self._balance_reading, connection.was_reset)
+        self._intake = Intake(
+            self.engine.memory, self.engine.budget, self._balance_reading, connection.was_reset
+        )
         self._count = 0
         self._busy_until = 0
         self._open_receipts = 0
@@ -115,14 +118,14 @@ class StompSession:
 
     # -------------------------------------------------------------------------- from the connection
 
-    def handle(self, frame: Frame) -> None:
-        """Do what a frame says. Raises RefusedError for what cannot be done."""
+    def handle(self, frame: Frame) -> Work | None:
+        """Do what a frame says, or return how to do it in slices. Raises RefusedError."""
         if isinstance(frame, LargePart):
-            return  # of a body that nobody wanted
+            return None  # of a body that nobody wanted
         handler = self._handlers.get(frame.command)
         if handler is None:
             if self._handlers is LEAVING:
-                return
+                return None
             if frame.command in UNKNOWN:
                 raise FrameRefusedError(f"{frame.command} after CONNECT: a connection logs in once")
             if frame.command in LOGGED_IN:
@@ -130,7 +133,7 @@ class StompSession:
                     raise FrameRefusedError(f"{frame.command} before CONNECT: log in first")
                 raise FrameRefusedError(f"{frame.command} is not part of STOMP {self.version.name}")
             raise FrameRefusedError(f"{frame.command} is a frame that servers send")
-        handler(self, frame)
+        return handler(self, frame)
 
     def pause(self) -> None:
         """The connection takes no more for now: dispatch nothing."""
@@ -152,7 +155,10 @@ class StompSession:
             return
         self._ended = True
         self._intake.clear()
-        self._release()
+        if self.engine.abandoned:
+            self._release()
+        else:
+            self._leave_in_turns(self._leave())
         self._transactions.undo()
 
     def quiesce(self) -> None:
@@ -198,10 +204,10 @@ class StompSession:
         )
         self._handlers = HANDLERS[version.name]
 
-    def _disconnect(self, frame: Frame) -> None:
+    def _disconnect(self, frame: Frame) -> Work:
         self._handlers = LEAVING
         self._transactions.undo(parked=False)
-        self._release()
+        yield from self._leave()
         receipt = frame.headers.get("receipt")
         if self._intake:
             self._intake.park(None, 0, partial(self._last_word, receipt))
@@ -221,13 +227,13 @@ class StompSession:
 
     # ------------------------------------------------------------------------------------ producing
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, frame: Frame) -> Work | None:
         headers = frame.headers
         refuse_in_send(headers)
         if isinstance(frame, LargeHead):
             self._destinations.target(headers.get("destination"))  # refused before its body is stored
             self.connection.uploads.begin(frame)
-            return
+            return None
         destination = headers.get("destination")
         queue = self._destinations.known.get(destination)
         if queue is None:
@@ -240,7 +246,7 @@ class StompSession:
                 self.engine.large.remember(large, frame.kept_body)
         if large is None and len(body) >= SHARED_FROM and self.engine.shares(queue, len(body)):
             self.connection.uploads.share(frame)
-            return
+            return None
         reply_to = headers.get("reply-to")
         if reply_to is not None and reply_to.startswith(OWN_TEMPORARY_PREFIX):
             headers = {**headers, "reply-to": self._reply_queue(reply_to)}
@@ -261,7 +267,20 @@ class StompSession:
             if large is not None:
                 self.connection.uploads.taken(large)
             self._done(receipt)
-        elif self._intake or self.engine.memory.is_full(queue):
+        elif self.engine.topics.selects(queue):
+            return self._test_and_store(queue, message, receipt)
+        else:
+            self._store(queue, message, receipt)
+        return None
+
+    def _test_and_store(self, queue: str, message: Message, receipt: str | None) -> Work:
+        """Store what is sent to a topic with selectors; they are asked in slices before."""
+        yield from self.engine.topics.testing(queue, message)
+        if self._handlers is not LEAVING:  # the broker is stopping
+            self._store(queue, message, receipt)
+
+    def _store(self, queue: str, message: Message, receipt: str | None) -> None:
+        if self._intake or self.engine.memory.is_full(queue):
             self._park(queue, message.size, partial(self._take, queue, message, receipt))
         else:
             self._take(queue, message, receipt)
@@ -302,9 +321,26 @@ class StompSession:
         self._transactions.begin(_required(frame, "transaction"))
         self._done(frame.headers.get("receipt"))
 
-    def _commit(self, frame: Frame) -> None:
+    def _commit(self, frame: Frame) -> Work | None:
         transaction = self._transactions.close(_required(frame, "transaction"))
         receipt = frame.headers.get("receipt")
+        selects = self.engine.topics.selects
+        if any(selects(queue) for queue, _ in transaction.sends):
+            return self._test_and_commit(transaction, receipt)
+        self._commit_in_turn(transaction, receipt)
+        return None
+
+    def _test_and_commit(self, transaction: Transaction, receipt: str | None) -> Work:
+        """Commit what sends to topics with selectors; they are asked in slices before."""
+        self._transactions.committing.append(transaction)
+        for queue, message in transaction.sends:
+            if self.engine.topics.selects(queue):
+                yield from self.engine.topics.testing(queue, message)
+        if self._handlers is not LEAVING:  # else it was undone
+            self._transactions.committing.remove(transaction)
+            self._commit_in_turn(transaction, receipt)
+
+    def _commit_in_turn(self, transaction: Transaction, receipt: str | None) -> None:
         no_room = self.engine.memory.disk_full and bool(transaction.sends)
         if self._intake or no_room:
             self._transactions.committing.append(transaction)
@@ -374,6 +410,8 @@ class StompSession:
         wanted = selector(
             headers, SelectorBounds(acceptor.max_selector_characters, acceptor.max_selector_terms)
         )
+        if wanted is not None:
+            self.engine.budget.spend(SELECTOR_CHARACTER * len(headers["selector"]))
         self._subscriptions[subscription_id] = (
             self._open_topic(subscription_id, destination, mode, window, headers, wanted)
             if destination.startswith(TOPIC_PREFIX)
@@ -467,6 +505,8 @@ class StompSession:
             queue = self.engine.bind(subscription, self.user)
         except SubscriptionInUseError as error:
             raise FrameRefusedError(str(error)) from None
+        if not subscription.shared:
+            self.engine.end_leaving(queue)
         if queue.consumers and not subscription.shared:
             raise FrameRefusedError(f"{subscription} has a consumer already")
         opened = self._consume(subscription_id, queue.name, mode, window, transient=not subscription.durable)
@@ -558,6 +598,7 @@ class StompSession:
             raise FrameRefusedError(f"there is no durable subscription {key.name!r}{client}")
         self._server.rights.demand_existing(self.user, queue.subscription, None)
         mine = subscription.consumer if isinstance(subscription, Subscription) else None
+        self.engine.end_leaving(queue)
         if any(consumer is not mine for consumer in queue.consumers):
             raise FrameRefusedError(f"{queue.subscription} has a consumer: end that first")
         return queue
@@ -658,11 +699,30 @@ class StompSession:
         )
 
     def _release(self) -> None:
+        for _ in self._leave():
+            pass
+
+    def _leave(self) -> Work:
+        """End all subscriptions, one with each step; none gets anything more from the first on."""
         for subscription in self._subscriptions.values():
+            subscription.leave()
+        while self._subscriptions:
+            subscription = self._subscriptions.pop(next(iter(self._subscriptions)))
             subscription.end()
-        self._subscriptions.clear()
+            self.engine.budget.spend(CONSUMER_END)
+            if self._subscriptions:
+                yield
         self._numbers.clear()
         self._destinations.forget_all()
+
+    def _leave_in_turns(self, work: Work) -> None:
+        """Do that as far as the share of this turn goes, and the rest in later ones."""
+        budget = self.engine.budget
+        floor = budget.floor()
+        for _ in work:
+            if budget.left <= floor:
+                budget.wait(partial(self._leave_in_turns, work))
+                return
 
     # ------------------------------------------------------------------------------------- receipts
 

@@ -14,10 +14,11 @@ from contextlib import suppress
 from typing import Protocol
 
 from broker.core.browsing import Browsing
+from broker.core.budget import DELIVERY, TEST
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
-from broker.core.filtering import TESTS, headers_of
+from broker.core.filtering import headers_of
 from broker.core.message import Message
 from broker.core.selector import Selector
 from broker.stomp.connection import StompConnection
@@ -81,6 +82,11 @@ class Subscription:
         """It does again."""
         if self.consumer is not None:
             self.consumer.resume()
+
+    def leave(self) -> None:
+        """Get nothing more: its connection ends, and ``end`` follows in its turn."""
+        if self.consumer is not None:
+            self.consumer.leave()
 
     def gone(self) -> None:
         """The queue was deleted under its consumer."""
@@ -168,6 +174,10 @@ class Browser:
         """It does again."""
         self._room.set()
 
+    def leave(self) -> None:
+        """Show nothing more."""
+        self._room.clear()
+
     def end(self) -> None:
         """Nothing was taken, so nothing goes back."""
         self._ended = True
@@ -177,12 +187,12 @@ class Browser:
 
     async def _show(self) -> None:
         try:
-            tested = 0
+            budget = self._session.engine.budget
             async for stored in self._browsing:
+                await budget.room()
+                budget.spend(DELIVERY)
                 if self._selector is not None:
-                    tested += 1
-                    if tested % TESTS == 0:
-                        await asyncio.sleep(0)
+                    budget.spend(TEST + self._selector.terms)
                     if not self._selector.matches(headers_of(stored.message)):
                         continue
                 await self._room.wait()
@@ -247,6 +257,10 @@ class FeedSubscription:
         self._paused = False
         if self._latest is not None:
             self._show(self._latest)
+
+    def leave(self) -> None:
+        """Show nothing more."""
+        self._paused = True
 
     def end(self) -> None:
         """No more."""

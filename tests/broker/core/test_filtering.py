@@ -9,7 +9,7 @@ import time
 import pytest
 from engines import Broker, settings
 
-from broker.core import filtering
+from broker.core import budget
 from broker.core.deletion import delete
 from broker.core.message import Message
 from broker.core.selector import Selector, compile_selector
@@ -144,23 +144,24 @@ def test_each_message_is_tested_once_for_each_distinct_selector_and_in_slices():
     async def scenario():
         broker = await Broker.start()
         Counting.tests = 0
-        clients = [broker.consume(selector=Counting(RED.text, RED._evaluate)) for _ in range(3)]
+        clients = [broker.consume(selector=Counting(RED.text, RED._evaluate, 100)) for _ in range(3)]
         most = 0
-        for number in range(3 * filtering.TESTS):
+        a_turn = budget.TURN // (budget.TEST + 100) + 1
+        for number in range(3 * a_turn):
             paint(broker, str(number), "blue")
         await broker.engine.journal.flush()
         for _ in range(20):
             before = Counting.tests
             await asyncio.sleep(0)
             most = max(most, Counting.tests - before)
-        assert Counting.tests == 3 * filtering.TESTS
-        assert 0 < most <= filtering.TESTS
+        assert Counting.tests == 3 * a_turn
+        assert 0 < most <= a_turn
         for client in clients[1:]:
             client.leave()
         broker.engine.queue("q").wake()
         paint(broker, "last", "red")
         await broker.settle()
-        assert Counting.tests == 3 * filtering.TESTS + 1
+        assert Counting.tests == 3 * a_turn + 1
         assert clients[0].texts == ["last"]
 
     run(scenario)

@@ -159,8 +159,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/stomp/session.py",
-                "        self._intake.clear()\n        self._release()\n        self._transactions.undo()\n",
-                "        self._intake.clear()\n        self._transactions.undo()\n",
+                "            self._leave_in_turns(self._leave())\n",
+                "            pass\n",
             ),
         ),
     ),

@@ -45,8 +45,10 @@ MUTANTS: Final = (
                 _ENGINE,
                 _MADE_ANEW,
                 _MADE_ANEW + "            if not known.consumers:\n"
+                "                self.topics.remove(known)\n"
                 "                known.subscription = subscription\n"
                 "                known.wants = subscription.compiled()\n"
+                "                self.topics.add(known)\n"
                 "                return known\n",
             ),
         ),
@@ -117,9 +119,9 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/topics.py",
-                "        return [queue for queue in bound if verdicts[queue.wants]]\n",
-                "        (wants, *_) = [queue.wants for queue in bound if queue.wants is not None]\n"
-                "        return [queue for queue in bound if wants.matches(headers)]\n",
+                "            if selected.selector is None or selected.number in tested.wanted\n",
+                "            if next(o for o in topic.selected.values() if o.selector).number "
+                "in tested.wanted\n",
             ),
         ),
     ),

@@ -1,0 +1,111 @@
+"""What one turn of the event loop may do for clients, counted in units of work.
+
+Why: everything in a broker runs in one thread. A turn that lasts for seconds answers nobody, sends
+no heart-beat, and lets a backup believe that its live is dead; a few kilobytes of frames can ask
+for such a turn. So whoever works for a client spends what the work costs, and when the budget of
+the turn is used up, waits in line for the next one. Timers, links between brokers and what has
+arrived on other connections come in between.
+
+Why units and not milliseconds: a simulation has no clock that runs while code does, and a test can
+count. A unit is a term of a selector, about 0.1 microseconds; what else is worth is below.
+
+Those who wait are served in order, each with ``SHARE`` at most, so that a client with one frame
+waits for a share of each of those before it and never for all that they ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+Callback = Callable[[], None]
+
+TURN: Final = 80_000
+"""Units of one turn of the loop: about ten milliseconds."""
+SHARE: Final = 20_000
+"""Units that one who waits may spend before the others have their turn."""
+
+FRAME: Final = 150
+"""A frame of a client."""
+COPY: Final = 80
+"""A message stored for a subscription."""
+DELIVERY: Final = 100
+"""A message given to a consumer."""
+TEST: Final = 20
+"""A message that a consumer's selector is asked about, beside the terms of the selector."""
+LOOK: Final = 5
+"""A message that waits when a consumer with a new selector comes."""
+CONSUMER_END: Final = 200
+"""A consumer that leaves."""
+SELECTOR_CHARACTER: Final = 20
+"""A character of a selector that is compiled."""
+
+
+class TurnBudget:
+    """The budget of an engine: ``left`` is what may still be spent in this turn.
+
+    Nobody is stopped within a piece of work, so ``left`` may fall below zero; the next turn begins
+    anew all the same.
+    """
+
+    __slots__ = ("_renewal", "_waiting", "left", "turns")
+
+    def __init__(self) -> None:
+        self.left = TURN
+        self.turns = 0
+        """How many times it was renewed; a test counts them."""
+        self._renewal: asyncio.Handle | None = None
+        self._waiting: dict[Callback, None] = {}
+
+    def spend(self, units: int) -> None:
+        """Say what has been done."""
+        self.left -= units
+        if self._renewal is None:
+            self._renewal = asyncio.get_running_loop().call_soon(self._renew)
+
+    def floor(self) -> int:
+        """Return what ``left`` must stay above while one of those who share the turn works."""
+        return max(self.left - SHARE, 0)
+
+    def wait(self, callback: Callback) -> None:
+        """Call back in the next turn that has something left, behind all who wait already."""
+        self._waiting[callback] = None
+        if self._renewal is None:
+            self._renewal = asyncio.get_running_loop().call_soon(self._renew)
+
+    def forget(self, callback: Callback) -> None:
+        """Do not call back after all."""
+        self._waiting.pop(callback, None)
+
+    async def room(self) -> None:
+        """Return in a turn that has something left."""
+        while self.left <= 0:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def go_on(waiting: asyncio.Future[None] = waiting) -> None:
+                if not waiting.done():
+                    waiting.set_result(None)
+
+            self.wait(go_on)
+            try:
+                await waiting
+            finally:
+                self.forget(go_on)
+
+    def _renew(self) -> None:
+        self._renewal = None
+        self.left = TURN
+        self.turns += 1
+        waiting = self._waiting
+        while waiting and self.left > 0:
+            callback = next(iter(waiting))
+            del waiting[callback]
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001 - one who fails must not keep the others waiting
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "work for a client failed: please report this", "exception": error}
+                )
+        if waiting and self._renewal is None:
+            self._renewal = asyncio.get_running_loop().call_soon(self._renew)

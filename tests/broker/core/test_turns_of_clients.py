@@ -1,0 +1,532 @@
+"""What clients ask for is done in turns: who waits for whom, and what is still in order then.
+
+Nothing here is timed: turns of the budget are counted, and what was asked and answered in them.
+"""
+
+import asyncio
+import functools
+from functools import partial
+
+import pytest
+from engines import Broker, settings
+
+from broker import config
+from broker.core import budget
+from broker.core.budget import FRAME, SHARE, TURN, TurnBudget
+from broker.core.message import Message
+from broker.core.selector import Selector, compile_selector
+from broker.core.subscription import Subscription, SubscriptionKey
+from broker.stomp.server import StompServer
+from broker.stomp.session import StompSession
+from stomp_protocol.codec import Parser
+
+TOPIC = "/topic/t"
+FRAMES = SHARE // FRAME + 1
+"""Frames that one client may have handled before others have their turn."""
+
+
+def scenario(test):
+    """A test that runs in a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*arguments, **more):
+        asyncio.run(test(*arguments, **more))
+
+    return run
+
+
+class Wire(asyncio.Transport):
+    """A network that takes everything."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = b""
+        self.reads = True
+        self.closed = False
+        self.reset = False
+
+    def write(self, data):
+        self.sent += data
+
+    def get_extra_info(self, name, default=None):
+        return self if self.reset and name == "socket" else default
+
+    def getsockopt(self, *_):
+        return 104  # connection reset by peer
+
+    def setsockopt(self, *_):
+        pass
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
+
+    def close(self):
+        self.closed = True
+
+    abort = close
+
+
+class Client:
+    """A connection of a broker, without a network."""
+
+    def __init__(self, server, **headers):
+        self.wire = Wire()
+        number = len(server.connections) + 1
+        self.connection = server_connection(server, number)
+        self.connection.connection_made(self.wire)
+        self.say("CONNECT", accept_version="1.2", host="h", **headers)
+
+    def say(self, command, body="", **headers):
+        self.connection.data_received(frame(command, body, **headers))
+
+    def frames(self):
+        """All that the broker has said."""
+        return Parser().feed(self.wire.sent)
+
+    def receipts(self):
+        return [one.headers["receipt-id"] for one in self.frames() if one.command == "RECEIPT"]
+
+    def bodies(self):
+        return [one.body.decode() for one in self.frames() if one.command == "MESSAGE"]
+
+    def errors(self):
+        return [one.body.decode() for one in self.frames() if one.command == "ERROR"]
+
+    def lose(self):
+        self.connection.connection_lost(None)
+
+
+def server_connection(server, number):
+    from broker.stomp.connection import StompConnection
+
+    return StompConnection(server, number, partial(StompSession, server))
+
+
+def frame(command, body="", **headers):
+    lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
+    return f"{command}\n{lines}\n{body}\0".encode()
+
+
+def serve(broker, **acceptor):
+    properties = {name.replace("_", "-"): value for name, value in acceptor.items()}
+    table = {"broker": {"name": "a1"}, "acceptor": properties}
+    return StompServer(config.validate(table), broker.engine)
+
+
+async def settle(broker):
+    """Return when nothing is left to do."""
+    for _ in range(200):
+        await broker.settle()
+        if not broker.engine.budget._waiting:
+            break
+    await broker.settle()
+
+
+def named(engine, name):
+    """The queue of the durable subscription of client c."""
+    return engine.topics.named(SubscriptionKey("", "c", name))
+
+
+def sends(count, destination="/queue/q", **headers):
+    return b"".join(
+        frame("SEND", str(n), destination=destination, receipt=f"r{n}", **headers) for n in range(count)
+    )
+
+
+# ------------------------------------------------------------------------------------------- budget
+
+
+@scenario
+async def test_who_waits_is_served_in_order_each_a_share_a_turn():
+    turns = TurnBudget()
+    served = []
+
+    def work(name, units):
+        def go_on():
+            served.append((turns.turns, name))
+            nonlocal units
+            spent = min(units, SHARE)
+            units -= spent
+            turns.spend(spent)
+            if units:
+                turns.wait(go_on)
+
+        return go_on
+
+    turns.spend(TURN)
+    turns.wait(work("a", 5 * SHARE))
+    turns.wait(work("b", SHARE))
+    turns.wait(work("c", 2 * SHARE))
+    assert served == []
+    for _ in range(5):
+        await asyncio.sleep(0)
+    order = [name for _, name in served]
+    assert order == ["a", "b", "c", "a", "c", "a", "a", "a"]
+    assert [turn for turn, _ in served] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert TURN == 4 * SHARE
+
+
+@scenario
+async def test_one_whose_work_fails_does_not_keep_the_others_waiting():
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    turns, served = TurnBudget(), []
+    turns.spend(TURN)
+    turns.wait(lambda: 1 / 0)
+    turns.wait(partial(served.append, 1))
+    await turns.room()
+    assert served == [1]
+    assert told == ["work for a client failed: please report this"]
+
+
+# ------------------------------------------------------------------------------------------- frames
+
+
+@scenario
+async def test_a_client_with_one_frame_is_answered_before_one_with_a_thousand():
+    broker = await Broker.start()
+    server = serve(broker)
+    many, one = Client(server), Client(server)
+    await settle(broker)
+    many.connection.data_received(sends(20 * FRAMES))
+    assert len(broker.engine.queues["q"].messages) == 0
+    assert 0 < broker.engine.queues["q"].size // (256 + 20) <= 2 * FRAMES
+    assert not many.wire.reads
+    one.say("SEND", "x", destination="/queue/other", receipt="mine")
+    while "mine" not in one.receipts():
+        await asyncio.sleep(0)
+        await broker.engine.journal.flush()
+    assert many.receipts() != [f"r{n}" for n in range(20 * FRAMES)]
+    await settle(broker)
+    assert many.receipts() == [f"r{n}" for n in range(20 * FRAMES)]
+    assert many.wire.reads
+    reader = broker.consume()
+    await settle(broker)
+    assert reader.texts == [str(n) for n in range(1000)]  # its window
+
+
+@scenario
+async def test_what_is_wrong_behind_frames_that_wait_is_said_behind_their_receipts():
+    broker = await Broker.start()
+    client = Client(serve(broker))
+    client.connection.data_received(sends(3 * FRAMES) + b"NONSENSE\n\n\0")
+    client.connection.data_received(sends(1, "/queue/late"))
+    assert client.errors() == []
+    await settle(broker)
+    assert client.errors()
+    assert "late" not in broker.engine.queues
+    assert len(broker.engine.queues["q"].messages) == 3 * FRAMES
+
+
+@scenario
+async def test_what_waits_of_a_connection_that_was_cut_is_not_taken():
+    broker = await Broker.start()
+    client = Client(serve(broker))
+    client.connection.data_received(sends(5 * FRAMES))
+    client.wire.reset = True
+    await settle(broker)
+    assert client.wire.closed
+    assert FRAMES <= len(broker.engine.queues["q"].messages) < 2 * FRAMES
+
+
+@scenario
+async def test_a_stop_takes_no_frame_that_waits():
+    broker = await Broker.start()
+    server = serve(broker)
+    client = Client(server)
+    client.connection.data_received(sends(5 * FRAMES))
+    server.quiesce()
+    await settle(broker)
+    assert FRAMES <= len(broker.engine.queues["q"].messages) < 2 * FRAMES
+    assert client.receipts() == [f"r{n}" for n in range(len(broker.engine.queues["q"].messages))]
+
+
+@scenario
+async def test_sends_that_waited_for_room_go_on_in_turns():
+    broker = await Broker.start(made_of=settings(max_size_bytes=60_000, address_full_policy="BLOCK"))
+    client = Client(serve(broker))
+    await settle(broker)
+    broker.send("x" * 60_000)
+    await settle(broker)
+    client.say("SUBSCRIBE", id="s", destination="/queue/elsewhere")  # so it is read on
+    client.connection.data_received(sends(3 * FRAMES))
+    await settle(broker)
+    assert client.receipts() == []
+    taken = []
+    send = broker.engine.send
+    broker.engine.send = lambda *given: taken.append(broker.engine.budget.turns) or send(*given)
+    reader = broker.consume(auto=True)
+    await settle(broker)
+    assert client.receipts() == [f"r{n}" for n in range(3 * FRAMES)]
+    assert max(map(taken.count, taken)) <= TURN // FRAME + 1
+    assert len(reader.texts) == 3 * FRAMES + 1
+
+
+# ---------------------------------------------------------------------------------------- selectors
+
+
+class Asked:
+    """Which selectors were asked, in which turn."""
+
+    def __init__(self, monkeypatch, turns):
+        self.asked = []
+        matches = Selector.matches
+
+        def watched(selector, headers):
+            self.asked.append((turns.turns, selector.text))
+            return matches(selector, headers)
+
+        monkeypatch.setattr(Selector, "matches", watched)
+
+    def most_in_a_turn(self):
+        turns = [turn for turn, _ in self.asked]
+        return max(map(turns.count, turns))
+
+
+LARGE = " OR ".join(f"b{n} = 'x'" for n in range(100))
+
+
+def large(number):
+    return f"a{number} = 'y' OR {LARGE}"
+
+
+A_TURN = TURN // (budget.TEST + compile_selector(large(0)).terms) + 2
+"""How many such a turn has room for."""
+
+
+@scenario
+async def test_many_selectors_are_asked_in_turns_and_the_send_is_one_entry(monkeypatch):
+    broker = await Broker.start()
+    server = serve(broker, max_selector_terms=1000)
+    engine = broker.engine
+    for number in range(3 * A_TURN):
+        engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
+    await settle(broker)
+    sent = []
+    send = engine.send
+    engine.send = lambda target, *more: sent.append(target) or send(target, *more)
+    one, other = Client(server), Client(server)
+    asked = Asked(monkeypatch, engine.budget)
+    one.connection.data_received(
+        frame("SEND", "first", destination=TOPIC, receipt="1", a3="y")
+        + frame("SEND", "second", destination="/queue/q", receipt="2")
+    )
+    other.say("SEND", "between", destination="/queue/other", receipt="mine")
+    await settle(broker)
+    assert sent == ["other", TOPIC, "q"]  # what is behind it waits, and others do not
+    assert one.receipts() == ["1", "2"]
+    assert other.receipts() == ["mine"]
+    assert len(asked.asked) == len(set(asked.asked)) == 3 * A_TURN
+    assert asked.most_in_a_turn() <= A_TURN
+    holders = [queue for queue in engine.queues.values() if queue.subscription and len(queue)]
+    assert [queue.subscription.name for queue in holders] == ["s3"]
+
+
+@scenario
+async def test_subscriptions_that_come_and_go_while_selectors_are_asked(monkeypatch):
+    broker = await Broker.start()
+    engine = broker.engine
+    client = Client(serve(broker, max_selector_terms=1000))
+    for number in range(3 * A_TURN):
+        engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
+    await settle(broker)
+    asked = Asked(monkeypatch, engine.budget)
+    client.say("SEND", "m", destination=TOPIC, receipt="1", a2="y", new="y")
+    assert 0 < len(asked.asked) < 3 * A_TURN
+    engine.drop(named(engine, "s2"))
+    late = engine.bind(Subscription("t", "late", "c", "new = 'y'", durable=True))
+    unwilling = engine.bind(Subscription("t", "unwilling", "c", "new = 'z'", durable=True))
+    everything = engine.bind(Subscription("t", "all", "c", durable=True))
+    await settle(broker)
+    assert client.receipts() == ["1"]
+    assert (len(late), len(unwilling), len(everything)) == (1, 0, 1)
+    assert [queue.name for queue in engine.queues.values() if len(queue)] == [late.name, everything.name]
+
+
+@scenario
+async def test_a_topic_that_ends_and_begins_anew_while_selectors_are_asked():
+    broker = await Broker.start()
+    engine = broker.engine
+    for number in range(2):
+        engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
+    message = Message(TOPIC, b"a0:y\nnew:y\n", b"m")
+    testing = engine.topics.testing(TOPIC, message)
+    next(testing)
+    for number in range(2):
+        engine.drop(named(engine, f"s{number}"))
+    new = engine.bind(Subscription("t", "new", "c", "new = 'y'", durable=True))
+    assert list(testing) == [None]
+    engine.send(TOPIC, message)
+    await settle(broker)
+    assert len(new) == 1
+
+
+@scenario
+async def test_a_commit_asks_selectors_in_turns_and_is_still_one_entry(monkeypatch):
+    broker = await Broker.start()
+    engine = broker.engine
+    client = Client(serve(broker, max_selector_terms=1000))
+    queues = [
+        engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
+        for number in range(2 * A_TURN)
+    ]
+    await settle(broker)
+    asked = Asked(monkeypatch, engine.budget)
+    appended = []
+    append = engine.journal.append
+    engine.journal.append = lambda operations: appended.append(len(operations)) or append(operations)
+    client.connection.data_received(
+        frame("BEGIN", transaction="x")
+        + b"".join(frame("SEND", str(n), destination=TOPIC, transaction="x", a1="y") for n in range(4))
+        + frame("COMMIT", transaction="x", receipt="c")
+        + frame("SEND", "behind", destination="/queue/q", receipt="behind")
+    )
+    await settle(broker)
+    assert client.receipts() == ["c", "behind"]
+    assert asked.most_in_a_turn() <= A_TURN
+    assert len(asked.asked) == 8 * A_TURN
+    assert len(queues[1]) == 4
+    assert appended == [4, 1, 1]  # the commit, the queue, the send
+
+
+@scenario
+async def test_a_commit_that_is_being_tested_is_undone_with_its_connection():
+    broker = await Broker.start()
+    engine = broker.engine
+    for number in range(2 * A_TURN):
+        engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
+    broker.send("held")
+    await settle(broker)
+    for end in ("lost", "quiesced"):
+        server = serve(broker, max_selector_terms=1000)
+        client = Client(server)
+        client.say("SUBSCRIBE", id="s", destination="/queue/q", ack="client-individual")
+        await settle(broker)
+        ack = client.frames()[-1].headers["ack"]
+        client.connection.data_received(
+            frame("BEGIN", transaction="x")
+            + frame("SEND", "never", destination=TOPIC, transaction="x", a1="y")
+            + frame("ACK", id=ack, transaction="x")
+            + frame("COMMIT", transaction="x", receipt="c")
+        )
+        if end == "lost":
+            client.lose()
+        else:
+            server.quiesce()
+        await settle(broker)
+        assert client.receipts() == []
+        assert [one.body for one in engine.queues["q"].messages.values()] == [b"held"]
+        assert not any(len(queue) for queue in engine.queues.values() if queue.subscription)
+        assert engine.queues["q"].messages[next(iter(engine.queues["q"].messages))].redelivered
+
+
+@scenario
+async def test_consumers_with_selectors_are_asked_in_turns_however_many_queues_there_are(monkeypatch):
+    broker = await Broker.start()
+    engine = broker.engine
+    for number in range(3 * A_TURN):
+        broker.consume(f"q{number % 7}", selector=compile_selector(large(number)))
+    asked = Asked(monkeypatch, engine.budget)
+    for number in range(7):
+        broker.send("nobody's", queue=f"q{number}")
+    await settle(broker)
+    assert len(asked.asked) == 3 * A_TURN
+    assert asked.most_in_a_turn() <= A_TURN + 7
+
+
+@scenario
+async def test_deliveries_are_made_in_turns_and_in_order():
+    broker = await Broker.start()
+    engine = broker.engine
+    count = 3 * TURN // budget.DELIVERY
+    for number in range(count):
+        broker.send(str(number))
+    await settle(broker)
+    turns = []
+    reader = broker.consume(window=2 * count)
+    deliver = reader.consumer.deliver
+    reader.consumer.deliver = lambda delivery: turns.append(engine.budget.turns) or deliver(delivery)
+    await settle(broker)
+    assert reader.texts == [str(number) for number in range(count)]
+    assert max(map(turns.count, turns)) <= TURN // budget.DELIVERY + 1
+
+
+# -------------------------------------------------------------------------------------- connections
+
+
+@pytest.mark.parametrize("how", ["lost", "disconnect"])
+@scenario
+async def test_a_connection_with_many_subscriptions_leaves_in_turns(how):
+    broker = await Broker.start()
+    engine = broker.engine
+    client = Client(serve(broker, max_subscriptions=100_000))
+    count = 3 * TURN // budget.CONSUMER_END
+    for number in range(count):
+        client.say("SUBSCRIBE", id=str(number), destination="/queue/q", ack="client-individual")
+    await settle(broker)
+    queue = engine.queues["q"]
+    broker.send("held")
+    await settle(broker)
+    (body,) = client.bodies()
+    left = []
+    unsubscribe = engine.unsubscribe
+    engine.unsubscribe = lambda consumer: left.append(engine.budget.turns) or unsubscribe(consumer)
+    if how == "lost":
+        client.lose()
+    else:
+        client.say("DISCONNECT", receipt="bye")
+    assert 0 < len(queue.consumers) < count
+    other = broker.consume()
+    broker.send("later")
+    await settle(broker)
+    assert len(left) == count
+    assert max(map(left.count, left)) <= TURN // budget.CONSUMER_END + 1
+    assert other.texts in (["held", "later"], ["later", "held"])  # nothing went to who has gone
+    assert client.bodies() == [body]
+    assert list(queue.consumers) == [other.consumer]
+    assert client.receipts() == ([] if how == "lost" else ["bye"])
+
+
+@scenario
+async def test_a_client_that_comes_back_at_once_gets_the_subscriptions_it_has_not_left_yet():
+    broker = await Broker.start()
+    server = serve(broker, max_subscriptions=100_000, max_durable_subscriptions=100_000)
+    count = 3 * TURN // budget.CONSUMER_END
+    names = [
+        {"id": str(n), "destination": f"/topic/{n % 7}", "durable_subscription_name": f"s{n}"}
+        for n in range(count)
+    ]
+    first = Client(server, client_id="c")
+    for headers in names:
+        first.say("SUBSCRIBE", **headers)
+    await settle(broker)
+    again = Client(server, client_id="c")
+    assert first.errors()
+    again.say("SUBSCRIBE", **names[-1], receipt="last")
+    again.say("UNSUBSCRIBE", id="none", durable_subscription_name=names[-2]["durable_subscription_name"])
+    await settle(broker)
+    assert again.errors() == []
+    assert again.receipts() == ["last"]
+    assert named(broker.engine, f"s{count - 2}") is None
+
+
+@scenario
+async def test_an_engine_that_stops_waits_for_nobody_who_leaves():
+    broker = await Broker.start()
+    server = serve(broker, max_subscriptions=100_000)
+    client = Client(server)
+    for number in range(3 * TURN // budget.CONSUMER_END):
+        client.say("SUBSCRIBE", id=str(number), destination="/topic/x", ack="client-individual")
+    await settle(broker)
+    client.lose()
+    again = await broker.restart()
+    assert not any(queue.subscription for queue in again.engine.queues.values())
