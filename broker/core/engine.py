@@ -145,7 +145,7 @@ class Engine:
         self._waits_for_gate = False
         self._marked_clean = False
         self._told_of_topics = False
-        self.adopt(recovered, taken_over=False)
+        self.adopt(recovered)
 
     # --------------------------------------------------------------------------------------- queues
 
@@ -496,19 +496,19 @@ class Engine:
         )
         await durable
 
-    def adopt(self, recovered: Recovered, *, taken_over: bool = True) -> None:
+    def adopt(self, recovered: Recovered) -> None:
         """Take what a journal held: at the start our own, later that of a broker taken over."""
         collecting = gc.isenabled()
         gc.disable()  # nothing of it is garbage: with 100,000 queues looking for some took half of the time
         try:
-            self._adopt(recovered, taken_over=taken_over)
+            self._adopt(recovered)
         finally:
             if collecting:
                 gc.enable()
 
-    def _adopt(self, recovered: Recovered, *, taken_over: bool) -> None:
+    def _adopt(self, recovered: Recovered) -> None:
         image = recovery.read(recovered.records)
-        operations = self._claim_twins(image) if taken_over else []
+        operations = self._claim_twins(image)
         superseded = self._superseded(image)
         for queue_id, name in image.queues.items():
             if name in self.queues:
@@ -555,7 +555,8 @@ class Engine:
         """Claim subscriptions without a login for the one that has the same in the other store.
 
         Of two brokers one has seen the client since it stores logins, the other has not. Where two
-        logins have the same, nothing is claimed. Returns the operations that claim those of the
+        logins have the same, nothing is claimed, nor within one store: a broker that has both there
+        has served clients without logins, too. Returns the operations that claim those of the
         image; ours are claimed at once.
         """
         our_logins, their_logins = _logins(self.topics.durable), _logins(image.subscriptions.values())

@@ -459,6 +459,11 @@ async def test_no_two_subscriptions_have_one_queue():
         Subscription("t", "\\.b", shared=True, durable=True),
         Subscription("t", "c", "a.b", durable=True),
         Subscription("t", "b.c", "a", durable=True),
+        Subscription("t", "c", "b", durable=True, login="a"),
+        Subscription("t", "c", "b", durable=True),
+        Subscription("t", "c", "a.b", durable=True, login="a"),
+        Subscription("t", "b.c", "b", durable=True, login="a"),
+        Subscription("t", "c", "b", durable=True, login="a.b"),
     ]
     assert len({one.queue for one in names}) == len(names)
     assert names[0].queue == "/topic/t::a.b"
@@ -579,6 +584,25 @@ async def test_a_subscription_of_an_old_store_becomes_a_logins_with_what_waits(e
         assert texts(broker, mine) == ["1", "2", "3"]
     bind(broker, durable())
     assert texts(broker, durable()) == [], "who comes without a login gets nothing of it"
+
+
+@scenario
+async def test_a_subscription_of_two_old_stores_is_claimed_with_the_records_of_both():
+    broker = await with_old_record("1")
+    theirs = [
+        Record(FAR, SUBSCRIPTION, OLD_RECORD),
+        Record(FAR + 1, MESSAGE, encode(Message(TOPIC, b"", b"2"), FAR)),
+    ]
+    broker.engine.journal.append([Operation(ADD, one.kind, one.id, one.data) for one in theirs])
+    broker.engine.adopt(Recovered(theirs))
+    broker.engine.claim(broker.engine.topics.named(durable().key), "alice")
+    assert broker.engine.topics.owned(durable(login="alice")) == 1
+    assert broker.engine.topics.owned(durable()) == 0
+    await broker.settle()
+    for _ in range(2):
+        broker = await broker.crash()
+        assert [one.login for one in broker.engine.topics.durable] == ["alice"]
+        assert texts(broker, durable(login="alice")) == ["1", "2"]
 
 
 @scenario
