@@ -1,4 +1,4 @@
-"""An agent of this machine, as the harness that started it sees it."""
+"""An agent on this machine, from the point of view of the harness that started it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class AgentProcess:
-    """The process, and requests to it.
+    """The process of an agent, and the requests to it.
 
-    Each raises InfrastructureError, also when the agent is gone, or UsageError.
+    Each request raises InfrastructureError, also when the agent is gone, or UsageError.
     """
 
     def __init__(self, words: Sequence[str], variables: Mapping[str, str], log: Path | None) -> None:
         self._log = log
         self._token = secrets.token_hex(16)
         self._port = 0
-        # What it starts runs elsewhere and must find the same packages as this process does.
+        # The agent's own children run in other directories and must find the same packages as this
+        # process does.
         search = [str(_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         with Path(log or os.devnull).open("ab") as output:
             self.process = subprocess.Popen(
@@ -57,9 +58,9 @@ class AgentProcess:
     ) -> AgentProcess:
         """Run a module (and its arguments) that is an agent, and wait until it listens.
 
-        In a session of its own, so that Ctrl-C and the end of the terminal do not reach it: the
-        harness still needs it to drain. ``variables`` are added to its environment; ``log`` gets
-        what it says.
+        The agent runs in a session of its own, so that Ctrl-C and the end of the terminal do not
+        reach it: the harness still needs it to drain. ``variables`` are added to its environment;
+        ``log`` gets its error output.
         """
         agent = cls(words, variables or {}, log)
         try:
@@ -71,7 +72,7 @@ class AgentProcess:
         return agent
 
     async def ask(self, operation: str, *, timeout_s: float | None = CALL_TIMEOUT_S, **arguments: Any) -> Any:
-        """One request, with its answer."""
+        """Send a request, and return its answer."""
         given = msgspec.to_builtins(arguments)
         try:
             return await call(HOST, self._port, self._token, operation, timeout_s=timeout_s, **given)
@@ -94,7 +95,7 @@ class AgentProcess:
         options: Mapping[str, Any],
         lease_s: float,
     ) -> str:
-        """Begin a fault; its lease."""
+        """Begin a fault and return the name of its lease."""
         lease: str = await self.ask(
             "inject", primitive=primitive, links=links, nodes=nodes, options=dict(options), lease_s=lease_s
         )
@@ -105,7 +106,7 @@ class AgentProcess:
         await self.ask("renew", lease=lease)
 
     async def heal(self, lease: str) -> None:
-        """End a fault; nothing to do if it has healed itself."""
+        """End a fault; does nothing if the fault has ended by itself."""
         await self.ask("heal", lease=lease)
 
     async def heal_all(self) -> None:
@@ -113,12 +114,12 @@ class AgentProcess:
         await self.ask("heal_all")
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> dict[str, str]:
-        """What links and nodes do now, each by its name."""
+        """Return what links and nodes do now, each by its name."""
         found: dict[str, str] = await self.ask("probe", links=links, nodes=nodes)
         return found
 
     async def end(self, patience_s: float = 5.0) -> None:
-        """Let go of it, and wait until it has ended, as it does when nobody holds it."""
+        """Close the agent's pipes, which ends it, and wait for its end; kill it if it stays."""
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
@@ -129,7 +130,7 @@ class AgentProcess:
             await asyncio.to_thread(self.process.wait)
 
     async def _ready(self) -> int:
-        """The port that it listens on."""
+        """Return the port on which the agent listens, once it does."""
         assert self.process.stdout is not None
         try:
             async with asyncio.timeout(READY_PATIENCE_S):

@@ -1,10 +1,11 @@
 """The faults in force at one place, and what all of them together mean for its parts.
 
-Why always anew: faults overlap, and healing one must leave the others in force. So nothing is
-switched on or off; a part is told all its faults whenever one begins or ends.
+Why a part is always told all faults: faults overlap, and healing one must leave the others in
+force. So nothing is switched on or off; whenever a fault begins or ends, its part is told all its
+faults in force.
 
-Whoever runs a board heals what nobody renews, whether or not there is still anybody to ask it for
-that. Only the standard library is imported here: agents run where nothing else may be installed.
+A board heals by itself whatever is not renewed, even if the process that asked for the fault is
+gone. This module imports only the standard library: agents run where nothing else may be installed.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     from harness.interface import Link
 
 EXPIRY_STEP_S: Final = 0.001
-"""Leases are looked at again no sooner: a timer's rounding may leave the end of one a hair ahead of
-a time that does not move.
+"""The shortest time between two looks at the leases.
+
+A timer's rounding may leave the end of a lease a hair ahead of a clock that does not move.
 """
 
 AGAIN_S: Final = 1.0
-"""What could not be healed is tried again after this long."""
+"""The time after which healing that failed is tried again."""
 
 
 def _now_s() -> float:
@@ -36,15 +38,15 @@ def _now_s() -> float:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk must not keep anything from being healed
+    with contextlib.suppress(OSError):  # a full disk must not keep faults from being healed
         print(text, file=sys.stderr, flush=True)
 
 
 class FaultBoard:
     """Leases of faults, each of one part or of several.
 
-    ``prefix`` begins the names of leases; ``say`` gets a line for each
-    fault that was not renewed, and for each that could not be healed at once.
+    ``prefix`` begins the names of leases. ``say`` gets a line for each fault that was not renewed,
+    and for each that could not be healed at once.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class FaultBoard:
         options: Mapping[str, Any],
         lease_s: float,
     ) -> str:
-        """Begin a fault; its lease. Raises ValueError as `fault`."""
+        """Begin a fault and return the name of its lease. Raises ValueError as `fault` does."""
         fault = self.fault(primitive, links, nodes, options)
         taken, others = (links, nodes) if fault.part.of_links else (nodes, links)
         if others or not taken:
@@ -77,7 +79,10 @@ class FaultBoard:
         return await self.begin([fault], lease_s)
 
     def fault(self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Any) -> PartFault:
-        """A fault of that part which has it. Raises ValueError if none has, or as the part."""
+        """Return a fault of the part that has this primitive.
+
+        Raises ValueError if no part has it, and whatever the part raises for the options.
+        """
         part = next((part for part in self.parts if primitive in part.primitives), None)
         if part is None:
             known = [name for part in self.parts for name in part.primitives]
@@ -86,16 +91,16 @@ class FaultBoard:
         return replace(asked, wanted=part.wanted(asked))
 
     async def begin(self, faults: Iterable[PartFault], lease_s: float) -> str:
-        """Put faults in force under one lease; returns when they are.
+        """Put faults in force under one lease, and return its name when they are.
 
-        If that fails for one, none is in force.
+        If this fails for one of them, none is in force.
         """
         faults = tuple(faults)
         lease = self._leases.inject(faults, lease_s)
         self._watch()
         try:
             await self._applied(faults, healing=False)
-        except BaseException:  # cancelled too: whoever asked has gone
+        except BaseException:  # cancelled, too: the caller has gone
             self._leases.heal(lease)
             with contextlib.suppress(Exception):  # it is tried again
                 await self._applied(faults, healing=True)
@@ -105,14 +110,14 @@ class FaultBoard:
     async def renew(self, lease: str) -> None:
         """Let a fault last for another full lease.
 
-        LeaseExpiredError if it has ended, UnknownLeaseError if there never was one.
+        Raises LeaseExpiredError if the lease has ended, UnknownLeaseError if it never existed.
         """
         self._leases.renew(lease)
 
     async def heal(self, lease: str) -> None:
-        """End a fault; nothing to do if it has ended by itself.
+        """End a fault; does nothing if it has ended by itself.
 
-        UnknownLeaseError if there never was one.
+        Raises UnknownLeaseError if the lease never existed.
         """
         await self._applied(self._leases.heal(lease) or (), healing=True)
 
@@ -122,18 +127,18 @@ class FaultBoard:
         await self._applied(over, healing=True)
 
     def in_force(self, part: Part) -> list[PartFault]:
-        """The faults of a part, oldest first."""
+        """Return the faults of a part that are in force, oldest first."""
         return [fault for faults in self._leases.in_force() for fault in faults if fault.part is part]
 
     def look(self, names: Sequence[str]) -> Awaitable[list[str]]:
-        """How nodes ("a1") and parts of them ("a1/disk") are now, all at once.
+        """Return how nodes ("a1") and parts of nodes ("a1/disk") are now, looking at all at once.
 
-        Raises ValueError for what there is not.
+        Raises ValueError for an unknown part.
         """
         return asyncio.gather(*[self._look(name) for name in names])
 
     async def close(self) -> None:
-        """Watch over nothing any more, and end all parts."""
+        """Stop watching over leases, and close all parts."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -148,7 +153,7 @@ class FaultBoard:
         return await part.look(node)
 
     async def _applied(self, faults: Sequence[PartFault], *, healing: bool) -> None:
-        """`_apply`, and wait; what takes time goes on even if nobody waits any more."""
+        """Call `_apply` and wait for it; its task goes on even if this wait is cancelled."""
         task = self._apply(faults, healing=healing)
         if task is not None:
             await asyncio.shield(task)
@@ -156,7 +161,7 @@ class FaultBoard:
     def _apply(self, faults: Sequence[PartFault], *, healing: bool) -> asyncio.Task[None] | None:
         """Bring the parts of faults that began or ended into the state that all in force imply.
 
-        What takes time, or failed, is left to a task.
+        A task finishes the steps that take time, and those that failed.
         """
         steps = [(fault, step) for fault in faults if (step := self._step(fault)) is not None]
         if not steps:
@@ -169,7 +174,7 @@ class FaultBoard:
     def _step(self, fault: PartFault) -> Awaitable[None] | None:
         try:
             return fault.part.apply(self.in_force(fault.part), fault)
-        except Exception as error:  # noqa: BLE001 - the parts of other faults must be told all the same
+        except Exception as error:  # noqa: BLE001 - the parts of the other faults must still be told
             return _failed(error)
 
     async def _finish(self, steps: Sequence[tuple[PartFault, Awaitable[None]]], *, healing: bool) -> None:
@@ -182,7 +187,7 @@ class FaultBoard:
         if not failed:
             return
         error = next(iter(failed.values()))
-        if healing:  # nobody may be there to be told, and nothing must stay broken
+        if healing:  # perhaps no caller is left to see the error, and nothing must stay broken
             self.say(f"healing failed, trying again: {error}")
             asyncio.get_running_loop().call_later(AGAIN_S, self._again, tuple(failed))
         raise error
@@ -190,14 +195,14 @@ class FaultBoard:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._mending.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits is told; if nobody does, it was said
+            task.exception()  # a waiting caller gets the error; without one, ``say`` has it
 
     def _again(self, faults: Sequence[PartFault]) -> None:
         if not self._closed:
             self._apply(faults, healing=True)
 
     def _watch(self) -> None:
-        """Wake up when the next lease runs out; a renewal is noticed then."""
+        """Set the timer for the end of the next lease; a renewal is noticed when it fires."""
         expiry = self._leases.next_expiry()
         if expiry is None or (self._timer is not None and self._wakes_at <= expiry):
             return
@@ -207,7 +212,7 @@ class FaultBoard:
         self._timer = asyncio.get_running_loop().call_at(self._wakes_at, self._expire)
 
     def _expire(self) -> None:
-        """Heal what nobody has renewed, and look again while there is anything to look at."""
+        """Heal the faults whose leases have run out, and watch the leases that remain."""
         self._timer = None
         for lease, faults in self._leases.expire():
             for fault in faults:

@@ -1,8 +1,7 @@
-"""What faults of disks ask for, and what those in force mean for one disk together.
+"""The options of disk faults, and the condition of a disk under all faults in force.
 
-Faults overlap: a disk may be slowed by one fault and filled by another, and healing one must leave
-the other in force. So a disk has no switches; its condition is always made anew from the faults in
-force.
+Faults overlap: one fault may slow a disk and another fill it, and healing one must leave the other
+in force. So a disk has no switches: its condition is always made anew from the faults in force.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from filesystems.disk.condition import together
 from harness.interface import DiskCondition, DiskDamage, UsageError
 
 DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
-"""Disk faults by the names of ``harness.interface.Environment``, each of which lasts."""
+"""The disk faults that last, named as in ``harness.interface.Environment``."""
 
 DISK_MOMENTS: Final = ("disk-corrupt", "power-loss")
-"""Those that happen at once and have nothing to heal."""
+"""The disk faults that happen at once and leave nothing to heal."""
 
 
 def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
-    """One of DISK_LEASES with its options, which are taken out of ``given``.
+    """Return the condition that one of DISK_LEASES asks for; takes its options out of ``given``.
 
-    Raises UsageError, saying what would be right.
+    Raises UsageError, which says what would be right.
     """
     if primitive == "disk-stall":
         return DiskCondition(stalled=True)
@@ -45,7 +44,7 @@ def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
 
 
 def damage_of(given: Mapping[str, Any]) -> DiskDamage:
-    """What "disk-corrupt" does. Raises UsageError."""
+    """Return the damage that "disk-corrupt" asks for. Raises UsageError."""
     try:
         return msgspec.convert(dict(given), DiskDamage)
     except msgspec.ValidationError as error:
@@ -53,14 +52,14 @@ def damage_of(given: Mapping[str, Any]) -> DiskDamage:
 
 
 class DiskPart(Part):
-    """The disks of nodes. A fault wants a DiskCondition, "disk-corrupt" a DiskDamage."""
+    """The disks of nodes. A fault asks for a DiskCondition, "disk-corrupt" for a DiskDamage."""
 
     name = "disk"
     primitives = (*DISK_LEASES, *DISK_MOMENTS)
     momentary = DISK_MOMENTS
 
     def wanted(self, asked: PartFault) -> Any:
-        """As above."""
+        """Return the condition or damage that a fault asks for; None for "power-loss"."""
         if asked.primitive == "disk-corrupt":
             return damage_of(asked.wanted)
         if asked.primitive == "power-loss":
@@ -71,6 +70,6 @@ class DiskPart(Part):
         return condition
 
     def together(self, in_force: Sequence[PartFault], node: str) -> dict[str, Any]:
-        """The fields of a DiskCondition: what all faults of this part mean for a node's disk."""
+        """Return a disk's condition under all its faults in force: DiskCondition's fields."""
         conditions = [one.wanted for one in in_force if node in one.nodes and one.primitive in DISK_LEASES]
         return together(map(msgspec.structs.asdict, conditions))

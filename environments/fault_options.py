@@ -1,4 +1,4 @@
-"""The options of a fault, as somebody wrote them."""
+"""Checks of the options that a user wrote for a fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def number(
 ) -> float:
     """Take a number out of the options of a fault.
 
-    Raises UsageError for what is none, or out of bounds.
+    Raises UsageError for a value that is not a number, or is out of bounds.
     """
     value = given.pop(name, default)
     bounds = [f" above {above:g}"] if above is not None else []
@@ -38,6 +38,6 @@ def number(
 
 
 def nothing_left(primitive: str, given: dict[str, Any]) -> None:
-    """Raises UsageError for an option that the fault does not take."""
+    """Raise UsageError if an option is left that the fault does not take."""
     if given:
         raise UsageError(f"{primitive}: unknown option {min(given)!r}")

@@ -1,8 +1,8 @@
 """The NFSv4 server: nfs-ganesha, in user space, on a port and a directory of the test's own.
 
 Why ganesha: the kernel's server would be the whole machine's, one for all tests, and is missing
-where the kernel's client is. Ganesha's lease and grace are a line in its configuration, and to
-stop, kill or restart it is to do that to a process.
+where the kernel's client is. Ganesha's lease and grace are a line in its configuration. It is
+stopped, killed and restarted as any process is.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _START_S: Final = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """One server with one export.
+    """The options of a server with one export.
 
     ``directory`` is what is exported, under the name ``export``. A client that is silent for
-    ``lease_s`` loses what it holds; after a restart the server gives nothing new away for
-    ``grace_s``, so that clients can reclaim. ``state`` is where it remembers who its clients were.
+    ``lease_s`` loses the locks and files that it holds. After a restart the server grants nothing
+    new for ``grace_s``, so that clients can reclaim. In ``state`` the server remembers who its
+    clients were.
     """
 
     directory: Path
@@ -65,11 +66,11 @@ class ServerOptions:
 
 
 def times_s(plan: StorePlan) -> tuple[int, int]:
-    """Lease and grace of a store's server, in the whole seconds that it has.
+    """Return the lease and the grace of a store's server, in whole seconds as the server has them.
 
-    Raises UsageError for a lease that is none.
+    Raises UsageError for a lease or grace that the server cannot have.
 
-    The grace is as long as the lease at least: a client that renews in time may come as late as
+    The grace is at least as long as the lease: a client that renews in time may come as late as
     that to reclaim.
     """
     lease_s, rest = divmod(plan.lease_ms, 1000)
@@ -89,10 +90,10 @@ def times_s(plan: StorePlan) -> tuple[int, int]:
 
 
 def configuration(options: ServerOptions) -> str:
-    """``ganesha.conf``.
+    """Return the text of ``ganesha.conf``.
 
-    Only NFSv4.0 is offered: it has the leases and locks that the shared store is about, and nothing
-    registers with a port mapper.
+    It offers only NFSv4.0: this version has the leases and locks that the shared store is about,
+    and nothing registers with a port mapper.
     """
     return f"""\
 NFS_CORE_PARAM {{
@@ -129,9 +130,9 @@ LOG {{ Default_Log_Level = EVENT; }}
 
 
 def command(state: Path) -> list[str]:
-    """The command line that starts the server in the foreground.
+    """Return the command line that starts the server in the foreground.
 
-    With its configuration, log and process number in ``state``.
+    The server's configuration, log and process number are in ``state``.
     """
     return [
         PROGRAM,
@@ -146,7 +147,7 @@ def command(state: Path) -> list[str]:
 
 
 def missing() -> str:
-    """What this machine lacks to run the server as a process; "" if nothing."""
+    """Return what this machine lacks to run the server as a process; "" if nothing."""
     if shutil.which(PROGRAM) is None:
         return f"{PROGRAM} is not installed (sudo apt-get install {' '.join(PACKAGES)})"
     if os.geteuid() != 0:
@@ -158,20 +159,20 @@ def missing() -> str:
 
 
 class GaneshaServer:
-    """A server process.
+    """The process of a server.
 
     ``start`` may be called again after ``kill``: that is the restart that clients must survive.
     """
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self.child = Child(Path(os.devnull))  # it has a log of its own
+        self.child = Child(Path(os.devnull))  # the server writes a log of its own
         self._up_since_s = 0
 
     async def start(self) -> None:
-        """Start, and return when the server accepts connections.
+        """Start the server, and return when it accepts connections.
 
-        Raises InfrastructureError with its last words if it does not come to that.
+        Raises InfrastructureError with its last words if it never does.
         """
         if lack := missing():
             raise InfrastructureError(lack)
@@ -179,8 +180,8 @@ class GaneshaServer:
         options.directory.mkdir(parents=True, exist_ok=True)
         options.state.mkdir(parents=True, exist_ok=True)
         (options.state / "ganesha.conf").write_text(configuration(options))
-        # Its clients' numbers begin with the second of its start: started twice within one, it
-        # would take those of its former life for expired ones of this.
+        # The numbers that the server gives its clients begin with the second of its start. If it
+        # started twice within a second, it would take clients of its former life for expired ones.
         await asyncio.sleep(max(0.0, self._up_since_s + 1.01 - time.time()))
         self.child.start(command(options.state), {})
         try:
@@ -199,11 +200,11 @@ class GaneshaServer:
         self._up_since_s = int(time.time())
 
     async def kill(self) -> None:
-        """End it without any clean-up."""
+        """End the server without any clean-up."""
         await self.child.kill()
 
     async def pause(self) -> None:
-        """Stop it from doing anything: its connections stand, nothing answers.
+        """Stop the server: its connections stand, but nothing answers.
 
         Returns when the last of its threads has stopped.
         """
@@ -212,7 +213,7 @@ class GaneshaServer:
             await asyncio.sleep(0.01)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let a paused server go on."""
         self.child.signal(signal.SIGCONT)
 
     async def _accepts(self) -> bool:
@@ -235,12 +236,12 @@ class GaneshaServer:
 
 
 def _stopped(pid: int) -> bool:
-    """Whether every thread of a process is stopped; one that is gone is."""
+    """Return whether every thread of a process is stopped; True if the process is gone."""
     try:
         states = [
             (task / "stat").read_text().rpartition(")")[2].split()[0]
             for task in Path(f"/proc/{pid}/task").iterdir()
         ]
-    except OSError:  # a thread that ended while we looked: look again, unless all have
+    except OSError:  # a thread ended during this look: look again, unless all have
         return not Path(f"/proc/{pid}").exists()
     return all(state in "TtZX" for state in states)

@@ -1,7 +1,7 @@
 """The directories of a system's distribution, as they are put on other machines.
 
-Why by content: the same files are put once, whoever unpacked them where, and another version beside
-them.
+Why their place there depends on their content: the same files are put there once, whoever unpacked
+them and wherever. Another version gets a place of its own.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from harness.interface import Portable, Provision, System, TestSpec, UsageError
 
 
 def provision_of(system: System, spec: TestSpec) -> Provision | None:
-    """What machines must be given for its brokers; None for our own, which we bring anyway."""
+    """Return what a system's brokers need on their machines.
+
+    Returns None for our own brokers: what they need is brought anyway.
+    """
     return system.provision(spec) if isinstance(system, Portable) else None
 
 
 def homes_here(system: System, spec: TestSpec) -> Mapping[str, str]:
-    """``Layout.homes`` on this machine: they are where the person has them."""
+    """Return ``Layout.homes`` for this machine: the directories where the user has them."""
     provision = provision_of(system, spec)
     return {} if provision is None else provision.directories
 
 
 class Homes:
-    """All files of a provision's directories, read when it is made.
+    """All files of a provision's directories, read when this object is made.
 
-    ``files`` is "NAME/path" -> content, ``executable`` which of them may be run, ``hash`` the same
-    for the same files. A link is what it points to. Raises UsageError for a directory that cannot
-    be read.
+    ``files`` is "NAME/path" -> content, and ``executable`` has those of them that may be run. The
+    same files have the same ``hash``. A symbolic link counts as the file that it points to. Raises
+    UsageError for a directory that cannot be read.
     """
 
     def __init__(self, provision: Provision) -> None:
@@ -56,7 +59,7 @@ class Homes:
 def _files(top: Path) -> Iterator[Path]:
     seen: set[str] = set()
     for place, directories, names in os.walk(top, followlinks=True, onerror=_raise):
-        if (real := os.path.realpath(place)) in seen:  # a link that leads back
+        if (real := os.path.realpath(place)) in seen:  # a link that leads back to a parent
             directories.clear()
             continue
         seen.add(real)

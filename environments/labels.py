@@ -1,13 +1,13 @@
-"""How everything that a run creates is recognised later, and removed.
+"""The marks by which everything that a run creates is recognised later, and removed.
 
-A harness may be killed at any moment, so nothing may depend on its memory: every process carries
-the run's id in its environment, every deployment has a directory under the user's state directory
-that names its parts, and containers carry labels. ``jepsen-run clean`` asks here what is left and
-removes it.
+A harness may be killed at any moment, so nothing may depend on its memory. Every process carries
+the run's id in its environment. Every deployment has a directory under the user's state directory,
+which names its parts. Containers carry labels. ``jepsen-run clean`` asks this module what is left,
+and removes it.
 
-A stranger is never harmed: a process is ours if its environment says so, or if its pid, start time
-and boot are the recorded ones. A deployment whose harness lives is somebody's running test and is
-left alone unless forced.
+Processes of strangers are never harmed: a process is ours if its environment says so, or if its
+pid, start time and boot are the recorded ones. A deployment whose harness is alive is a running
+test, and is left alone unless forced.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ import psutil
 from harness.interface import InfrastructureError
 
 RUN_ID: Final = "JEPSEN_RUN_ID"
-"""Environment variable of every process that a run starts: its run's id."""
+"""The environment variable that holds the run's id, in every process that a run starts."""
 
 STATE_DIR: Final = "JEPSEN_RUN_STATE"
-"""Environment variable beside it.
+"""The environment variable that holds the deployment's state directory, in the same processes.
 
-The deployment's state directory, so that two users' (or tests') runs are told apart.
+It tells the runs of two users (or tests) apart.
 """
 
 NOTE: Final = "note: "
-"""Lines of `find_leftovers` that begin so are not leftovers, but say what was not looked at or
-not touched, and why.
+"""The beginning of those lines of `find_leftovers` that are notes, not leftovers.
+
+A note says what was not looked at or not touched, and why.
 """
 
 LEFT: Final = "LEFT: "
-"""Lines of `remove_leftovers` that begin so name what could not be removed."""
+"""The beginning of those lines of `remove_leftovers` that name what could not be removed."""
 
 _ASKED: Final = {
     "local": "environments.local.clean",
@@ -49,15 +50,15 @@ _ASKED: Final = {
     "attached": "environments.attached.records",
     "scratch": "environments.scratch",
 }
-"""Modules with ``leftovers(force=)`` and ``remove(force=)``, by the name that a note gives them."""
+"""The modules with ``leftovers(force=)`` and ``remove(force=)``, by their names in notes."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that cannot be confused with a later one of the same pid.
+    """A process that cannot be confused with a later one that has the same pid.
 
     ``started`` counts from the boot in the kernel's own ticks, which no clock adjustment moves.
-    ``boot`` and ``namespace`` say where the pid means something; ``host`` tells a reboot from
-    another machine that shares the home directory.
+    ``boot`` and ``namespace`` say where the pid is valid. ``host`` tells a reboot from another
+    machine that shares the home directory.
     """
 
     pid: int
@@ -68,17 +69,17 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_run_id() -> str:
-    """A name for a deployment.
+    """Return a new name for a deployment.
 
-    Sorts by time, unique beyond doubt, fit for file names, labels and host names.
+    Names sort by time, are unique beyond doubt, and are fit for file names, labels and host names.
     """
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(4)
 
 
 def state_root() -> Path:
-    """Where deployments leave their traces.
+    """Return the directory of the records that deployments leave.
 
-    ``$XDG_STATE_HOME/jepsen-run``, else ``~/.local/state/jepsen-run``.
+    It is ``$XDG_STATE_HOME/jepsen-run``, else ``~/.local/state/jepsen-run``.
     """
     base = os.environ.get("XDG_STATE_HOME", "")
     # The XDG base directory specification: a relative path is to be ignored.
@@ -86,9 +87,9 @@ def state_root() -> Path:
 
 
 def identify(pid: int | None = None) -> Process | None:
-    """The identity of a running process (this one by default).
+    """Return the identity of a running process (this one by default).
 
-    None if there is none, or only a zombie.
+    Returns None if there is no such process, or only a zombie.
     """
     pid = os.getpid() if pid is None else pid
     started = _started(pid)
@@ -98,9 +99,9 @@ def identify(pid: int | None = None) -> Process | None:
 
 
 def judge(process: Process) -> Literal["alive", "dead", "unknown"]:
-    """Whether an identified process still runs.
+    """Return whether an identified process still runs.
 
-    "unknown" if it lived on another machine or in another pid namespace.
+    The answer is "unknown" if it lived on another machine or in another pid namespace.
     """
     if process.boot != _boot():
         return "dead" if process.host == socket.gethostname() else "unknown"
@@ -110,9 +111,9 @@ def judge(process: Process) -> Literal["alive", "dead", "unknown"]:
 
 
 def in_use(what: str, harness: Process | None, *, force: bool) -> str:
-    """The note that something is left alone because its harness may still run; "" if it does not.
+    """Return the note that something is left alone because its harness may run; else "".
 
-    ``force`` leaves nothing alone.
+    With ``force`` nothing is left alone.
     """
     standing = "dead" if harness is None or force else judge(harness)
     if harness is None or standing == "dead":
@@ -124,17 +125,17 @@ def in_use(what: str, harness: Process | None, *, force: bool) -> str:
 
 
 def find_leftovers(*, force: bool = False) -> list[str]:
-    """What earlier runs left behind, one line each; lines that begin with `NOTE` are no leftovers.
+    """Return a line for each thing that earlier runs left, and lines that are notes (`NOTE`).
 
-    ``force`` counts deployments whose harness still runs, too.
+    With ``force``, deployments whose harness still runs count, too.
     """
     return _ask("leftovers", force=force)
 
 
 def remove_leftovers(*, force: bool = False) -> list[str]:
-    """Remove what `find_leftovers` finds; one line for each thing removed.
+    """Remove what `find_leftovers` finds, and return a line for each thing removed.
 
-    A second call finds nothing but what the first said to be `LEFT`.
+    A second call finds nothing but what the first call reported as `LEFT`.
     """
     return _ask("remove", force=force)
 
@@ -155,9 +156,9 @@ def _ask(question: str, *, force: bool) -> list[str]:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in kernel ticks since the boot; None if it does not run.
+    """Return when a process started, in kernel ticks since the boot; None if it does not run.
 
-    A zombie does not.
+    A zombie does not run.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()

@@ -1,11 +1,11 @@
-"""Leases, so that a fault never outlives the harness that asked for it.
+"""Leases of faults, so that a fault never outlives the harness that asked for it.
 
-A killed harness cannot heal what it broke. So nobody breaks anything for good: whoever executes a
-fault *on the node* (an agent) keeps it in a `LeaseTable`, and undoes it when the lease has run out
-without a renewal. The table has no timers and no I/O of its own; its owner asks `next_expiry` when
-to wake up and `expire` what to undo.
+A killed harness cannot heal what it broke. So no fault is in force without a limit: whoever
+executes a fault *on the node* (an agent) keeps it in a `LeaseTable`, and undoes it when the lease
+has run out without a renewal. The table has no timers and no I/O of its own. Its owner asks
+`next_expiry` when to wake up, and `expire` what to undo.
 
-Only the standard library is imported here: agents run where nothing else may be installed.
+This module imports only the standard library: agents run where nothing else may be installed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 DEFAULT_LEASE_S: Final = 5.0
-"""Long enough to survive a harness that is busy for a moment, short against every fault worth
-injecting.
+"""The default length of a lease.
+
+It is long enough to survive a harness that is busy for a moment, and short against every fault that
+is worth injecting.
 """
 
 REMEMBERED: Final = 1024
-"""Ended leases that can still be told apart from leases that never were."""
+"""The number of ended leases that can still be told apart from leases that never existed."""
 
 F = TypeVar("F")
 
@@ -30,12 +32,12 @@ class LeaseExpiredError(Exception):
 
     The fault in the schedule and the fault in force differ.
 
-    Do not inject again silently; the history must say that the fault ended early.
+    Do not inject the fault again silently; the history must say that it ended early.
     """
 
 
 class UnknownLeaseError(ValueError):
-    """There never was a lease of this name, or it is long forgotten."""
+    """A lease of this name never existed, or is long forgotten."""
 
     def __init__(self, lease: str) -> None:
         super().__init__(f"no lease {lease!r}")
@@ -65,7 +67,7 @@ class LeaseTable(Generic[F]):
         self._ended: dict[str, None] = {}
 
     def inject(self, fault: F, lease_s: float = DEFAULT_LEASE_S) -> str:
-        """Take a fault into the table for ``lease_s`` seconds and name its lease.
+        """Add a fault to the table for ``lease_s`` seconds, and return the name of its lease.
 
         The caller executes the fault.
         """
@@ -79,8 +81,8 @@ class LeaseTable(Generic[F]):
     def renew(self, lease: str) -> None:
         """Let the lease last for its full length from now on.
 
-        Raises LeaseExpiredError if it has ended, UnknownLeaseError if there never was one of this
-        name.
+        Raises LeaseExpiredError if it has ended, UnknownLeaseError if a lease of this name never
+        existed.
         """
         held = self._held.get(lease)
         if held is None:
@@ -89,15 +91,15 @@ class LeaseTable(Generic[F]):
             raise UnknownLeaseError(lease)
         now = self._clock()
         if now >= held.expires:
-            # Its owner has not come round to `expire` yet; to renew it now would hide that nobody
-            # renewed in time.
+            # The table's owner has not called `expire` yet. A renewal now would hide that the lease
+            # was not renewed in time.
             raise LeaseExpiredError(f"{lease} ran out {now - held.expires:.1f} s ago without being renewed")
         held.expires = now + held.lease_s
 
     def heal(self, lease: str) -> F | None:
-        """End a lease; its fault for the caller to undo, None if it had ended before.
+        """End a lease and return its fault, for the caller to undo; None if it had ended before.
 
-        UnknownLeaseError if there never was one.
+        Raises UnknownLeaseError if the lease never existed.
         """
         held = self._held.pop(lease, None)
         if held is None:
@@ -108,7 +110,7 @@ class LeaseTable(Generic[F]):
         return held.fault
 
     def heal_all(self) -> list[F]:
-        """End every lease; the faults for the caller to undo, newest first."""
+        """End every lease and return the faults, newest first, for the caller to undo."""
         faults = [held.fault for held in reversed(self._held.values())]
         for lease in self._held:
             self._remember(lease)
@@ -116,7 +118,7 @@ class LeaseTable(Generic[F]):
         return faults
 
     def expire(self) -> list[tuple[str, F]]:
-        """End the leases that have run out; their names and faults for the caller to undo."""
+        """End the leases that have run out; return names and faults for the caller to undo."""
         now = self._clock()
         over = [(lease, held.fault) for lease, held in self._held.items() if now >= held.expires]
         for lease, _ in over:
@@ -125,11 +127,11 @@ class LeaseTable(Generic[F]):
         return over
 
     def next_expiry(self) -> float | None:
-        """The clock's reading at which the next lease runs out; None while there is none."""
+        """Return the clock's reading when the next lease runs out; None if there is no lease."""
         return min((held.expires for held in self._held.values()), default=None)
 
     def in_force(self) -> list[F]:
-        """The faults in force, oldest first."""
+        """Return the faults in force, oldest first."""
         return [held.fault for held in self._held.values()]
 
     def _remember(self, lease: str) -> None:

@@ -1,8 +1,8 @@
-"""What a directed link does to what crosses it.
+"""The condition of a directed link: what the link does to the bytes and packets that cross it.
 
-Faults overlap: a link may be slowed by one fault and cut by another, and healing one must leave the
-other in force. So a link has no switches; its condition is always `combine`d anew from the faults
-in force.
+Faults overlap: one fault may slow a link and another cut it, and healing one must leave the other
+in force. So a link has no switches: its condition is always `combine`d anew from the faults in
+force.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from environments.fault_options import number
 from harness.interface import Link, UsageError
 
 LINK_PRIMITIVES: Final = ("cut", "reset", "slow", "stall")
-"""Link faults by the names of ``harness.interface.Environment``.
+"""The link faults that every environment may have, named as in ``harness.interface.Environment``.
 
-A TCP proxy holds bytes where a network loses packets, so "stall" is "cut" under the name that
-ordinary people give to what they see.
+"stall" is another name of "cut" here, because a TCP proxy holds bytes where a network loses
+packets. "stall" is the word for what a client sees.
 """
 
 DATAGRAM_PRIMITIVES: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")
-"""Those that hit single packets, which only the simulation can."""
+"""The link faults that hit single packets; only the simulation can do them."""
 
 CHANCE_DEFAULT: Final = 0.3
-"""Of a datagram to be lost, doubled or overtaken, where the fault says nothing."""
+"""The probability that a datagram is lost, doubled or overtaken, if the fault has no ``chance``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCondition:
-    """A directed link's state; the fields combine freely.
+    """The state of a directed link; its fields combine freely.
 
-    ``cut`` holds the segments of streams until the link heals and loses datagrams. ``reset`` ends
-    every connection that crosses the link, now and as long as it is in force. ``rate_bytes_s`` None
-    is unlimited. ``loss``, ``duplicate`` and ``reorder`` are probabilities from 0 to 1, of packets
-    in the simulation: a stream's lost segment waits for its retransmission, a lost datagram is
-    gone; the other two concern datagrams only.
+    ``cut`` holds the segments of streams until the link heals, and loses datagrams. ``reset`` ends
+    every connection that crosses the link, now and as long as it is in force. The ``rate_bytes_s``
+    None is unlimited. ``loss``, ``duplicate`` and ``reorder`` are probabilities from 0 to 1 of
+    packets in the simulation: a lost segment of a stream waits for its retransmission, a lost
+    datagram is gone; the other two concern datagrams only.
     """
 
     cut: bool = False
@@ -49,7 +49,7 @@ class LinkCondition:
     reorder: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no link can be."""
+        """Raise ValueError for a value that no link can have."""
         for name in ("loss", "duplicate", "reorder"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(
@@ -63,7 +63,7 @@ class LinkCondition:
 
     @property
     def active(self) -> bool:
-        """Whether what crosses may not simply pass."""
+        """True unless everything crosses the link undisturbed."""
         return self != CLEAR
 
 
@@ -71,14 +71,14 @@ CLEAR: Final = LinkCondition()
 
 
 def link_name(link: Link) -> str:
-    """How a directed link is written in a history: ``a1->a2``."""
+    """Return the name of a directed link in a history: ``a1->a2``."""
     return f"{link.source}->{link.target}"
 
 
 def combine(conditions: Iterable[LinkCondition]) -> LinkCondition:
-    """All conditions at once.
+    """Return the condition of a link for which all given conditions hold at once.
 
-    Delays add up, the lowest rate limits, probabilities are of independent causes.
+    Delays add up, the lowest rate limits, and probabilities combine as those of independent causes.
     """
     result = CLEAR
     for one in conditions:
@@ -97,11 +97,11 @@ def combine(conditions: Iterable[LinkCondition]) -> LinkCondition:
 
 
 def condition_of(primitive: str, options: Mapping[str, Any] | None = None) -> LinkCondition:
-    """The condition that a fault primitive and its options ask for.
+    """Return the condition that a fault primitive and its options ask for.
 
     "slow" takes ``delay_ms``, ``jitter_ms`` (0 or more) and ``rate_bytes_s`` (more than 0), at
-    least one of them; faults of datagrams take ``chance``; the others take none. Raises UsageError
-    for anything else.
+    least one of them. Faults of datagrams take ``chance``; the others take no options. Raises
+    UsageError for anything else.
     """
     given = dict(options or {})
     takes: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""One connection through the link proxy: two ends, and a pipe for each direction between them.
+"""A connection through the link proxy: two ends, and a pipe for each direction between them.
 
-Why pipes: the two directions of one connection obey two different links, so each direction holds,
+Why pipes: the two directions of a connection obey two different links, so each direction holds,
 delays and ends for itself. The end of a stream and a reset travel within the pipe, behind the bytes
-that were sent before them, because that is how a peer learns of them through a real network.
+that were sent before them, because a real network delivers them to a peer in that order.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from environments.link_condition import CLEAR
 from harness.interface import Link
 
 HELD_BYTES_MAX: Final = 1 << 20
-"""Bytes one direction of one connection may hold in this process.
+"""The bytes that one direction of one connection may hold in this process.
 
-Beyond it the source is not read (like a TCP window).
+When it holds more, the proxy stops reading from the source, as a TCP window would.
 """
 
 PACE_S: Final = 0.02
-"""A limited link sends in pieces of so many seconds, and may catch up by so much after a late
-timer.
+"""A limited link sends in pieces of so many seconds.
+
+After a late timer it may catch up by so much.
 """
 
 _EOF: Final = b""
-"""Marks a source's end of stream within a queue; no read ever returns it otherwise."""
+"""The mark of a source's end of stream within a queue; no read ever returns it otherwise."""
 
 _LINGER_RST: Final = struct.pack("ii", 1, 0)
 
 
 def set_reset_on_close(sock: socket.socket) -> None:
-    """Closing the socket is to send a RST at once, no FIN after what is still to be sent."""
+    """Make a socket send a RST at once when it is closed, and no FIN after unsent bytes."""
     with contextlib.suppress(OSError):  # not connected any more: nothing to reset
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RST)
 
@@ -56,7 +57,7 @@ class Line:
 
 
 class Pipe:
-    """One direction of one connection.
+    """A direction of a connection.
 
     What is read from ``source`` is written to ``sink`` as the line allows.
     """
@@ -83,14 +84,14 @@ class Pipe:
         line.pipes[self] = None
 
     def hold(self, item: bytes | None) -> None:
-        """Queue what cannot go at once; None is a reset."""
+        """Queue bytes that cannot be written at once; None is a reset."""
         condition = self.condition
         due = 0.0
         if condition.delay_ms or condition.jitter_ms:
             delay_ms = condition.delay_ms + condition.jitter_ms * self.random.random()
             due = time.monotonic() + delay_ms / 1000
-        # Only the queue's head is ever looked at: a late piece holds up those behind it, as in a
-        # stream it must.
+        # Only the queue's head is ever looked at: a late piece must hold up the pieces behind it,
+        # because this is a stream.
         self.queue.append((due, item))
         if item is not None:
             self.held += len(item)
@@ -103,8 +104,7 @@ class Pipe:
         """Obey the line's new condition from now on."""
         self.condition = self.line.condition
         if not self.condition.delay_ms and not self.condition.jitter_ms:
-            # What was held back by a delay that is no more goes now, as it does when a network
-            # recovers.
+            # The delay is over: what it held back is sent now, as when a network recovers.
             self.queue = deque((0.0, item) for _, item in self.queue)
         if self.timer is not None:
             self.timer.cancel()
@@ -157,9 +157,10 @@ class Pipe:
             sink.write_eof()
 
     def update(self) -> None:
-        """Read from the source only what can be passed on or held.
+        """Read from the source only while its bytes can be passed on or held.
 
-        Write through when nothing is in the way.
+        Also decides whether bytes are written straight through, which they are when nothing is in
+        the way.
         """
         condition = self.condition
         self.straight = not self.queue and not condition.active and self.sink.ready
@@ -172,7 +173,7 @@ class Pipe:
                 self.source.transport.pause_reading()
 
     def drop(self) -> None:
-        """Forget what is held: there is nobody left to write it to."""
+        """Discard what is held, because the sink is gone."""
         self.queue.clear()
         self.held = 0
         self.straight = False
@@ -185,7 +186,7 @@ class Pipe:
 class End(asyncio.Protocol):
     """One side of a connection through the proxy.
 
-    ``inlet`` is the pipe it feeds, ``outlet`` the one that writes into it.
+    ``inlet`` is the pipe that this side feeds, ``outlet`` the pipe that writes to it.
     """
 
     __slots__ = ("ended", "inlet", "lost", "outlet", "ready", "sock", "transport", "write")
@@ -203,7 +204,7 @@ class End(asyncio.Protocol):
         outlet.sink = self
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Join in: what came from the other end meanwhile can go."""
+        """Take the transport, and deliver what came from the other side meanwhile."""
         self.transport = transport
         self.write = self.transport.write
         self.ready = True
@@ -211,7 +212,7 @@ class End(asyncio.Protocol):
         self.outlet.pump()
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on, at once if nothing is in force."""
+        """Pass bytes on, at once if no fault is in force."""
         inlet = self.inlet
         if inlet.straight:
             inlet.sink.write(data)
@@ -233,30 +234,30 @@ class End(asyncio.Protocol):
         if other.lost:
             self.inlet.drop()
         elif not (self.inlet.done and other.inlet.done):
-            # The peer is gone for both directions. It is the inlet that carries the news, behind
-            # the bytes it holds.
+            # The peer is gone for both directions. The inlet carries this news to the other side,
+            # behind the bytes that it holds.
             self.inlet.hold(None if exc is not None or not self.ended else _EOF)
             if other.ready:
                 other.inlet.update()
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end: this one's peer does not keep up."""
+        """Stop reading from the other side, because the peer of this side does not keep up."""
         self.outlet.choked = True
         self.outlet.update()
 
     def resume_writing(self) -> None:
-        """Go on where `pause_writing` stopped."""
+        """Read from the other side again, which `pause_writing` had stopped."""
         self.outlet.choked = False
         self.outlet.pump()
 
     def write_eof(self) -> None:
-        """End this direction, as the source did; the other goes on."""
+        """End this direction, as the source did; the other direction goes on."""
         if self.ready and not self.transport.is_closing():
             with contextlib.suppress(OSError):  # the peer has just gone: connection_lost follows
                 self.transport.write_eof()
 
     def close(self) -> None:
-        """Close once all that was written is sent."""
+        """Close once everything that was written has been sent."""
         if self.transport is not None:
             self.transport.close()
 
@@ -267,7 +268,7 @@ class End(asyncio.Protocol):
             self.transport.abort()
 
     def abandon(self) -> None:
-        """As `reset`, where it may never have got a transport."""
+        """End the connection as `reset` does, even if this side never got a transport."""
         if self.transport is None and not self.lost:
             set_reset_on_close(self.sock)
             self.sock.close()

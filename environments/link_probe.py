@@ -1,14 +1,14 @@
 """Proof of a link's state: bytes that really cross it, through the same proxy code as the traffic.
 
-What was asked of a link says nothing about what it does. A `LinkProbe` keeps one standing
-connection through the proxy for each pair of ends, and proves a directed link by writing on its
-source's side and looking whether, and when, the bytes come out on its target's side. It reads both
-sides itself, so the answer for one direction needs nothing of the other: that is what tells a
+The condition that was set for a link does not show what the link does. So a `LinkProbe` keeps one
+standing connection through the proxy for each pair of ends. To prove a directed link it writes on
+the source's side, and looks whether and when the bytes come out on the target's side. It reads both
+sides itself, so that one direction's answer does not depend on the other direction: this tells a
 one-way cut from a full one.
 
-The machine may be slow too. So every probe is sent beside a control that crosses the proxy on a
-link that nobody ever breaks: a link is slow by what it took longer than the control, and lost when
-nothing has come long after the control.
+The machine may be slow, too. So every probe is sent together with a control, which crosses the
+proxy on a link that no fault ever breaks. The delay of a link is the time by which its probe is
+slower than the control. The link is lost if nothing has come long after the control.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from environments.link_proxy import LinkProxy
 from harness.interface import Address, InfrastructureError, Link
 
 PROBE_BYTES: Final = 16 * 1024
-"""Enough for a rate limit of up to 1.6 MB/s to show as a delay."""
+"""The size of a probe: enough for a rate limit of up to 1.6 MB/s to show as a delay."""
 
 SLOW_MS: Final = 10.0
 """A link that takes this much longer than the control is called slow."""
 
 AGAIN_MAX: Final = 4
-"""A link that is slow without a fault is probed so many times more before that is said of it."""
+"""The number of further probes that a link without a fault gets before it is called slow."""
 
 PATIENCE_S: Final = 0.5
-"""A link is lost when nothing has crossed it so long after the control arrived (and after the
-delay asked for).
-"""
+"""The time after the control's arrival (and the delay set) after which a silent link is lost."""
 
 MACHINE_PATIENCE_S: Final = 10.0
 """A control that takes longer than this means that the machine, not the link, is at fault."""
@@ -48,7 +46,7 @@ _HEADER: Final = struct.Struct(">I")
 
 
 class _Side(asyncio.Protocol):
-    """One side of a standing connection: counts what arrives, and tells whoever watches for it."""
+    """A side of a standing connection: counts the bytes that arrive, and resolves the watches."""
 
     def __init__(self, probe: LinkProbe, *, near: bool) -> None:
         self.probe = probe
@@ -57,7 +55,7 @@ class _Side(asyncio.Protocol):
         self.received = 0
         self.lost = False
         self.watches: deque[tuple[int, asyncio.Future[float]]] = deque()
-        self._head = None if near else b""  # what the other side says first: whose connection it is
+        self._head = None if near else b""  # the other side's first bytes: the number of the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -147,13 +145,16 @@ class LinkProbe:
         return probe
 
     async def probe(self, links: Iterable[Link]) -> dict[Link, str]:
-        """What each link does now: "open", "lost", "refused", "slow 120 ms", or "no such link"."""
+        """Return what each link does now.
+
+        The answers are "open", "lost", "refused", "slow 120 ms", and "no such link".
+        """
         wanted = list(dict.fromkeys(links))
         known = [link for link in wanted if link in self._standing]
         found = await self._ask(known)
         for _ in range(AGAIN_MAX):
-            # Slow although nobody slows it: the machine may have been busy between the control and
-            # this one probe.
+            # The link is slow although no fault slows it: the machine may have been busy between
+            # the control and this one probe.
             doubtful = [
                 link
                 for link, answer in found.items()
@@ -163,7 +164,7 @@ class LinkProbe:
         return {link: found.get(link, "no such link") for link in wanted}
 
     async def _ask(self, known: list[Link]) -> dict[Link, str]:
-        """One probe of each of these links, beside one control."""
+        """Probe each of these links once, together with one control."""
         if not known:
             return {}
         control = self._send(_CONTROL)
@@ -182,29 +183,29 @@ class LinkProbe:
         return dict(zip(known, answers, strict=True))
 
     async def mend(self) -> None:
-        """Reconnect what a reset has broken.
+        """Reconnect the standing connections that a reset has broken.
 
-        To be called when a reset is healed: later a cut may stand in the way.
+        Call this when a reset is healed: later a cut may stand in the way.
         """
         broken = [standing for standing in self._numbers if not standing.up()]
         await asyncio.gather(*(self._connect(standing, PATIENCE_S) for standing in broken))
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._server is not None:
             self._server.close()
         for side in tuple(self.sides):
             side.transport.abort()
 
     def greeted(self, number: int, side: _Side) -> None:
-        """A connection of the probe has reached its far side."""
+        """Note that a connection of the probe has reached its far side."""
         standing = self._numbers[number]
         standing.far = side
         if standing.met is not None and not standing.met.done():
             standing.met.set_result(None)
 
     def _send(self, link: Link) -> tuple[float, asyncio.Future[float]] | None:
-        """Send a probe along the link's standing connection; None where there is none."""
+        """Send a probe along the link's standing connection; None if that connection is not up."""
         standing = self._standing[link]
         if not standing.up():
             return None
@@ -252,7 +253,7 @@ class LinkProbe:
         return target.received if target is not None else 0
 
     async def _connect(self, standing: _Standing, patience_s: float) -> str:
-        """Bring up a pair's connection; "" if it stands, else how the attempt ended."""
+        """Connect a pair's standing connection; "" if it stands, else how the attempt ended."""
         async with standing.lock:
             if standing.up():
                 return ""

@@ -1,9 +1,9 @@
-"""A userspace proxy that stands for the network between brokers and clients.
+"""A proxy in user space that stands for the network between brokers and clients.
 
-So breaking the network needs no root.
+Why a proxy: with it, breaking the network needs no root.
 
-Each (source, target, port) triple has a listener of its own, so the proxy knows by the port it was
-reached on who speaks to whom. Bytes from source to target obey the directed link
+Each (source, target, port) triple has a listener of its own. So the proxy knows from the port that
+a connection reached who speaks to whom. Bytes from source to target obey the directed link
 ``source->target``, replies obey ``target->source``.
 
 What a link can do to the bytes, in any combination (`LinkCondition`):
@@ -21,13 +21,14 @@ slow
     Bytes arrive ``delay_ms`` to ``delay_ms + jitter_ms`` later, in order, and no faster than
     ``rate_bytes_s`` over the whole link.
 
-What a TCP proxy cannot do, by its nature: lose, duplicate or reorder packets; delay the handshake;
-starve the open direction of a one-way cut (real TCP stops it after a window, because its
-acknowledgements are lost too). A connection whose target does not listen is accepted, then reset;
-a ``faithful`` route refuses it, as a network does, a tenth of a second late at most. Bytes handed
-to the target's side before a cut, at most a socket buffer and 64 KiB, still arrive.
+A TCP proxy, by its nature, cannot lose, duplicate or reorder packets, and cannot delay the
+handshake. It cannot starve the open direction of a one-way cut either (real TCP stops that
+direction after a window, because its acknowledgements are lost, too). A connection whose target
+does not listen is accepted, then reset. A ``faithful`` route refuses it, as a network does, a tenth
+of a second late at most. Bytes handed to the target's side before a cut, at most a socket buffer
+and 64 KiB, still arrive.
 
-While a link is clear nothing is copied or queued: what is read is written to the other side in the
+While a link is clear, nothing is copied or queued: what is read is written to the other side in the
 same call.
 """
 
@@ -52,30 +53,30 @@ BACKLOG: Final = 512
 RESERVE_ATTEMPTS: Final = 100
 
 LOOK_S: Final = 0.1
-"""How often it is looked whether the targets of faithful routes listen."""
+"""The interval of the checks whether the targets of faithful routes listen."""
 
 _ANY: Final = "00000000"
-"""Every address of the machine, as `_in_table` says one."""
+"""The text for "every address of the machine" in the kernel's tables; see `_in_table`."""
 
 _LISTENS: Final = "0A"
-"""A state of a socket in the kernel's tables."""
+"""The state of a listening socket in the kernel's tables."""
 
 
 def reserve_port(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
-    """Take a free port, or that very one, that stays ours while its server is down.
+    """Take a free port, or the given one, and keep it while its server is down.
 
     Close the socket to give it back.
 
-    A port that was merely found free is snatched: by another test, or by the kernel as the source
-    port of any outgoing connection while the server that owned it is killed (a client that redials
-    a dead port can even connect to itself). The socket returned is bound but does not listen, so
-    connecting is refused; a server that sets SO_REUSEADDR, as servers do, may bind and listen
-    beside it, while nobody is given the port by the kernel.
+    Why: a port that was merely found free is soon taken. Another test may take it, or the kernel as
+    the source port of any outgoing connection while the server that owned it is killed. A client
+    that redials a dead port can even connect to itself. The socket returned is bound but does not
+    listen, so connecting is refused. A server that sets SO_REUSEADDR, as servers do, may bind and
+    listen at the same port, while the kernel gives the port to nobody else.
     """
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         holder.bind((host, port))
-        # Only now: set before, two reservations could get the same port.
+        # Not before bind: then two reservations could get the same port.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError as error:
         holder.close()
@@ -84,7 +85,7 @@ def reserve_port(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
 
 
 def reserve_ports(numbers: Sequence[int]) -> list[socket.socket]:
-    """Take these ports at one address of 127.0.0.0/8 that has them all free, as `reserve_port`."""
+    """Take all these ports at one address of 127.0.0.0/8 where all are free, by `reserve_port`."""
     for left in reversed(range(RESERVE_ATTEMPTS)):
         host = ".".join(["127", *(str(random.randint(1, 254)) for _ in range(3))])
         taken: list[socket.socket] = []
@@ -106,7 +107,7 @@ class _Route:
     __slots__ = ("absent", "address", "backward", "forward", "holder", "listener", "target", "waiting")
 
     def __init__(self, forward: Line, backward: Line, target: Address, holder: socket.socket) -> None:
-        self.absent = False  # of a faithful one: nobody listens at the target
+        self.absent = False  # faithful routes only: nobody listens at the target
         self.forward = forward
         self.backward = backward
         self.target = target
@@ -126,7 +127,7 @@ class _Route:
 
 
 class LinkProxy:
-    """All links of one deployment. Belongs to one event loop; `close` it there.
+    """All links of one deployment. It belongs to one event loop; `close` it there.
 
     ``chance`` draws the jitter.
     """
@@ -145,10 +146,9 @@ class LinkProxy:
     ) -> Address:
         """Listen on ``host`` for connections from ``link.source`` to ``target``.
 
-        The address to give to the source.
-
-        Several routes may share a link (one for each port of the target). Raises
-        InfrastructureError where another has that very port.
+        Returns the address to give to the source. Several routes may share a link (one for each
+        port of the target). Raises InfrastructureError if another program has the very port that is
+        asked for.
         """
         assert not self._closed
         holder = reserve_port(host, port)
@@ -164,9 +164,9 @@ class LinkProxy:
         return route.address
 
     def set_condition(self, link: Link, condition: LinkCondition) -> None:
-        """Put a directed link into a condition, at once and for existing connections too.
+        """Put a directed link into a condition, at once and for existing connections, too.
 
-        KeyError for an unknown link.
+        Raises KeyError for an unknown link.
         """
         line = self._lines[link]
         line.condition = condition
@@ -182,15 +182,15 @@ class LinkProxy:
                 pipe.change()
 
     def condition(self, link: Link) -> LinkCondition:
-        """The condition that was set.
+        """Return the condition that was set for a link.
 
-        What is asked for, not what is proven (see `environments.link_probe`).
+        This is what was asked for, not what is proven (see `environments.link_probe`).
         """
         return self._lines[link].condition
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """The directed links that routes exist for, both ways of each."""
+        """The directed links that have routes, both directions of each."""
         return tuple(self._lines)
 
     async def close(self) -> None:
@@ -242,7 +242,7 @@ class LinkProxy:
                     self._begin(route, sock)
 
     async def _look(self) -> None:
-        """Refuse for targets that do not listen; of a link that is cut nobody can know."""
+        """Refuse connections whose targets do not listen; leave routes with a cut link alone."""
         while not self._closed:
             listening = _listening()
             for route in self._faithful:
@@ -254,9 +254,9 @@ class LinkProxy:
             await asyncio.sleep(LOOK_S)
 
     def _silence(self, route: _Route) -> None:
-        """Stops listening: the kernel refuses whoever connects.
+        """Stop listening, so that the kernel refuses whoever connects.
 
-        The holder keeps the port ours meanwhile.
+        The holder keeps the port meanwhile.
         """
         if route.listener is not None:
             self.loop.remove_reader(route.listener)
@@ -287,8 +287,8 @@ class LinkProxy:
             if route.passable:
                 self._begin(route, sock)
                 continue
-            # Clients that retry through a long cut would otherwise pile up their abandoned attempts
-            # here.
+            # Otherwise the abandoned attempts of clients that retry through a long cut would pile
+            # up here.
             for old in [old for old in route.waiting if _hung_up(old)]:
                 route.waiting.remove(old)
                 old.close()
@@ -307,7 +307,7 @@ class LinkProxy:
         return self._closed or route.refusing
 
     async def _connect(self, route: _Route, near_sock: socket.socket) -> None:
-        """Reach the target for an accepted connection, and join the two."""
+        """Connect to the target of an accepted connection, and join the two."""
         far_sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         ends: tuple[End, ...] = ()
         made = False
@@ -338,7 +338,7 @@ class LinkProxy:
 
 
 def _listening() -> set[tuple[str, int]]:
-    """Where on this machine somebody listens, as the kernel's tables say: (`_in_table`, port)."""
+    """Return where this machine's programs listen, by the kernel's tables: (`_in_table`, port)."""
     found = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):  # a kernel without IPv6 has one of them
@@ -351,14 +351,17 @@ def _listening() -> set[tuple[str, int]]:
 
 
 def _in_table(host: str) -> str:
-    """An IPv4 address as the kernel's tables write it, or end it where it is mapped to IPv6."""
+    """Return an IPv4 address as the kernel's tables write it.
+
+    A mapped IPv6 address ends with the same text.
+    """
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 def _hung_up(sock: socket.socket) -> bool:
-    """Whether the peer has closed.
+    """Return whether the peer has closed the connection.
 
-    It gave up connecting, and in a real network its attempt would never have arrived.
+    Such a peer has given up connecting; in a real network its attempt would never have arrived.
     """
     poller = select.poll()
     poller.register(sock, select.POLLRDHUP)

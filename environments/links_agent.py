@@ -1,9 +1,9 @@
-"""An agent of this machine for links through the userspace proxy, as a process of its own.
+"""An agent of this machine for links through the proxy in user space, as a process of its own.
 
 Why a process: forwarding every message twice would take the harness' only core away from the
-clients, and somebody must heal when the harness is killed. Its standard input ends with the
-harness, however that ends; ``python -m environments.links_agent`` then ends at once, because
-nobody is left to use the links of its clients.
+clients, and faults must be healed even when the harness is killed. The agent's standard input ends
+with the harness, however that ends. ``python -m environments.links_agent`` then ends at once,
+because the clients that use its links are gone, too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HOST: Final = "127.0.0.1"
 
 
 class LinksAgent(Agent):
-    """Links, and whatever other parts its deployment has.
+    """The agent of a deployment's links, and of whatever other parts the deployment has.
 
-    ``orphan_s`` is how long it goes on without a harness.
+    ``orphan_s`` is how long it goes on without a harness, in seconds.
     """
 
     refusals = (UsageError, ValueError)
@@ -42,31 +42,34 @@ class LinksAgent(Agent):
         super().__init__(os.environ.pop(TOKEN_VARIABLE), FaultBoard((*parts, self.links)))
 
     async def serve(self) -> None:
-        """Say on which port, in a line of output, and answer until told to end; leave nothing."""
+        """Print the port as a line of output, then answer requests until told to end.
+
+        It leaves nothing behind.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ended.set)
         server = await self.listen(HOST, 0)
         loop.add_reader(0, self._harness_gone)
         os.write(1, f"{server.sockets[0].getsockname()[1]}\n".encode())
-        os.dup2(2, 1)  # nobody reads further
+        os.dup2(2, 1)  # the harness reads only the port
         await self.ended.wait()
         server.close()
         await self.end()
 
     def encode(self, answer: dict[str, Any]) -> bytes:
-        """As JSON, addresses too."""
+        """Return an answer as JSON; msgspec can encode addresses, too."""
         return msgspec.json.encode(answer)
 
     def check(self, nodes: Sequence[str]) -> None:
-        """Raises UsageError for one of nodes and their parts ("a1/disk") that there is not."""
+        """Raise UsageError if a node or a part of a node ("a1/disk") is unknown; here, never."""
 
     async def end(self) -> None:
-        """End all parts."""
+        """Close all parts."""
         await self.board.close()
 
     async def do_lay(self, sources: Sequence[str], targets: Mapping[str, Any]) -> Routes:
-        """Lay a link from every source to every other node, whose ports are at ``targets``."""
+        """Lay a link from every source to every other node; ``targets`` has the nodes' ports."""
         found = msgspec.convert(targets, dict[str, dict[str, Address]])
         return await self.links.lay(sources, found)
 
@@ -78,12 +81,12 @@ class LinksAgent(Agent):
         options: Mapping[str, Any],
         lease_s: float,
     ) -> str:
-        """Begin a fault; its lease."""
+        """Begin a fault and return the name of its lease."""
         self.check(nodes)
         return await self.board.inject(primitive, msgspec.convert(links, list[Link]), nodes, options, lease_s)
 
     async def do_probe(self, links: Sequence[Any], nodes: Sequence[str]) -> dict[str, str]:
-        """What links and nodes do now, each by its name."""
+        """Return what links and nodes do now, each by its name."""
         self.check(nodes)
         observed = await self.links.probe(msgspec.convert(links, list[Link]))
         return observed | dict(zip(nodes, await self.board.look(nodes), strict=True))
@@ -100,7 +103,7 @@ class LinksAgent(Agent):
 
 
 def run(make: Callable[[], LinksAgent]) -> None:
-    """Make an agent on a loop of its own, and let it serve to its end."""
+    """Make an agent on an event loop of its own, and let it serve to its end."""
 
     async def serve() -> None:
         await make().serve()

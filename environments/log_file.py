@@ -1,4 +1,4 @@
-"""The log of a program that runs elsewhere: followed while it grows, or only its last words."""
+"""Reading the log of a program that runs elsewhere: new lines while it grows, or the last line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 async def follow(
     read: Callable[[int], Awaitable[bytes]], position: int | None, every_s: float
 ) -> tuple[list[str], int]:
-    """Wait until there are whole lines behind ``position`` (bytes).
+    """Wait until the log has whole lines behind ``position`` (bytes), and return them.
 
-    Those, and the position behind them. None: no lines, and where the log ends now.
+    Returns these lines and the position behind them. For the position None: no lines, and the
+    position where the log ends now.
 
-    ``read`` gives what lies behind a position, nothing where there is no log yet; it is asked every
-    ``every_s``.
+    ``read`` returns the bytes behind a position, and none where there is no log yet. It is called
+    every ``every_s`` seconds.
     """
     if position is None:
         return [], len(await read(0))
@@ -28,6 +29,6 @@ async def follow(
 
 
 def last_line(path: Path, nothing: str) -> str:
-    """What a program said last; ``nothing`` where it said nothing."""
+    """Return the last line that is not blank in a program's log, or ``nothing`` without one."""
     lines = path.read_text(errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), nothing)

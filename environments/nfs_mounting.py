@@ -1,8 +1,8 @@
-"""Mounting an export by the FUSE client, a process of its own for each mount.
+"""Mounts of an export by our FUSE client, which is a process of its own for each mount.
 
-Why not the kernel's client: to it this machine would be one client with one lease (see
-``environments.local.stores``). Ours keeps the same rules (see ``client.py``); killing its process
-is killing the client, and it is slower (about 0.3 ms for a write and fsync more).
+Why not the kernel's client: it would make all of this machine one client with one lease (see
+``environments.local.stores``). Our client keeps the same rules (see ``client.py``), and killing its
+process kills the client. It is slower: about 0.3 ms more for a write and fsync.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _END_S: Final = 10.0
 
 
 class Mount:
-    """One mounted export; ``process`` is its client."""
+    """A mounted export; ``process`` is its client."""
 
     def __init__(self, directory: Path, process: asyncio.subprocess.Process) -> None:
         self.directory = directory
         self.process = process
 
     async def unmount(self) -> None:
-        """End the mount, whether or not its server answers and whoever still uses it."""
+        """End the mount, even if its server does not answer or programs still use it."""
         if self.process.returncode is None:
             self.process.terminate()
             try:
@@ -47,9 +47,9 @@ class Mount:
 
 
 async def mount(server: Address, export: str, directory: Path, options: str, log: Path) -> Mount:
-    """Mount on a directory, which is created; the client's words go to ``log``.
+    """Mount an export on a directory, which is created; the client's output goes to ``log``.
 
-    Raises InfrastructureError, naming what is missing or what the client said.
+    Raises InfrastructureError, which names what is missing or what the client said.
     """
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     if lack := fuse_device.missing():

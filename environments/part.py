@@ -1,7 +1,7 @@
-"""What a fault can break: links, processes, disks, clocks, stores, a database.
+"""The parts of a machine that faults can break: links, processes, disks, clocks, stores, databases.
 
-Only the standard library is imported here: parts are also of agents that run where nothing else may
-be installed.
+This module imports only the standard library: agents use it, too, and they run where nothing else
+may be installed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class PartFault:
     """One fault of one part.
 
-    ``wanted`` is what it asks for, in the part's own words (before the part has seen it: its
-    options). Two faults that ask for the same are two.
+    ``wanted`` is what the fault asks for, in the form that the part made of the options; before the
+    part has seen the fault, it is the options themselves. Two faults that ask for the same are not
+    equal.
     """
 
     part: Part
@@ -30,31 +31,32 @@ class PartFault:
     wanted: Any = None
 
     def __str__(self) -> str:
-        """As it is written in a log."""
+        """Return the text that stands for this fault in a log."""
         ends = [f"{link.source}->{link.target}" for link in self.links]
         return " ".join([self.primitive, ", ".join([*ends, *self.nodes]) or str(self.wanted)])
 
 
 class Part(abc.ABC):
-    """One kind of thing that can break, of as many nodes as have one.
+    """A kind of thing that can break, for all nodes that have one.
 
-    It has no switches: a `FaultBoard` tells it all faults in force whenever one begins or ends.
+    A part has no switches: whenever a fault begins or ends, a `FaultBoard` tells the part all its
+    faults that are in force.
     """
 
     name: ClassVar[str] = ""
-    """A node's part is looked at as "NODE/NAME", its process as "NODE"."""
+    """The part's name in a probe: "NODE/NAME" is this part of a node, "NODE" its process."""
 
     primitives: ClassVar[Sequence[str]]
-    """Its faults."""
+    """The names of the faults that this part can have."""
 
     momentary: ClassVar[Sequence[str]] = ()
-    """Those of them that happen at once and leave nothing to heal."""
+    """The primitives that happen at once and leave nothing to heal."""
 
     of_links: ClassVar[bool] = False
-    """Whether its faults are of links, not of nodes."""
+    """True if the faults of this part strike links, False if they strike nodes."""
 
     def wanted(self, asked: PartFault) -> Any:
-        """What a fault asks for, in the part's own words, of options that it came with.
+        """Check the options of a fault and return what it asks for, as the part needs it.
 
         Raises ValueError or UsageError, in one line.
         """
@@ -62,7 +64,7 @@ class Part(abc.ABC):
             raise ValueError(f"{asked.primitive}: takes no options, not {', '.join(asked.wanted)}")
 
     async def strike(self, fault: PartFault) -> None:
-        """Do what happens at once."""
+        """Carry out a momentary fault."""
         raise NotImplementedError(f"{fault.primitive} does not happen at once")
 
     @abc.abstractmethod
@@ -75,8 +77,8 @@ class Part(abc.ABC):
         """
 
     async def look(self, node: str) -> str:
-        """How a node's is now."""
+        """Return what state a node's part is in now."""
         raise NotImplementedError(f"nobody looks at {self.name or 'the process'} of {node}")
 
-    async def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """End it, and leave nothing."""
+    async def close(self) -> None:  # noqa: B027 - most parts have nothing to end
+        """End the part, and leave nothing of it behind."""

@@ -1,4 +1,4 @@
-"""What of ours is put onto a machine that is to run our broker, and what that needs.
+"""The files of ours that a machine gets to run our broker, and the packages that these need.
 
 Nothing is installed there: a machine may not trust the certificates that this host trusts, and its
 own Python is not ours to change. So wheels are fetched here, for the machine's Python version, and
@@ -25,7 +25,7 @@ from environments.agent import AGENT_MODULES
 from harness.interface import InfrastructureError
 
 BROKER_PACKAGES: Final = ("broker", "stomp_protocol")
-"""The broker, and what of our own it imports."""
+"""The broker, and the package of ours that it imports."""
 
 BROKER_REQUIREMENTS: Final = (
     "click",
@@ -39,9 +39,9 @@ BROKER_REQUIREMENTS: Final = (
     "uvloop",
     "wsproto",
 )
-"""What these import besides the standard library, and what that imports in turn.
+"""The packages that these import besides the standard library, and the packages that those import.
 
-A test compares this with its import statements.
+A test compares this with the import statements.
 """
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -56,9 +56,9 @@ def archive(
     mtime: int | None = None,
     executable: Container[str] = (),
 ) -> bytes:
-    """Files (path -> content) as a tar archive in their order, made just now or at ``mtime``.
+    """Return files (path -> content) as a tar archive, in their order, dated now or at ``mtime``.
 
-    Whoever may read an ``executable`` one may run it.
+    An ``executable`` file may be run by everybody who may read it.
     """
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
@@ -73,12 +73,12 @@ def archive(
 
 
 def pins() -> list[str]:
-    """What has to be beside our sources, in the versions that are installed here."""
+    """Return the packages that our sources need, in the versions that are installed here."""
     return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(BROKER_REQUIREMENTS)]
 
 
 def sources(root: Path) -> dict[str, bytes]:
-    """The broker and the agent, path -> content."""
+    """Return the files of the broker and the agent, path -> content."""
     paths = sorted(
         path
         for package in BROKER_PACKAGES
@@ -90,12 +90,12 @@ def sources(root: Path) -> dict[str, bytes]:
 
 
 def agent(root: Path) -> dict[str, bytes]:
-    """The agent alone, path -> content."""
+    """Return the files of the agent alone, path -> content."""
     return {name: (root / name).read_bytes() for name in AGENT_MODULES}
 
 
 def content_hash(files: Mapping[str, bytes]) -> str:
-    """The same for the same files, whatever their order, times and owners."""
+    """Return a hash of files that does not depend on their order, times and owners."""
     digest = hashlib.sha256()
     for path, content in sorted(files.items()):
         digest.update(f"{len(path.encode())} {path} {len(content)} ".encode())
@@ -104,9 +104,10 @@ def content_hash(files: Mapping[str, bytes]) -> str:
 
 
 def site(pins: Sequence[str], python: str, architecture: str) -> dict[str, bytes]:
-    """The content of the wheels, path -> content.
+    """Return the files of the wheels that ``pins`` name, path -> content.
 
-    Downloaded, or where that fails and it is the same Python, as installed here.
+    The wheels are downloaded. Where that fails and the machine has the same Python as this one, the
+    files of the packages installed here are taken.
     """
     problem = ""
     with scratch.directory("wheels") as directory:

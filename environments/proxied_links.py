@@ -1,4 +1,4 @@
-"""Links through the userspace proxy, as what can break."""
+"""Links through the proxy in user space, as a part that can break."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from environments.part import Part, PartFault
 from harness.interface import Address, InfrastructureError, Link, UsageError
 
 Routes = dict[str, dict[str, dict[str, Address]]]
-"""Source -> node -> logical port -> where that source connects to."""
+"""Source -> node -> logical port -> the address to which that source connects."""
 
 
 class ProxiedLinks(Part):
-    """The proxy and its probe; a fault wants a LinkCondition."""
+    """The proxy and its probe; a fault asks for a LinkCondition."""
 
     primitives = LINK_PRIMITIVES
     of_links = True
@@ -32,10 +32,11 @@ class ProxiedLinks(Part):
         targets: Mapping[str, Mapping[str, Address]],
         kept: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Routes:
-        """Lay a link from every source to every other node, whose ports are at ``targets``.
+        """Lay a link from every source to every other node; ``targets`` has the ports of the nodes.
 
-        Of ``kept`` ports (node -> port -> number) the number stays: each such link has an address
-        of its own on loopback, and refuses where its target does not listen.
+        ``kept`` (node -> port -> number) has ports whose number must stay. A link with such ports
+        has an address of its own on loopback, and refuses connections while its target does not
+        listen.
         """
         links = [Link(source, node) for source in sources for node in targets if source != node]
         routes: Routes = {source: {} for source in sources}
@@ -55,7 +56,7 @@ class ProxiedLinks(Part):
         return routes
 
     async def _lay_kept(self, link: Link, target: Address, host: str, number: int) -> Address:
-        """On that host, or where none is given on one of 127.0.0.0/8 that has the port free."""
+        """Listen on ``host``, or without one at an address of 127.0.0.0/8 with that port free."""
         while True:
             tried = host or ".".join(["127", *(str(random.randint(1, 254)) for _ in range(3))])
             try:
@@ -65,7 +66,10 @@ class ProxiedLinks(Part):
                     raise
 
     def wanted(self, asked: PartFault) -> Any:
-        """Raises UsageError for links that there are not, too."""
+        """Return the LinkCondition that a fault asks for.
+
+        Raises UsageError, also for unknown links.
+        """
         known = set(self._proxy.links)
         for link in asked.links:
             if link not in known:
@@ -73,7 +77,7 @@ class ProxiedLinks(Part):
         return condition_of(asked.primitive, asked.wanted)
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None] | None:
-        """The links are so at once; what a reset has broken is connected again when it ends."""
+        """Set the links' conditions at once; after a reset, reconnect the probe."""
         for link in changed.links:
             self._proxy.set_condition(link, combine(one.wanted for one in in_force if link in one.links))
         if self._prober is not None and changed.wanted.reset and changed not in in_force:
@@ -81,7 +85,7 @@ class ProxiedLinks(Part):
         return None
 
     async def probe(self, links: Sequence[Link]) -> dict[str, str]:
-        """What each link does now, by its name."""
+        """Return what each link does now, by its name."""
         if not links:
             return {}
         if self._prober is None:

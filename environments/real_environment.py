@@ -1,4 +1,4 @@
-"""What all environments share whose brokers are processes of real kernels, in real time."""
+"""The base of all environments whose brokers are processes of real kernels, in real time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from harness.interface import Address, NodePlan, System, T, TestSpec, UsageError
 
 DIRECT_PORTS: Final = ("admin",)
-"""Ports that the harness reaches outside every partition, and nobody else needs."""
+"""The ports that only the harness uses, and reaches outside every partition."""
 
 _CLOCK: Final = "brokers share this machine's clock; use --environment simulation"
 _DATAGRAM: Final = "the links carry streams only; use --environment simulation"
@@ -29,26 +29,26 @@ SIMULATED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class RealEnvironment(abc.ABC):
-    """One instance is one deployment."""
+    """An environment of real processes; one instance is one deployment."""
 
     virtual = False
-    # Never the name of a node: those are a pair and a number, "c1".
+    # A zone must never have the name of a node: a pair and a number, "c1".
     zones: tuple[str, ...] = ("zone1", "zone2")
 
     _system: System
     _deployed: tuple[TestSpec, Sequence[NodePlan]]
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """On the running loop; the chance of a real machine takes no seed."""
+        """Run a test's coroutine on the running loop; a real machine's randomness takes no seed."""
         del seed
         return await main()
 
     def clock_ns(self) -> int:
-        """The machine's monotonic clock."""
+        """Return the reading of the machine's monotonic clock."""
         return time.monotonic_ns()
 
     async def reconfigure(self, node: str, configured: str) -> None:
-        """As Environment's."""
+        """Give a node the files of another role; see `Environment.reconfigure`."""
         spec, nodes = self._deployed
         changed = [
             msgspec.structs.replace(each, configured=configured) if each.name == node else each
@@ -63,7 +63,7 @@ class RealEnvironment(abc.ABC):
 
     @abc.abstractmethod
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """As Environment's."""
+        """Return where ``source`` reaches a port of a node; see `Environment.resolve`."""
 
     def _check_names(self, nodes: Sequence[NodePlan]) -> None:
         if both := [node.name for node in nodes if node.name in self.zones]:
@@ -71,7 +71,7 @@ class RealEnvironment(abc.ABC):
             raise UsageError(f"node {both[0]} has the name of a client zone: {taken} are taken")
 
     def _announced(self, plan: NodePlan) -> dict[str, Address]:
-        """Where a node reaches the others, by the names and ports that they announce."""
+        """Return where a node reaches the others, by the names and ports that they announce."""
         return {
             f"{other.name}:{number}": self.resolve(plan.name, other.name, port)
             for other in self._deployed[1]

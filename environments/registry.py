@@ -1,7 +1,7 @@
-"""Environments by name, and the choice between them when the user leaves it open.
+"""The environments by name, and the choice between them when the user leaves it open.
 
-Modules are imported only when chosen: the docker SDK takes time to import and may be of no use on
-this machine.
+A module is imported only when its environment is chosen: the docker SDK takes time to import and
+may be of no use on this machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENVIRONMENTS: Final[Mapping[str, str]] = {
     "simulation": "everything in one process on virtual time: one seed gives one history, a minute "
     "takes a second; never chosen by auto",
 }
-"""Name -> one line about it, for ``jepsen-run list``."""
+"""Name -> one line about the environment, for ``jepsen-run list``."""
 
 _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
     "local": ("environments.local.environment", "LocalEnvironment"),
@@ -33,9 +33,9 @@ _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def create(name: str, hosts: Sequence[str] = ()) -> Environment:
-    """An environment by its name; touches nothing until it is deployed.
+    """Return an environment by its name; it touches nothing until it is deployed.
 
-    UsageError, naming the nearest, for an unknown name.
+    Raises UsageError for an unknown name, and names the nearest.
     """
     if name not in _CLASSES:
         near = difflib.get_close_matches(name, ["auto", *_CLASSES], n=1)
@@ -48,7 +48,7 @@ def create(name: str, hosts: Sequence[str] = ()) -> Environment:
 
 
 def attach(cluster: Mapping[str, Any]) -> Environment:
-    """The environment of a cluster that runs already. Raises UsageError for one that is none."""
+    """Return the environment of a cluster that already runs. Raises UsageError if invalid."""
     of = importlib.import_module("environments.attached.cluster")
     make = importlib.import_module("environments.attached.environment").AttachedEnvironment
     environment: Environment = make(of.checked("the attached cluster", cluster))
@@ -56,11 +56,11 @@ def attach(cluster: Mapping[str, Any]) -> Environment:
 
 
 def choose(name: str, hosts: Sequence[str] = ()) -> tuple[Environment, str]:
-    """The environment for ``--environment NAME``, and one line that says which it is and why.
+    """Return the environment for ``--environment NAME``, and a line that says which and why.
 
-    ``hosts`` are the machines of "ssh", as ``--hosts`` or ``--host`` name them; where they are
-    given, "auto" is ssh, and another environment refuses them. Else "auto" is docker when an
-    engine answers, because a real network loses packets and a proxy cannot; else local.
+    ``hosts`` are the machines of "ssh", as ``--hosts`` or ``--host`` name them. Where they are
+    given, "auto" is ssh, and any other environment raises UsageError. Otherwise "auto" is docker if
+    an engine answers, because a real network loses packets and a proxy cannot; else local.
     """
     if hosts and name not in ("auto", "ssh"):
         raise UsageError(f"--hosts and --host name machines for --environment ssh, not {name}")
@@ -77,7 +77,7 @@ def choose(name: str, hosts: Sequence[str] = ()) -> tuple[Environment, str]:
 
 
 def engine_problem() -> str:
-    """Why no Docker engine can be used, "" if one answers."""
+    """Return why no Docker engine can be used, "" if one answers."""
     try:
         engine = importlib.import_module("environments.docker.engine")
         importlib.import_module("environments.docker.environment")

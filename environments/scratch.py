@@ -1,11 +1,9 @@
-"""Directories for what is only needed while something runs.
+"""Temporary directories, which are recognised and removed when their owner was killed.
 
-They are recognised and removed when their owner was killed.
-
-Why a lock and no process id in the name: the kernel lets go of it when the owner ends, however it
-ends, and for owners in other containers that share the directory of temporary files just the same;
-an id may be another process' by then. The JVM of the checkers claims its directory the same way
-(``checkers/gateway.py``, which must not know of environments).
+Why a lock and no process id in the name: the kernel releases the lock when the owner ends, however
+it ends. This also works for owners in other containers that share the directory of temporary files.
+A process id may belong to another process by then. The JVM of the checkers claims its directory the
+same way (``checkers/gateway.py``, which must not know of environments).
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ from environments.labels import LEFT, NOTE
 
 PREFIX: Final = "jepsen-run-scratch-"
 _SETTLED_S: Final = 60.0
-"""A younger directory may not be claimed yet."""
+"""The owner of a directory that is younger than this may not have claimed it yet."""
 _ELSEWHERE: Final = "elsewhere"
-"""The file of a scratch directory that names a directory in another place, which goes with it."""
+"""The file of a scratch directory that names a directory elsewhere, removed with it."""
 
 
 @contextlib.contextmanager
 def directory(purpose: str) -> Iterator[Path]:
-    """A directory below the system's temporary one, removed at the end.
+    """Make a directory below the system's temporary one, and remove it at the end.
 
     ``purpose`` is a word of its name.
     """
@@ -48,7 +46,7 @@ def directory(purpose: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def directory_in(parent: Path, purpose: str) -> Iterator[Path]:
-    """A directory in ``parent``, for what is moved from there to its place; removed at the end.
+    """Make a directory in ``parent`` whose content is later moved within it; remove it at the end.
 
     Its name begins with a dot and ``purpose``. If its owner is killed, ``remove`` finds it by a
     scratch directory that names it, wherever ``parent`` is. Raises OSError.
@@ -64,7 +62,7 @@ def directory_in(parent: Path, purpose: str) -> Iterator[Path]:
 
 
 def belongs(path: Path) -> bool:
-    """Whether a path is a directory that this module made for this user, and still there."""
+    """Return whether a path is a directory that this module made for this user and that exists."""
     try:
         about = path.lstat()
     except OSError:
@@ -77,16 +75,17 @@ def belongs(path: Path) -> bool:
     )
 
 
-def leftovers(*, force: bool = False) -> list[str]:  # noqa: ARG001 - nobody's who lives is ever asked about
+def leftovers(*, force: bool = False) -> list[str]:  # noqa: ARG001 - directories of living owners never count
     """Return what killed processes of this user left, one line each."""
     abandoned, notes = _unclaimed()
     return [*(_line(each) for path in abandoned for each in (*_elsewhere(path), path)), *notes]
 
 
 def remove(*, force: bool = False) -> list[str]:  # noqa: ARG001 - as above
-    """Remove what `leftovers` finds; one line for each thing, also where it is `LEFT`.
+    """Remove what `leftovers` finds; return a line for each thing, with `LEFT` if it stays.
 
-    What a scratch directory names in another place goes before it, so that it is never forgotten.
+    A directory in another place is removed before the scratch directory that names it, so that it
+    is never forgotten.
     """
     abandoned, lines = _unclaimed()
     for path in abandoned:

@@ -1,1 +1,1 @@
-"""Machines that are reached over ssh: which they are, and each of them as a host."""
+"""Machines that are reached over ssh: the list of them, and each of them as a host."""

@@ -1,6 +1,7 @@
-"""Removes what killed runs left on machines over ssh.
+"""Removal of what killed runs left on machines that are reached over ssh.
 
-A record in its user's state directory says where each run is; the keys must be those of the run.
+A record in the state directory of the user who started a run says on which machines it is. A
+machine must still show a host key that is in the ``known_hosts`` of that run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from harness.interface import InfrastructureError
 
 
 class HostsInUse(msgspec.Struct, frozen=True):
-    """Whose run it is, and where: one node on each host, in the same order."""
+    """The hosts of one run, and the harness that uses them; each host has one of ``nodes``."""
 
     run: str
     harness: Process
@@ -30,12 +31,12 @@ class HostsInUse(msgspec.Struct, frozen=True):
 
     @property
     def places(self) -> str:
-        """Each node, and where it is."""
+        """The nodes, each with the name of its host."""
         return ", ".join(f"{node} on {host.name}" for node, host in zip(self.nodes, self.hosts, strict=True))
 
 
 def record(run: str, known_hosts: Path, hosts: Sequence[HostConfig], nodes: Sequence[str]) -> None:
-    """Write down where a run will be, before anything of it is there."""
+    """Write down on which hosts a run will be, before the run puts anything there."""
     harness = identify()
     assert harness is not None, "this process runs"
     found = HostsInUse(run, harness, str(known_hosts.resolve()), list(hosts), list(nodes))
@@ -47,14 +48,14 @@ def record(run: str, known_hosts: Path, hosts: Sequence[HostConfig], nodes: Sequ
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """One line for each recorded run that nobody uses any more, notes for those in use."""
+    """Return a line for each recorded run whose harness is gone, and notes on runs in use."""
     return [note or f"ssh run {found.run}: nodes {found.places}" for found, note in _runs(force=force)]
 
 
 def remove(*, force: bool = False) -> list[str]:
-    """Remove what `leftovers` lists.
+    """Remove what `leftovers` lists, and return a line for each run.
 
-    A run of which a machine cannot be reached stays recorded; each such machine has a line.
+    If a machine of a run cannot be reached, the run stays recorded. Each such machine has a line.
     """
     lines = []
     for found, note in _runs(force=force):
@@ -65,10 +66,11 @@ def remove(*, force: bool = False) -> list[str]:
 
 
 def end_run(run: str, *, program: bool = False) -> tuple[list[str], list[str]]:
-    """Remove everything of a run from its machines, then its record.
+    """Remove everything of a run from its machines, then the record of the run.
 
-    What was removed, and what stayed, with what to do about it: one machine does not keep the
-    rest. With ``program`` our program too, where no other run uses it; else the next run finds it.
+    Returns what was removed, and what could not be, with what to do about it: a machine that cannot
+    be reached does not keep the others from being cleaned. With ``program``, our program is
+    removed, too, from machines where no other run uses it. Without, the next run finds it there.
     """
     found = next((found for found, _ in _runs(force=True) if found.run == run), None)
     if found is None:
@@ -94,7 +96,7 @@ def end_run(run: str, *, program: bool = False) -> tuple[list[str], list[str]]:
 
 
 def _runs(*, force: bool) -> Iterator[tuple[HostsInUse, str]]:
-    """The recorded runs, each with the note on it if it is left alone."""
+    """Yield the recorded runs, each with a note if it is to be left alone, else with ""."""
     for path in sorted(_path("").parent.glob("*.json")):
         with contextlib.suppress(OSError, msgspec.DecodeError):
             found = msgspec.json.decode(path.read_bytes(), type=HostsInUse)

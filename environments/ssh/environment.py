@@ -1,6 +1,7 @@
-"""Brokers on machines that somebody else owns, reached over ssh: one machine for each.
+"""An environment of machines that somebody else owns, reached over ssh: one for each broker.
 
-What is put there, ``environments.machines.remote`` says; an agent does the rest, as in a container.
+``environments.machines.remote`` says what is put on a machine. An agent does the rest, as it does
+in a container.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ELSEWHERE: Final = "is made of containers of ours; use --environment docker"
 
 
 class SshEnvironment(MachinesEnvironment):
-    """The environment "ssh"; ``hosts`` as ``inventory`` takes them."""
+    """The environment "ssh"; ``hosts`` are the words that `inventory` accepts."""
 
     name = "ssh"
 
@@ -42,7 +43,10 @@ class SshEnvironment(MachinesEnvironment):
         self._connected: list[SshHost] = []
 
     def supports(self) -> Mapping[str, str]:
-        """What the machines' kernels can do; before `deploy` nothing is known against them."""
+        """Return each fault primitive with "", or with the reason why these machines cannot do it.
+
+        What the kernels of the machines lack is known only after `deploy`.
+        """
         fixed = next((host.name for host in inventory(self._hosts).hosts if not host.clock), "")
         clock = f'the clock of {fixed} may not be set ("clock = true" in hosts.toml allows it)'
         return {
@@ -54,7 +58,7 @@ class SshEnvironment(MachinesEnvironment):
         }
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
-        """Why this cluster cannot be deployed there, with where it can be; "" if it can."""
+        """Return why this cluster cannot be deployed here, and where it can be; "" if it can."""
         if any(node.store is not None for node in nodes):
             return f"the brokers share a directory, whose file server {_ELSEWHERE}"
         if any(node.database is not None and node.database.type != "given" for node in nodes):
@@ -69,7 +73,7 @@ class SshEnvironment(MachinesEnvironment):
         return ""
 
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
-        """Nothing is changed on any machine before all were looked at."""
+        """Bring each machine what it lacks, after a look at all machines, which changes none."""
         known_hosts, hosts = inventory(self._hosts)
         hosts = hosts[: len(nodes)]
         token = secrets.token_hex(16)

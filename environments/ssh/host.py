@@ -1,6 +1,7 @@
-"""A machine over ssh, as a host: one connection, a channel for each thing that is done.
+"""A machine over ssh, as a host: one connection, and a channel of it for each action.
 
-Threads may share it. A lost connection ends its calls within seconds, and the next makes another.
+Several threads may share a host. When its connection is lost, the calls under way fail within
+seconds, and the next call makes a new connection.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from environments.ssh.hosts import HostConfig, load_key
 from harness.interface import InfrastructureError, UsageError
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
-logging.getLogger("paramiko").propagate = False  # what matters of it is in our errors
+logging.getLogger("paramiko").propagate = False  # our errors say what matters of it
 
 CONNECT_TIMEOUT_S: Final = 10.0
-_SILENCE_MS: Final = 10_000  # who has not acknowledged what was sent for so long is lost
+_SILENCE_MS: Final = 10_000  # a peer that acknowledges nothing for so long is lost
 _SESSIONS: Final = 8  # programs at once on one connection: sshd allows 10 (MaxSessions)
 _PIECE_BYTES: Final = 1 << 20  # paramiko copies all that is left with each packet
-_LOST: Final = (paramiko.SSHException, EOFError, OSError)  # what paramiko says of a lost connection
+_LOST: Final = (paramiko.SSHException, EOFError, OSError)  # what paramiko raises for a lost connection
 
 
 class SshHost(Host):
-    """A machine over ssh: connected to when it is first used, until ``close``."""
+    """A machine over ssh, connected from its first use until ``close``."""
 
     def __init__(self, config: HostConfig, known: Path) -> None:
         super().__init__(config.name, config.user, config.directory)
@@ -46,7 +47,10 @@ class SshHost(Host):
 
     @functools.cached_property
     def address(self) -> str:
-        """Where the other hosts reach it, by IPv4. Raises InfrastructureError if it has none."""
+        """The IPv4 address by which the other hosts reach it.
+
+        Raises InfrastructureError if it has none.
+        """
         name = self.config.inner or self.config.address
         try:
             found = socket.getaddrinfo(name, None, socket.AF_INET)
@@ -56,7 +60,7 @@ class SshHost(Host):
             raise self.error(f"no IPv4 address of it{inner} is known ({error.strerror})") from None
 
     def close(self) -> None:
-        """End the connection and what goes through it, for ever."""
+        """Close the connection and everything that goes through it, for ever."""
         with self._lock:
             self._closed = True
         super().close()
@@ -64,10 +68,10 @@ class SshHost(Host):
             self._transport.close()
 
     def run_line(self, line: str, text: bytes, bound_s: float) -> tuple[int, bytes, bytes]:
-        """As any `Host`'s.
+        """Run a command line with ``text`` as its input; see `Host.run_line`.
 
-        No end of the input is sent: paramiko may send it after its answer to the program's end,
-        and then sshd ends the connection.
+        This does not send the end of the input. paramiko may send it after its answer to the
+        program's end, and then sshd ends the connection.
         """
         line = f"head -c {len(text)} | {line}" if text else f"{line} </dev/null"
         with self._sessions, contextlib.closing(self._open("session")) as channel:
@@ -87,7 +91,7 @@ class SshHost(Host):
         return status, out, errors
 
     def tunnel(self, port: int) -> Any:
-        """As any host's."""
+        """Open a channel to a port of this machine; see `Host.tunnel`."""
         for address in ("127.0.0.1", self.address):
             try:
                 return self._open("direct-tcpip", (address, port), ("127.0.0.1", 0))
@@ -98,9 +102,9 @@ class SshHost(Host):
         raise ConnectionRefusedError(f"nobody listens on port {port} of {self.name}")
 
     def _open(self, kind: str, *ends: tuple[str, int]) -> Any:
-        """A channel, on a new connection if the one there was is lost.
+        """Open a channel, on a new connection if the former one is lost.
 
-        Raises InfrastructureError, ChannelException for one to a port.
+        Raises InfrastructureError; for a channel to a port, also ChannelException.
         """
         until, again = time.monotonic() + CONNECT_TIMEOUT_S, False
         while True:
@@ -112,14 +116,14 @@ class SshHost(Host):
                     raise
                 if time.monotonic() > until:
                     raise self.error(f"its sshd opens no session ({error.text})") from None
-                time.sleep(0.05)  # it still counts some that have ended
+                time.sleep(0.05)  # sshd still counts sessions that have ended
             except _LOST:
                 if again:
                     raise self._lost(transport) from None
                 again = True
 
     def _connection(self) -> Any:
-        """The connection, made if there is none that lives. Raises InfrastructureError."""
+        """Return the connection, made anew if none is alive. Raises InfrastructureError."""
         with self._lock:
             if self._closed:
                 raise self.error("its connection is closed")
@@ -148,7 +152,7 @@ class SshHost(Host):
         return transport
 
     def _greet(self, transport: Any) -> None:
-        """Agree on a cipher, by a host key of a type that we know, and see that we know the key."""
+        """Agree on a cipher and on a type of host key that we know, and check the host's key."""
         where = (self._known, self.config.address, self.config.port)
         try:
             known = known_hosts.find(*where)
@@ -170,7 +174,7 @@ class SshHost(Host):
                 if not transport.auth_publickey(user, key):
                     return
             if not transport.is_active():
-                break  # too many keys for it
+                break  # sshd has hung up: too many keys
         keys = f"none of these keys: {', '.join(tried)}" if tried else "us without a key, and there is none"
         raise self.error(
             f"its sshd accepts of user {user} {keys}; add the public key to ~{user}/.ssh/authorized_keys "
@@ -178,7 +182,7 @@ class SshHost(Host):
         )
 
     def _keys(self) -> list[tuple[Any, str]]:
-        """The keys that may be shown, and where each is from."""
+        """Return the keys that may be offered to the host, each with where it comes from."""
         if self.config.key:
             return [(load_key(Path(self.config.key)), self.config.key)]
         keys = [(key, "ssh-agent") for key in paramiko.Agent().get_keys()]
@@ -188,7 +192,7 @@ class SshHost(Host):
         return keys
 
     def _lost(self, transport: Any) -> InfrastructureError:
-        transport.join(1)  # it ends its channels before it says why
+        transport.join(1)  # paramiko ends the channels before it says why
         why = str(transport.saved_exception or "") or f"closed, or silent for {_SILENCE_MS // 1000} s"
         return self.error(f"the ssh connection was lost ({why})")
 

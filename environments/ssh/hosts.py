@@ -1,7 +1,7 @@
-"""Which machines a test may use: ``hosts.toml``, or ``user@address:port`` as ``--host`` takes it.
+"""The machines that a test may use: ``hosts.toml``, or ``user@address:port`` with ``--host``.
 
-Its keys, their defaults and what they mean are in docs/how-to/ssh.md. There is no place for a
-password, nor for a key's pass phrase: that is what ssh-agent is for.
+docs/how-to/ssh.md has the keys of the file, their defaults and their meanings. Neither place takes
+a password or the pass phrase of a key: that is what ssh-agent is for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FORMS: Final = (
 
 
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One machine: how it is reached, and what it allows."""
+    """A machine: how it is reached, and what it allows."""
 
     address: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 22
@@ -39,12 +39,12 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     key: str = ""
     inner: str = ""
     python: str = "python3"
-    directory: str = "/var/tmp/jepsen-run"  # noqa: S108 - who owns it is looked at before it is used
+    directory: str = "/var/tmp/jepsen-run"  # noqa: S108 - its owner is checked before it is used
     clock: bool = False
 
     @property
     def name(self) -> str:
-        """What it is called in what people read."""
+        """The machine's name in messages: its address, and its port where that is not 22."""
         address = f"[{self.address}]" if ":" in self.address else self.address
         return address if self.port == 22 else f"{address}:{self.port}"
 
@@ -55,14 +55,14 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Inventory(NamedTuple):
-    """The machines, and the file that says by which keys they are known."""
+    """The machines, and the file that has the keys by which they are known."""
 
     known_hosts: Path
     hosts: tuple[HostConfig, ...]
 
 
 def inventory(given: Sequence[str]) -> Inventory:
-    """What ``--hosts FILE`` or ``--host user@address`` name. Raises UsageError."""
+    """Return the machines of ``--hosts FILE`` or ``--host user@address``. Raises UsageError."""
     file = next((one for one in given if "@" not in one), "")
     if file and len(given) > 1:
         raise UsageError(f"--hosts {file}: one file, or --host user@address for each machine")
@@ -70,7 +70,7 @@ def inventory(given: Sequence[str]) -> Inventory:
 
 
 def load(path: Path) -> Inventory:
-    """The machines of a ``hosts.toml``. Raises UsageError, one line."""
+    """Read the machines of a ``hosts.toml``. Raises UsageError, one line."""
     try:
         table = toml_table(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -85,7 +85,7 @@ def load(path: Path) -> Inventory:
 
 
 def listed(texts: Sequence[str]) -> Inventory:
-    """The machines of ``--host user@address:port`` (IPv6 in brackets). Raises UsageError."""
+    """Read the machines of ``--host user@address:port`` (IPv6 in brackets). Raises UsageError."""
     hosts = []
     for text in texts:
         if not (found := _TEXT.fullmatch(text)):  # not repeated in the error: it may hold a password
@@ -99,7 +99,7 @@ def listed(texts: Sequence[str]) -> Inventory:
 
 
 def load_key(path: Path, where: str = "") -> Any:
-    """A private key, as paramiko has it. Raises UsageError where it cannot be used."""
+    """Load a private key with paramiko. Raises UsageError if the key cannot be used."""
     try:
         return paramiko.PKey.from_path(path)
     except OSError as error:
@@ -112,7 +112,7 @@ def load_key(path: Path, where: str = "") -> Any:
 
 
 def _host(where: str, row: Mapping[str, Any], directory: Path) -> HostConfig:
-    """One machine, checked; the path of its key is relative to ``directory``."""
+    """Check one machine; the path of its key is relative to ``directory``."""
     host = converted(where, row, HostConfig)
     for field, pattern, wanted in _FORMS:
         if not re.fullmatch(pattern, value := getattr(host, field)):

@@ -1,6 +1,6 @@
 """The keys by which ssh knows machines: the file ``known_hosts`` of OpenSSH (its format: sshd(8)).
 
-paramiko's own reader knows neither patterns nor ``@revoked``, nor the line in which a key stands.
+Why not paramiko's own reader: it knows neither patterns nor ``@revoked``, nor the line of a key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNREADABLE: Final = (InvalidHostKey, paramiko.SSHException, ValueError, Overflo
 
 
 class KnownKey(NamedTuple):
-    """A key of a machine, as paramiko has it, its line, and whether it was taken back."""
+    """A machine's key as paramiko represents it, its line in the file, and if it is revoked."""
 
     key: Any
     line: int
@@ -27,13 +27,13 @@ class KnownKey(NamedTuple):
 
 
 def find(path: Path, address: str, port: int) -> list[KnownKey]:
-    """The keys of a machine. A file that is not there knows none. Raises OSError."""
+    """Return the known keys of a machine, none if the file does not exist. Raises OSError."""
     name = address.lower() if port == 22 else f"[{address.lower()}]:{port}"
     found = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines() if path.exists() else (), 1):
         fields = line.split()
         revoked = fields[:1] == ["@revoked"]
-        with contextlib.suppress(*_UNREADABLE):  # OpenSSH passes over such a line, too
+        with contextlib.suppress(*_UNREADABLE):  # OpenSSH skips such a line, too
             entry = HostKeyEntry.from_line(" ".join(fields[revoked:]))
             if entry and _names(entry.hostnames, name):
                 found.append(KnownKey(entry.key, number, revoked))
@@ -41,7 +41,10 @@ def find(path: Path, address: str, port: int) -> list[KnownKey]:
 
 
 def objection(path: Path, address: str, port: int, known: Sequence[KnownKey], key: Any) -> str:
-    """Why a key that a machine showed does not prove that it is the one we know; "" if it does."""
+    """Return why a key that a machine showed does not prove who it is; "" if it does.
+
+    It does if it is one of the ``known`` keys and not revoked.
+    """
     shown = f"its {key.get_name()} key {key.fingerprint}"
     same = [one for one in known if one.key == key]
     if revoked := [one for one in same if one.revoked]:
@@ -63,7 +66,7 @@ def objection(path: Path, address: str, port: int, known: Sequence[KnownKey], ke
 
 
 def _names(patterns: Sequence[str], name: str) -> bool:
-    """Whether a line's first field names a machine: patterns with * ? and !, and hashes."""
+    """Return whether a line's first field names a machine: patterns with * ? and !, hashes."""
     hits = [
         pattern.startswith("!")
         for pattern in patterns
