@@ -1,12 +1,11 @@
-"""The second implementation.
+"""The second implementation of the rules: the definitions as plain loops, without Spark.
 
-The definitions written down as loops, no Spark, quadratic where that is clearer.
+It is quadratic where that is clearer. Why a second one: the differential test compares it with the
+rules on Spark, search and shrinking judge small histories by it, and it proves every witness
+(checking only the rows of the witness must find the anomaly again). It shares no code with the
+rules on Spark except the names of the columns.
 
-Why: it is the other side of the differential test, it judges the small histories of search and
-shrinking, and it proves every witness (checking only the witness' rows must find the anomaly
-again). Nothing here shares code with the rules on Spark except the names of the columns.
-
-Rows are mappings from column to value; a missing column is null. Order is by ``index``.
+A row is a mapping from column to value; a missing column is null. Rows are ordered by ``index``.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ Key = tuple[str | None, str | None, int | None]
 
 
 def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Instance]:
-    """Every instance of every anomaly in the rows, whatever the guarantee; sorted.
+    """Return every instance of every anomaly in the rows, whatever the guarantee; sorted.
 
-    ``lost`` and ``stuck`` only if the rows say that everything was drained and every store looked
-    into.
+    ``lost`` and ``stuck`` are found only if the rows say that every queue was drained and every
+    store was read.
     """
     options = options or CheckOptions()
     history = History(sorted(rows, key=lambda row: row["index"]), atomic=options.broker.atomic)
@@ -92,7 +91,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
 
 
 class History:
-    """Rows in order, and the few questions that every rule asks."""
+    """The rows of a history in order, with the look-ups that several rules need."""
 
     def __init__(self, rows: Sequence[Row], *, atomic: bool) -> None:
         self.rows = rows = by_place(rows)
@@ -120,16 +119,16 @@ class History:
         self._over: dict[int, int | None] = {}
         self._left: dict[int, int | None] = {}
         self.consumers: dict[str | None, Sequence[Consumer]] = {}
-        """What ``consumers_of`` has found of each queue."""
+        """The result of ``consumers_of`` for each queue."""
         self.asked: dict[tuple[str | None, str], Sequence[tuple[Row, Row | None]]] = {}
-        """What subscribes or drops of each place were asked for, with their answers."""
+        """The subscribes or drops (the second key) of each place, each with its answer."""
         self.subscription_ends: dict[tuple[str | None, int], Sequence[tuple[Row, Row | None]]] = {}
-        """What may have ended the subscription of each place for each reader of it."""
+        """The result of ``_ends`` in ``reference_skipped``, by place and begin of the reader."""
         self.selectors: dict[int, Any] = {}
-        """What ``selector`` has found of each session."""
+        """The result of ``selector`` for each session."""
         self._departures: dict[str | None, Sequence[Row]] = {}
         self.answers: dict[int, Row | None] = {}
-        """What ``answer_to`` has found of each question, by its index."""
+        """The result of ``answer_to`` for each invocation, by the index of its row."""
         self._asked: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._answered: dict[tuple[str, int], list[int]] = defaultdict(list)
         for asked, answer in _answered(rows):
@@ -139,15 +138,15 @@ class History:
                     self._answered[what, answer[what]].append(answer["index"])
 
     def reached_the_end(self) -> bool:
-        """Whether everything was drained, and then the stores were looked into to the end."""
+        """Return whether the test drained every queue and then finished reading the stores."""
         return {"browse", "end"} <= {r.get("value") for r in self.control if r["f"] == "phase"}
 
     def looked_everywhere(self) -> bool:
-        """Whether every store that may hold a message was read in the end.
+        """Return whether every store that may hold a message was read at the end of the test.
 
-        The history reached its end; no broker's stores stayed closed; and there are rows that say
-        that they were read. Of a history of others it is enough that everything was received until
-        nothing came any more.
+        The history must have reached its end, no broker's stores may have stayed unreadable, and
+        rows must say that the stores were read. In a history of another harness it is enough that
+        the drain received messages until no more came.
         """
         phases = {r.get("value"): r for r in reversed(self.control) if r["f"] == "phase"}
         if not {"browse", "end"} <= phases.keys():
@@ -161,7 +160,7 @@ class History:
         return bool(read) and all(self._was_read(broker, read) for broker in self._keepers())
 
     def _keepers(self) -> set[str]:
-        """The brokers that may hold a message: that were live, or took one, or gave one out."""
+        """Return the brokers that may hold a message: they were live, took one or delivered one."""
         found = {r["broker"] for r in self.control if r["f"] == "role" and r.get("role") == "live"}
         for r in self.rows:
             took = r["f"] == "send" and r["type"] in ("ok", "info")
@@ -170,7 +169,11 @@ class History:
         return found
 
     def _was_read(self, broker: str, read: set[str]) -> bool:
-        """Whether its stores were read: by it, one of its node, or one that took that over."""
+        """Return whether a broker's stores were read.
+
+        The broker itself, another of its node ID, or one that took that node over must be among
+        those that were read (``read``).
+        """
         node_id = node_id_of(self, broker)
         taken = (r for r in self.control if r["f"] == "takeover" and r.get("node_id") == node_id)
         return any(of_one_node(self, broker, other) for other in read) or (
@@ -178,7 +181,7 @@ class History:
         )
 
     def time(self, index: int) -> int:
-        """When the row of that index was written (ns)."""
+        """Return the time (ns) of the row with an index."""
         return self._times[index]
 
     def departures(self, broker: str | None) -> Sequence[Row]:
@@ -189,22 +192,25 @@ class History:
 
     @functools.cached_property
     def first_departure(self) -> float:
-        """Index of the first row in which the process of any broker was seen gone."""
+        """The index of the first row in which any broker's process was seen gone; else infinity."""
         brokers = {r["broker"] for r in self.rows if r.get("broker") is not None}
         return min((r["index"] for name in brokers for r in self.departures(name)), default=float("inf"))
 
     def row_at(self, moment: int) -> int:
-        """Index of the first row at or after that moment (ns), or one behind all."""
+        """Return the index of the first row at or after a moment (ns).
+
+        If there is none, return the index behind the last row.
+        """
         behind = int(self.rows[-1]["index"]) + 1
         return next((int(r["index"]) for r in self.rows if r["time"] >= moment), behind)
 
     def of_session(self, session: int) -> Sequence[Row]:
-        """All rows that name it."""
+        """Return all rows that name a session."""
         return self._of.get(("session", session), [])
 
     @property
     def by_session(self) -> Mapping[int, Sequence[Row]]:
-        """All rows that name a session, by session."""
+        """The rows that name a session, by session."""
         return {number: rows for (what, number), rows in self._of.items() if what == "session"}
 
     def transaction_rows(self, transaction: int) -> Sequence[Row]:
@@ -212,7 +218,10 @@ class History:
         return self._of.get(("transaction", transaction), [])
 
     def beside(self, asked: Row) -> list[Row]:
-        """All rows of the session, the connection and the transaction of one, in order."""
+        """Return all rows of the session, connection and transaction of an invocation, in order.
+
+        The sessions that took part in its transaction are included.
+        """
         names = [(what, asked[what]) for what in ("session", "connection") if asked.get(what) is not None]
         if asked.get("transaction") is not None:
             names.append(("transaction", asked["transaction"]))
@@ -222,26 +231,29 @@ class History:
         return [rows[index] for index in sorted(rows)]
 
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
-        """Index of the first row of that end of a transaction."""
+        """Return the index of a transaction's first ``f`` row (commit, abort) of type ``type_``."""
         return next(
             (r["index"] for r in self._of["transaction", transaction] if r["f"] == f and r["type"] == type_),
             None,
         )
 
     def undone(self, transaction: int) -> int | None:
-        """Where the latest end was asked for that may have given back what it acknowledged."""
+        """Return the index of the latest invocation that may have undone a transaction's acks.
+
+        That is an abort, or a commit if a commit of the transaction failed; None if there is none.
+        """
         asked = [self.ended(transaction, "abort", "invoke")]
         if self.ended(transaction, "commit", "fail") is not None:
             asked.append(self.ended(transaction, "commit", "invoke"))
         return max((index for index in asked if index is not None), default=None)
 
     def session_begin(self, session: int) -> int | None:
-        """Index of the first row with which its client asked for it."""
+        """Return the index of the first invocation of a session's subscribe."""
         rows = self._of["session", session]
         return next((r["index"] for r in rows if r["f"] == "subscribe" and r["type"] == "invoke"), None)
 
     def left(self, session: int) -> int | None:
-        """Index of the answer to its unsubscribe, if it was ended in order."""
+        """Return the index of the last ``ok`` of a session's unsubscribe; None if there is none."""
         if session not in self._left:
             rows = self._of["session", session]
             asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
@@ -251,18 +263,19 @@ class History:
         return self._left[session]
 
     def possible(self, d: Row, options: CheckOptions) -> int | None:
-        """The index after which a delivery was certainly sent.
+        """Return the index after which a delivery was certainly sent; None if no row tells.
 
-        Its session was asked for, or something on its connection that was answered before it was
-        read.
+        It is the latest invocation of the subscribe of its session, or of an operation in its
+        session or on its connection that was answered before the delivery was read.
         """
         known = [self.session_begin(d["session"]), *self.answered_before(d, options)]
         return max((index for index in known if index is not None), default=None)
 
     def answered_before(self, d: Row, options: CheckOptions) -> list[int]:
-        """The questions in its session or on its connection that were answered before it was read.
+        """Return the invocations that were answered ``ok`` before a delivery was read.
 
-        None where answers and deliveries share no order.
+        Only operations in the session or on the connection of the delivery count. The list is empty
+        where the broker does not send answers and deliveries in one order.
         """
         if not options.broker.answers_in_order:
             return []
@@ -274,7 +287,10 @@ class History:
         return found
 
     def session_end(self, session: int) -> int | None:
-        """Index of the row with which a session ended for its client."""
+        """Return the index of the row that ended a session for its client; None if there is none.
+
+        That is its first disconnect or invocation of its unsubscribe.
+        """
         if session not in self._ends:
             rows = self._of["session", session]
             ends = (r for r in rows if r["f"] == "disconnect" or _is(r, "unsubscribe", "invoke"))
@@ -282,11 +298,14 @@ class History:
         return self._ends[session]
 
     def session_ends(self, queue: str | None) -> Sequence[int]:
-        """Return where sessions of a queue ended, and those of which the row names no queue."""
+        """Return the rows at which sessions of a queue ended.
+
+        Sessions are included whose last row names no queue.
+        """
         return [end for _, end in self._ended_sessions(queue)]
 
     def _ended_sessions(self, queue: str | None) -> Sequence[tuple[int, int]]:
-        """Return what ``session_ends`` tells, each with its session."""
+        """Return the rows of ``session_ends``, each after its session."""
         if queue not in self._ended:
             self._ended[queue] = [
                 (session, end) for session, end, where in self._all_ended if where in (queue, None)
@@ -295,7 +314,7 @@ class History:
 
     @functools.cached_property
     def _all_ended(self) -> Sequence[tuple[int, int, str | None]]:
-        """Each session that ended, where, and the queue that the row names."""
+        """Each session that ended, the row of its end, and the queue that this row names."""
         found = []
         for session, rows in self.by_session.items():
             end = self.session_end(session)
@@ -304,18 +323,20 @@ class History:
         return found
 
     def holders(self, queue: str | None, sent: int) -> int:
-        """How many sessions that have ended may have held what was sent there at that row.
+        """Return how many ended sessions of a queue may have held a message sent at row ``sent``.
 
-        Not those whose unsubscribe was answered before; one may be of any queue where the row that
-        ended it names none.
+        A session does not count if its unsubscribe was answered before that row. A session may be
+        of any queue if the row that ended it names no queue.
         """
         left = (self.left(session) for session, _ in self._ended_sessions(queue))
         return sum(1 for row in left if row is None or row > sent)
 
     def reign(self, session: int) -> tuple[int, int | None] | None:
-        """The row that said that its broker was live when it began.
+        """Return the reign of a broker in which a session began.
 
-        And until when (ns) that was certainly so without a break; None: to the end.
+        The first number is the row that said that the broker was live, the second until when (ns)
+        it certainly was so without a break; None: to the end. The whole is None if the broker was
+        not known to be live when the session was asked for.
         """
         asked = next((r for r in self._of["session", session] if _is(r, "subscribe", "invoke")), None)
         if asked is None:
@@ -332,7 +353,10 @@ class History:
         return before[-1]["index"], over
 
     def over(self, session: int) -> int | None:
-        """The answer to its unsubscribe, or its disconnect: from there on nothing may come."""
+        """Return the row after which nothing may be delivered in a session.
+
+        That is the answer to its unsubscribe or its disconnect, whichever came first.
+        """
         if session not in self._over:
             gone = next((r["index"] for r in self._of["session", session] if r["f"] == "disconnect"), None)
             ends = (at for at in (gone, self.left(session)) if at is not None)
@@ -340,9 +364,10 @@ class History:
         return self._over[session]
 
     def proven(self, session: int) -> int:
-        """Up to which index the broker certainly had this session.
+        """Return the index up to which the broker certainly had a session; -1 if no row proves it.
 
-        The latest question in it that was answered, or send of what it got.
+        That is the latest invocation in the session that was answered ``ok``, or the latest send of
+        a message that the session got.
         """
         if session not in self._proven:
             self._proven[session] = self._prove(session)
@@ -369,23 +394,23 @@ class History:
 
     @functools.cached_property
     def clock_effects(self) -> list[Effect]:
-        """What faults did, or may have done, that can make the clocks of brokers wrong."""
+        """The effects, certain or possible, of faults that can make the clocks of brokers wrong."""
         told = records(r for r in self.control if r["process"] == NEMESIS)
         return [effect for effect in effects(told) if effect.fault_kind.clocks]
 
     @functools.cached_property
     def pairs(self) -> Pairs:
-        """Which brokers stood in for which."""
+        """The pairs of brokers that stood in for each other."""
         return Pairs.of(r for r in self.control if r["f"] in ("role", "takeover"))
 
     @functools.cached_property
     def all_messages(self) -> list[PlainMessage]:
-        """Every message of which a row tells the number."""
+        """Every message whose number a row tells."""
         return [PlainMessage(self, key, rows) for key, rows in self.messages.items() if key[2] is not None]
 
     @functools.cached_property
     def delivered(self) -> Mapping[tuple[str | None, str | None], Sequence[PlainMessage]]:
-        """The messages of each queue and group that came."""
+        """The messages of each queue and group that were delivered."""
         return defaultdict(
             list, {lane: [m for m in messages if m.deliveries] for lane, messages in self.lanes.items()}
         )
@@ -409,7 +434,7 @@ class History:
 
     @functools.cached_property
     def received_from(self) -> AbstractSet[str | None]:
-        """The queues of which a receive was asked for."""
+        """The queues with a ``receive`` that the client never heard answered."""
         return {r.get("queue") for r in self.rows if r["f"] == "receive"}
 
     @functools.cached_property
@@ -419,26 +444,26 @@ class History:
 
     @functools.cached_property
     def same_id(self) -> Mapping[int, Sequence[PlainMessage]]:
-        """Every message by its number, in each queue, group and subscription that a row names."""
+        """The messages by number, one for each queue, group and subscription that a row names."""
         found: dict[int, list[PlainMessage]] = defaultdict(list)
         for m in self.all_messages:
             found[m.id].append(m)
         return found
 
     def sent(self, r: Row) -> int | None:
-        """Index of the first send of its message."""
+        """Return the index of the first send of the message that a row names."""
         mine = self.messages[r.get("queue"), r.get("group"), r.get("message")]
         return next((s["index"] for s in mine if _is(s, "send", "invoke")), None)
 
 
 def _is_reading(r: Row) -> bool:
-    """Whether it says that a broker's stores were read completely."""
+    """Return whether a row says that a broker's stores were read completely."""
     said = r["process"] == HARNESS and _is(r, "browse", "ok") and r.get("queue") is None
     return said and r.get("broker") is not None
 
 
 def _is_closed(r: Row) -> bool:
-    """Whether it says that a broker's stores could not be read."""
+    """Return whether a row says that a broker's stores could not be read."""
     tried = r["process"] == HARNESS and r["f"] == "browse" and r["type"] in ("info", "fail")
     return tried and r.get("message") is None
 
@@ -447,9 +472,10 @@ _DATA = ("send", "ack", "nack", "deliver", "browse", "timeout")
 
 
 def _answered(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Every operation of a client that was answered ``ok``, as question and answer.
+    """Yield the invocation and the answer of every operation of a client that was answered ``ok``.
 
-    A login has no connection to be asked on, a delivery no question.
+    A login is left out, as there is no connection yet when it is asked for; a delivery has no
+    invocation.
     """
     latest: dict[tuple[Any, ...], Row] = {}
     for r in rows:
@@ -465,7 +491,7 @@ def _is(r: Row, f: str, type_: str) -> bool:
 
 
 class PlainMessage:
-    """What the definitions ask about one message."""
+    """A message in one queue and group, with the facts that the definitions need."""
 
     def __init__(self, history: History, key: Key, rows: list[Row]) -> None:
         self.queue, self.group = key[:2]
@@ -484,20 +510,21 @@ class PlainMessage:
 
     @property
     def aborted(self) -> bool:
-        """Whether every attempt to send it failed or was rolled back."""
+        """True if every attempt to send the message failed or was rolled back."""
         return is_aborted(self)
 
     def begun(self, history: History) -> int | None:
-        """Return since when it can be in its queue.
+        """Return the row since which the message can have been in its queue; None if it never was.
 
-        Of an only attempt in a transaction since its commit, else since the first attempt.
+        If the only attempt was in a transaction, that is the invocation of its commit. Otherwise it
+        is the row that ``stored_from`` tells.
         """
         if self.transaction is not None and len(self.sends) == 1:
             return history.ended(self.transaction, "commit", "invoke")
         return stored_from(self)
 
     def instance(self, name: str, index: int, key: str | None = None) -> Instance:
-        """An anomaly of this message, shown by row ``index``."""
+        """Return an instance of an anomaly of this message that row ``index`` shows."""
         return Instance(name, self.queue, self.group, self.id, index, key)
 
 
@@ -506,7 +533,7 @@ def _largest(rows: Iterable[Row], column: str) -> Any:
 
 
 def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
-    """Any second delivery, where the guarantee allows none."""
+    """Find every message that was delivered twice, where the guarantee allows no redelivery."""
     if "redelivery" in looked_for(options):
         for m in history.all_messages:
             if len(m.deliveries) > 1:
@@ -514,7 +541,7 @@ def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
 
 
 def _admitted(history: History, options: CheckOptions) -> Iterator[Instance]:
-    """Answers by which a broker admits an error of its own."""
+    """Find the answers in which a broker admits an internal error."""
     words = options.broker.admits
     for r in history.rows:
         if words and r["process"] >= 0 and words in (r.get("error") or ""):
@@ -522,7 +549,10 @@ def _admitted(history: History, options: CheckOptions) -> Iterator[Instance]:
 
 
 class Hold:
-    """A delivery held for certain by its session over [begin, end); empty if end <= begin."""
+    """A span [begin, end) of rows in which a session certainly held a delivery.
+
+    It is empty if end <= begin.
+    """
 
     def __init__(self, history: History, delivery: Row, rows: Sequence[Row], options: CheckOptions) -> None:
         self.delivery = delivery
@@ -540,7 +570,7 @@ class Hold:
         self.possible = max((at for at in (sent, begun) if at is not None and at < self.begin), default=None)
 
     def conflicts(self, other: Hold) -> bool:
-        """Both certain at one instant, in two sessions; ``other`` began before."""
+        """Return whether two sessions certainly held at one instant; ``other`` began before."""
         if self.session == other.session:
             return False
         when_sent = self.possible is not None and other.begin < self.possible and self.begin < other.end
@@ -558,7 +588,7 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         holds[queue, group] += mine
         found: dict[str, int] = {}
         twice: set[int] = set()
-        if len(deliveries) > 1:  # two sessions settle what two got
+        if len(deliveries) > 1:  # only what was delivered twice can be settled by two sessions
             twice = settled_twice(history, PlainMessage(history, (queue, group, message), rows), options)
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d, options):
@@ -585,8 +615,8 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
 
 
 def _held_twice(holds: Sequence[Hold], closings: Sequence[Closing]) -> int | None:
-    """Return the first delivery that conflicts with what another session holds of a group."""
-    still: list[Hold] = []  # what may be held when the next one begins
+    """Return the first delivery while another session held a message of the group."""
+    still: list[Hold] = []  # the holds that may last when the next one begins
     for hold in sorted(holds, key=lambda hold: hold.begin):
         still = [earlier for earlier in still if earlier.end > hold.begin]
         for earlier in still:

@@ -1,4 +1,4 @@
-"""The second implementation of what a send asks for: expiry, delays, priority."""
+"""The second implementation of the options of a send: expiry, delay and priority."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Row = Mapping[str, Any]
 
 
 def expires(m: PlainMessage) -> int | None:
-    """From when on it may have expired."""
+    """Return the time (ns) from which a message may have expired; None if it cannot expire."""
     return min((low for low, _ in _spans(m, "expires")), default=None)
 
 
 def is_delayed(m: PlainMessage) -> bool:
-    """Whether it asked for a delay."""
+    """Return whether a send of a message asked for a delay."""
     return bool(_spans(m, "delay"))
 
 
 def priority(m: PlainMessage) -> int:
-    """What it asked for; the ordinary one where nothing."""
+    """Return the highest priority that a message was sent with; 4 if it was sent without one."""
     return max(
         (int(r["priority"]) for one in _counted(m) for r in _told(one) if _number(r.get("priority"))),
         default=4,
@@ -35,12 +35,15 @@ def priority(m: PlainMessage) -> int:
 
 
 def in_turn(m: PlainMessage) -> bool:
-    """Whether it is to come in the order in which it was sent."""
+    """Return whether a message must be delivered in the order in which it was sent.
+
+    That is so without a delay and with the default priority.
+    """
     return priority(m) == 4 and not is_delayed(m)
 
 
 def may_have_expired(history: History, m: PlainMessage) -> bool:
-    """By the end."""
+    """Return whether a message may have expired by the end of the history."""
     low = expires(m)
     if low is None:
         return False
@@ -49,7 +52,7 @@ def may_have_expired(history: History, m: PlainMessage) -> bool:
 
 
 def had_expired(history: History, m: PlainMessage) -> bool:
-    """Whether it had certainly expired before the drain began."""
+    """Return whether a message had certainly expired before the drain began."""
     high = _high(_counted(m), "expires")
     drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
     last = history.rows[-1]["index"]
@@ -57,7 +60,7 @@ def had_expired(history: History, m: PlainMessage) -> bool:
 
 
 def timely(history: History, m: PlainMessage) -> bool:
-    """Whether it cannot have expired by its first delivery."""
+    """Return whether a message cannot have expired by its first delivery."""
     low = expires(m)
     if low is None or not m.deliveries:
         return True
@@ -78,7 +81,10 @@ def may_be_delayed(history: History, m: PlainMessage) -> bool:
 
 
 def may_wait(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether it, or what its group has before it, may wait for a redelivery when all is read."""
+    """Return whether a message may wait for a redelivery when the stores are read.
+
+    A message in a group waits, too, if one before it in the group does.
+    """
     began = {r["value"]: r["time"] for r in reversed(history.rows) if r["f"] == "phase"}
     delay_s = options.broker.redelivery_s
     short = began.get("browse", -1) < began.get("drain", -1) + int((delay_s + 0.5) * 1e9)
@@ -86,7 +92,7 @@ def may_wait(history: History, m: PlainMessage, options: CheckOptions) -> bool:
 
 
 def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
-    """Whether a delivery was certainly sent after its message had expired."""
+    """Return whether a delivery was certainly sent after its message had expired."""
     high, sent = _high(_counted(m), "expires"), history.possible(d, options)
     if high is None or d["time"] <= high:
         return False
@@ -94,7 +100,7 @@ def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) ->
 
 
 def early(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
-    """Whether a delivery was read before its message was to be delivered."""
+    """Return whether a delivery was read before the delay of its message was over."""
     del history, options
     lows = [low for low, _ in _spans(m, "delay")]
     all_wait = all(_spans_of(attempt, "delay") for attempt in _counted(m))
@@ -102,10 +108,11 @@ def early(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> b
 
 
 def clocks_wrong(history: History, m: PlainMessage, until: int, *, at_end: bool = False) -> bool:
-    """Whether its broker may have had a wrong clock between its send and that row.
+    """Return whether a broker of a message may have had a wrong clock since its send until a row.
 
-    A fault that can make clocks wrong, and was observed to or not observed at all, in force from
-    when it was asked for until its healing was observed, on the way of the message.
+    A fault explains a wrong clock if it can make clocks wrong, and was observed to take effect or
+    not observed at all. It is in force from when it was asked for until its healing was observed,
+    and must have hit a broker on the way of the message.
     """
     since = m.sends[0]["index"] if m.sends else -1
     return any(
@@ -117,10 +124,11 @@ def clocks_wrong(history: History, m: PlainMessage, until: int, *, at_end: bool 
 
 
 def is_on_the_way(history: History, m: PlainMessage, effect: Effect, *, at_end: bool) -> bool:
-    """Whether the clock of a broker was wrong that had the message, or may have had it.
+    """Return whether a fault may have hit a broker that had a message, or another of its pair.
 
-    That took it, gave it out or keeps it, or was asked to settle it; or another of its pair. At the
-    end it may also have been forwarded to where somebody subscribed to its queue.
+    A broker had the message if it took, delivered or stores it, or was asked to settle it. By the
+    end of the test (``at_end``) the message may also have been forwarded to any broker at which a
+    consumer subscribed to its queue. If no row tells these brokers, every fault may have hit one.
     """
     taken = {r["broker"] for r in m.rows if r["f"] == "send" and r.get("broker") is not None}
     if not taken:
@@ -135,7 +143,7 @@ def is_on_the_way(history: History, m: PlainMessage, effect: Effect, *, at_end: 
 
 
 def _high(attempts: Sequence[Attempt], name: str) -> int | None:
-    """Return the end of a span: the latest of some attempts; None unless each of them has one."""
+    """Return the latest end (ns) of a span among attempts; None unless each attempt has an end."""
     highs = [_latest(attempt, name) for attempt in attempts]
     known = [high for high in highs if high is not None]
     return max(known) if known and len(known) == len(highs) else None
@@ -155,12 +163,16 @@ def _spans_of(attempt: Attempt, name: str) -> list[tuple[int, int | None]]:
 
 
 def _counted(m: PlainMessage) -> list[Attempt]:
-    """Return the attempts that may have happened; where none did, all of them."""
+    """Return the attempts to send a message that did not fail; if all failed, all of them."""
     return [attempt for attempt in m.attempts if not attempt.failed] or m.attempts
 
 
 def _told(attempt: Attempt) -> list[Row]:
-    """Return what an attempt asked for; when it expires the answer may say more exactly."""
+    """Return the options that an attempt asked for, as JSON objects.
+
+    Its ``ok`` answers come after the invocation: they may say more exactly when the message
+    expires.
+    """
     rows = [attempt.asked, *(r for r in attempt.answers if r["type"] == "ok")]
     values = (json_object(r.get("value")) for r in rows if r is not None)
     return [value for value in values if value is not None]

@@ -1,7 +1,8 @@
-"""The second implementation of what became of the attempts to send a message.
+"""The second implementation of the outcomes of the attempts to send a message.
 
 A client may repeat a send under the same id. The fate of the message follows from all attempts:
-"aborted" only if every attempt failed or was rolled back, "certain" as soon as one attempt is.
+it is aborted only if every attempt failed or was rolled back, and certain as soon as one attempt
+is certain.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ Row = Mapping[str, Any]
 
 
 class Attempt:
-    """One invocation of a send and what is known of its outcome.
+    """A single invocation of a send, with its answers and its outcome.
 
-    ``ok`` is the row since which it certainly happened, ``failed`` says that it certainly did not,
-    ``unknown`` that it is neither. ``asked`` is None for answers whose invocation is missing.
+    ``ok`` is the row since which the send certainly happened, ``failed`` says that it certainly did
+    not, ``unknown`` that neither is certain. ``asked`` is the invocation; it is None if the answers
+    have none in the history.
     """
 
     def __init__(self, history: History, asked: Row | None, answers: Sequence[Row]) -> None:
@@ -47,12 +49,12 @@ class Attempt:
 
     @property
     def unknown(self) -> bool:
-        """Whether it may or may not have happened."""
+        """True if the outcome of the send is unknown."""
         return self.ok is None and not self.failed
 
     @property
     def taker(self) -> str | None:
-        """The broker to which an attempt went that was not answered, as far as the client knew."""
+        """The broker to which an attempt of unknown outcome went, if the client knew it."""
         return next((r.get("broker") for r in self.answers if r["type"] == "info"), None)
 
 
@@ -60,7 +62,7 @@ def attempts_of(history: History, rows: Sequence[Row]) -> list[Attempt]:
     """Return the attempts among the rows of one message, each with its completion.
 
     The completion of an attempt is the next answer to a send of the message by the same process.
-    Where there is one attempt only, every answer is its.
+    If there is only one attempt, every answer belongs to it.
     """
     mine = [r for r in rows if r["f"] == "send"]
     asked = [r for r in mine if r["type"] == "invoke"]
@@ -77,10 +79,10 @@ def _completion(mine: Sequence[Row], asked: Row) -> list[Row]:
 
 
 def is_rolled_back(history: History, transaction: int) -> bool:
-    """Whether nothing that a transaction asked for can have happened.
+    """Return whether no operation of a transaction can have taken effect.
 
-    Its abort was answered ``ok``, or each commit that was asked for failed. Where transactions are
-    batches, a failed commit says nothing of what each send in it did.
+    Its abort was answered ``ok``, or each of its commits failed. Where transactions are batches, a
+    failed commit does not tell which sends in it took effect.
     """
     if history.ended(transaction, "abort", "ok") is not None:
         return True
@@ -90,19 +92,22 @@ def is_rolled_back(history: History, transaction: int) -> bool:
 
 
 def is_aborted(m: PlainMessage) -> bool:
-    """Whether every invoked attempt completed ``fail`` or was rolled back with ``ok``."""
+    """Return whether every invoked attempt completed ``fail`` or was rolled back with ``ok``."""
     return bool(m.attempts) and all(attempt.failed for attempt in m.attempts)
 
 
 def is_recovered(m: PlainMessage) -> bool:
-    """Whether it was delivered, no attempt was ``ok``, and at least one attempt was unknown."""
+    """Return whether a message was delivered although its send was never ``ok``.
+
+    At least one attempt must be of unknown outcome.
+    """
     return bool(m.deliveries) and m.ok is None and any(attempt.unknown for attempt in m.attempts)
 
 
 def shown_though_aborted(m: PlainMessage) -> int | None:
-    """Return the first row that shows a message that certainly had not been sent by then.
+    """Return the first row that shows a message though all attempts until then certainly failed.
 
-    All its attempts failed; or all that had been invoked by then did.
+    Return None if no row shows the message, or an attempt may have happened before the first one.
     """
     first = min((r["index"] for r in m.shown), default=None)
     if first is None or not m.sends:
@@ -113,9 +118,10 @@ def shown_though_aborted(m: PlainMessage) -> int | None:
 
 
 def read_before_commit(history: History, m: PlainMessage) -> int | None:
-    """Return its first delivery if that came before the commit of any attempt was invoked.
+    """Return the row of a message's first delivery if no attempt explains it; else None.
 
-    An attempt outside of transactions needs no commit; one that failed explains no delivery.
+    An attempt in a transaction explains it if its commit was invoked before, an attempt outside of
+    transactions if it was invoked before and did not fail.
     """
     if not m.deliveries or all(attempt.transaction is None for attempt in m.attempts):
         return None
@@ -131,51 +137,53 @@ def _may_be_read(history: History, attempt: Attempt, index: int) -> bool:
     return attempt.asked is not None and attempt.asked["index"] < index and not attempt.failed
 
 
-# ------------------------------------------------------------------------------------------ what
-# was stored before what
+# -------------------------------------------------------------- when a message may have been stored
 
 
 def first_possible(m: PlainMessage) -> int | None:
-    """Return the invocation of its first attempt that did not certainly fail."""
+    """Return the invocation of a message's first attempt that did not certainly fail, or None."""
     return min((a.asked["index"] for a in m.attempts if a.asked is not None and not a.failed), default=None)
 
 
 def stored_from(m: PlainMessage) -> int | None:
-    """Return the row since which it may have been stored; None if it never was.
+    """Return the row since which a message may have been stored; None if it never was.
 
-    Of one attempt its invocation, whatever became of it.
+    If there is one attempt, that is its invocation, whatever its outcome.
     """
     return m.sends[0]["index"] if len(m.sends) == 1 else first_possible(m)
 
 
 def stored_by(history: History, m: PlainMessage) -> int | None:
-    """Return the row by which it was certainly stored, if it ever was; None if that is open.
+    """Return the row by which a message was stored, if it ever was; None if no row tells.
 
-    The completion of the first ``ok`` attempt. If none is ``ok``, the row that saw the process gone
-    that took the unknown attempts.
+    That is the completion of the first attempt that was ``ok``. If none was, it is the row in which
+    the processes that took the attempts of unknown outcome were seen gone.
     """
     return m.ok if m.ok is not None else sealed(history, m)
 
 
 def over(m: PlainMessage) -> int | None:
-    """Return the row since which no attempt can store it any more; None if that is open."""
+    """Return the row after which no attempt can store a message; None if no row tells."""
     if any(attempt.unknown for attempt in m.attempts):
         return None
     return max((attempt.ok for attempt in m.attempts if attempt.ok is not None), default=None)
 
 
 def stored_before(history: History, one: PlainMessage, other: PlainMessage) -> bool:
-    """Whether one message was certainly stored before the other: their intervals do not overlap."""
+    """Return whether one message was certainly stored before the other.
+
+    Then the intervals in which each may have been stored do not overlap.
+    """
     by, since = stored_by(history, one), stored_from(other)
     return by is not None and since is not None and by < since
 
 
 def sealed(history: History, m: PlainMessage) -> int | None:
-    """Return the row by which a message of unknown outcome must have been stored.
+    """Return the row by which a message of unknown outcome was stored; None if no row tells.
 
-    Each process that took an unknown attempt was seen to be gone since. Not if an attempt was part
-    of a transaction, or the message was first delivered by a broker of another node: then it was
-    forwarded.
+    By that row each process that took an attempt of unknown outcome was seen gone. The result is
+    None if such an attempt was part of a transaction, or if a broker of another node first
+    delivered the message, which was forwarded then.
     """
     unknown = [attempt for attempt in m.attempts if attempt.unknown]
     if m.ok is not None or not unknown or not m.deliveries:
@@ -197,10 +205,11 @@ def sealed(history: History, m: PlainMessage) -> int | None:
 
 
 def takers_of(history: History, attempt: Attempt) -> list[str]:
-    """Return the brokers that can have taken an attempt of unknown outcome; none: nobody knows.
+    """Return the brokers that can have taken an attempt of unknown outcome; empty if not known.
 
-    The one that its answer names; else each that may have been live from question to answer. If
-    one of these may have been so in two lives, nobody knows in which.
+    That is the broker that the answer names, else each broker that may have been live between the
+    invocation and the answer. If one of these may have been live twice in that time, it is not
+    known which of its processes took the attempt.
     """
     if attempt.taker is not None:
         return [attempt.taker]
@@ -221,7 +230,10 @@ def takers_of(history: History, attempt: Attempt) -> list[str]:
 
 
 def of_one_node(history: History, one: str, other: str) -> bool:
-    """Whether two brokers are one, or told one node ID last: nothing has to be forwarded."""
+    """Return whether two brokers are the same or last told the same node ID.
+
+    Then no message has to be forwarded from one to the other.
+    """
     return one == other or node_id_of(history, one) == node_id_of(history, other) is not None
 
 
@@ -237,7 +249,7 @@ def node_id_of(history: History, broker: str) -> str | None:
 
 
 def saw_gone(r: Row, broker: str | None) -> bool:
-    """Whether a row of monitor, harness or nemesis saw that broker's process gone."""
+    """Return whether a row of monitor, harness or nemesis saw the process of a broker gone."""
     if r["process"] == NEMESIS:
         if r["type"] == "invoke" or not ends_processes(r["f"]):
             return False

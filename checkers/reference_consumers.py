@@ -1,4 +1,4 @@
-"""The second implementation of which consumers a queue may have had, and their selectors."""
+"""The second implementation of the consumers that a queue may have had, and their selectors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Consumer:
 
 
 def consumers_of(history: History, queue: str | None) -> Sequence[Consumer]:
-    """Return the sessions that may have consumed from a queue; of a topic, from a subscription."""
+    """Return the sessions that may have consumed from a queue or from a topic's subscription.
+
+    A subscription is given by the name of its place.
+    """
     if queue not in history.consumers:
         history.consumers[queue] = [*_find_consumers(history, queue)]
     return history.consumers[queue]
@@ -52,10 +55,10 @@ def _is_refused(history: History, asked: Row) -> bool:
 
 
 def certain_end(history: History, session: int) -> float:
-    """Return the row since which its broker certainly serves a session no more.
+    """Return the row after which a broker certainly no longer serves a session; else infinity.
 
-    Its unsubscribe was answered, or the process that served it was seen gone. That its client lost
-    its connection ends nothing: the broker may not know yet.
+    The unsubscribe of the session was answered, or the process that served it was seen gone. If the
+    client lost the connection, that ends nothing: the broker may not know it yet.
     """
     ends: list[Any] = []
     unsubscribed = history.left(session)
@@ -69,10 +72,10 @@ def certain_end(history: History, session: int) -> float:
 
 
 def order_is_off(history: History, early: PlainMessage, late: PlainMessage, read: int) -> bool:
-    """Whether ``early``, read in row ``read``, may have overtaken ``late`` because of a selector.
+    """Return whether ``early``, read in row ``read``, may have overtaken ``late`` by a selector.
 
-    While both may have waited, a consumer may have existed whose selector matches the early one and
-    not the late one. Of a queue with more selectors than are told apart nothing is known.
+    While both may have waited, a consumer may have existed whose selector matches ``early`` and not
+    ``late``. The answer is yes, too, if the queue had more selectors than are told apart.
     """
     if has_too_many_selectors(history, early.queue):
         return True

@@ -1,7 +1,7 @@
-"""The second implementation of to whom a group belongs: one session at a time.
+"""The second implementation of the rule that a group belongs to one session at a time.
 
-A group changes its session rightly when that ends, when the group is closed, when what the session
-held is given back, or when a selector leaves something to others.
+A group may change its session when the session ends, when the group is closed, when messages that
+the session held are given back, or when a selector leaves messages to other sessions.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 HANDFUL: Final = 5
-"""How often in a row a group may change its session for no reason that a row tells, and come back
-to where it was.
+"""The number of unexplained changes of session in a row by which a group is split.
+
+Only a change to a session that had the group before counts.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A message that closes its group, which may have been given out from ``begin`` to ``end``."""
+    """A message that closes its group, and the rows between which the broker may have sent it.
+
+    ``end`` is infinity if the broker may send the message again.
+    """
 
     message: PlainMessage
     begin: int
@@ -36,10 +40,11 @@ class Closing:
 
 
 def closings_of(messages: Sequence[PlainMessage]) -> list[Closing]:
-    """Return the messages that close their group once they are given out.
+    """Return the messages that close their group when the broker sends them to a consumer.
 
-    From the first attempt that may have happened to the last delivery of it, if an ack of it was
-    answered; else it may be given out again.
+    A closing lasts from the first attempt to send the message that may have happened to its last
+    delivery, if an ack of the message outside of transactions was answered ``ok``. Otherwise it has
+    no end, as the message may be delivered again.
     """
     found = []
     for m in messages:
@@ -56,9 +61,9 @@ def _closes(send: Row) -> bool:
 
 
 def is_closed_between(closings: Sequence[Closing], first: int, second: int) -> bool:
-    """Whether a group may have been closed between two deliveries of it.
+    """Return whether a group may have been closed between two of its deliveries.
 
-    A closing message frees the group when it is given out; it may be read later.
+    A closing message frees the group when the broker sends it; its consumer may read it later.
     """
     return any(closing.begin < second and closing.end >= first for closing in closings)
 
@@ -68,11 +73,12 @@ def alternation(
 ) -> int | None:
     """Return the first delivery by which a group has alternated too often between sessions.
 
-    First deliveries of a group that alternate more than a handful of times, without a redelivery, a
-    closed group, a selector, or a session's end in between. The first change is to a session that
-    had nothing of the group yet, and so may be the first to a third one; all others return it to a
-    session that had it. Where groups do not stay with their session, one does not count that left a
-    session with nothing of the group in hand.
+    A change of session is explained by a redelivery, a closed group, a selector or the end of a
+    session in between; such a change excuses all changes before it. Counted are the unexplained
+    changes to a session that had the group since the last explained one: ``HANDFUL`` of them are
+    too many. A change to a session that had not is not counted. Where groups need not stay with
+    their session, a change does not count if the session that was left held no message of the
+    group.
     """
     firsts = [m.deliveries[0] for m in messages if m.deliveries]
     firsts = sorted((d for d in firsts if d.get("session") is not None), key=_index)
@@ -106,7 +112,10 @@ def alternation(
 
 
 def _let_go_of_all(history: History, messages: Sequence[PlainMessage], before: Row, end: int) -> bool:
-    """Whether a session had certainly let go of all that it had of a group by some row."""
+    """Return whether a session certainly held no message of a group any more at row ``end``.
+
+    ``before`` is a delivery to that session.
+    """
     return all(
         _let_go(history, m, d) < end
         for m in messages
@@ -116,9 +125,10 @@ def _let_go_of_all(history: History, messages: Sequence[PlainMessage], before: R
 
 
 def _let_go(history: History, m: PlainMessage, d: Row) -> float:
-    """Return since when a delivery was certainly not its session's any more.
+    """Return the row since which a session certainly no longer held a delivery; else infinity.
 
-    It was acknowledged or refused, which was answered ``ok``, or somebody got the message again.
+    It is the invocation of an ack or nack that was answered ``ok``, or the next delivery of the
+    message. Of an ack or nack in a transaction, the commit and its answer count instead.
     """
     ends = [
         float(e["index"]) for e in m.deliveries if e["index"] > d["index"] and e.get("session") is not None
@@ -146,12 +156,16 @@ def _session(r: Row) -> int:
 
 
 def _was_given_back(d: Row) -> bool:
-    """Whether the first delivery that was read says that somebody had had the message before."""
+    """Return whether a first delivery says that the message had been delivered before."""
     return d.get("redelivered") is True or (d.get("delivery_count") or 0) > 1
 
 
 def _was_lost(history: History, session: int, following: Sequence[Row]) -> bool:
-    """Whether a session that is left may have ended by then, and its client saw that later."""
+    """Return whether a session may have ended although its client noticed that only later.
+
+    ``following`` are the first deliveries after the session's last; one of them to the session
+    proves that it had not ended.
+    """
     if any(_session(d) == session for d in following):
         return False
     return any(

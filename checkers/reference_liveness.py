@@ -1,4 +1,7 @@
-"""Unavailable, starved, not-recovered from their definitions; see ``checkers.reference``."""
+"""The second implementation of ``unavailable``, ``starved`` and ``not-recovered``.
+
+It follows the definitions as loops; see ``checkers.reference``.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ _OPERATIONS = ("send", "ack", "nack")
 
 @dataclass(frozen=True, slots=True)
 class Unavailability:
-    """A window without success of ``key``: its first question, its begin and end (ns).
+    """A window in which no operation of ``key`` succeeded, from ``begin`` to ``end`` (ns).
 
-    ``brokers`` are those that the operations of the key went to.
+    ``index`` is the row of its first invocation; ``brokers`` are those that the operations of the
+    key went to.
     """
 
     key: str
@@ -37,9 +41,10 @@ class Unavailability:
 
 @dataclass(frozen=True, slots=True)
 class PlainHunger:
-    """A session held nothing and got nothing, and a message waited for it.
+    """A window in which a session held nothing and got nothing though a message waited for it.
 
-    Since row ``ok`` until row ``index``, that is from ``begin`` to ``end`` (ns).
+    The window is from ``begin`` to ``end`` (ns). ``ok`` is the row in which the send of the message
+    was answered, ``index`` the session's next row. ``brokers`` has the broker of the session.
     """
 
     session: int
@@ -52,7 +57,7 @@ class PlainHunger:
 
 
 def liveness(history: History, options: CheckOptions) -> Iterator[Instance]:
-    """The liveness rules."""
+    """Find ``unavailable``, ``starved`` and ``not-recovered``."""
     rows = history.rows
     for one in unavailabilities(rows, options):
         yield Instance("unavailable", None, None, None, one.index, one.key)
@@ -74,9 +79,10 @@ def _keys(r: Row) -> Iterator[str]:
 
 
 def judged(rows: Sequence[Row], options: CheckOptions) -> list[Row]:
-    """Return the questions of clients to brokers, and their answers.
+    """Return the sends, acks and nacks of clients, with their answers.
 
-    A refusal that says that an acknowledgement came too late is right: it goes, with its question.
+    A broker rightly refuses an acknowledgement that came too late; the invocation and the answer of
+    such a one are left out.
     """
     mine = [r for r in rows if r["f"] in _OPERATIONS and r["process"] >= 0 and r.get("queue") is not None]
     if options.broker.ack_wait_s is None and not any(r["f"] == "timeout" for r in rows):
@@ -87,7 +93,10 @@ def judged(rows: Sequence[Row], options: CheckOptions) -> list[Row]:
 
 
 def _is_refused_late(rows: Sequence[Row], answer: Row, options: CheckOptions) -> bool:
-    """Return whether an answer refuses what the broker may have taken back by then."""
+    """Return whether an answer refuses an ack or nack that may have come too late.
+
+    By then the broker may have taken the message back.
+    """
     session = answer.get("session")
     if answer["f"] == "send" or answer["type"] != "fail" or session is None:
         return False
@@ -107,7 +116,10 @@ def _place(r: Row) -> tuple[Any, ...]:
 
 
 def _question_of(rows: Sequence[Row], answer: Row) -> Row | None:
-    """The latest before it that its process asked about the message."""
+    """Return the latest invocation, before an answer, of the same operation by the same process.
+
+    It must be about the same message. Return None if there is none.
+    """
     asked = (r for r in rows if r["type"] == "invoke" and r["index"] < answer["index"])
     return next(
         (
@@ -120,12 +132,13 @@ def _question_of(rows: Sequence[Row], answer: Row) -> Row | None:
 
 
 def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Unavailability]:
-    """From the first question after an ``ok`` to the last completion before the next that is not.
+    """Find the windows in which operations were asked for and none succeeded.
 
-    Longer than the bound, and three questions at least.
+    A window lasts from the first invocation after an ``ok`` to the last unsuccessful completion
+    before the next ``ok``. It must be longer than the bound and have at least three invocations.
 
-    For a broker the questions are the completions that name it and are not ``ok``: an invocation
-    does not know its broker.
+    For the key of a broker, the completions that name the broker and are not ``ok`` count as
+    invocations, because an invocation does not name its broker.
     """
     bound_ns = int(options.unavailable_bound_s * 1e9)
     by_key: dict[str, list[Row]] = defaultdict(list)
@@ -146,7 +159,11 @@ def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Una
 
 
 def _brokers(key: str, rows: Sequence[Row], begin: Row, end: Row) -> frozenset[str]:
-    """Return the brokers that the rows of a key name; of a client only those around the window."""
+    """Return the brokers that the rows of a key name.
+
+    For the key of a client these are the brokers named in the window, and the last before it and
+    the first after it.
+    """
     named = [r for r in rows if r.get("broker") is not None]
     if key.startswith("client"):
         oks = [r["index"] for r in rows if r["type"] == "ok"]
@@ -159,7 +176,11 @@ def _brokers(key: str, rows: Sequence[Row], begin: Row, end: Row) -> frozenset[s
 
 
 def _window(key: str, rows: Sequence[Row], every: Sequence[Row], bound_ns: int) -> Unavailability | None:
-    """What lies between two ``ok``, or before the first, or after the last."""
+    """Return the window of unavailability among the rows of a key without ``ok``, if it is one.
+
+    ``rows`` lie between two ``ok`` rows, before the first or after the last; ``every`` are all rows
+    of the key.
+    """
     asks = ("fail", "info") if key.startswith("broker") else ("invoke",)
     questions = [r for r in rows if r["type"] in asks]
     failed = [r for r in rows if r["type"] in ("fail", "info")]
@@ -174,10 +195,10 @@ def _window(key: str, rows: Sequence[Row], every: Sequence[Row], bound_ns: int) 
 
 
 def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
-    """Each time that a session was starved.
+    """Find the windows in which a session was starved.
 
-    For longer than the bound between two rows of a session that held nothing, while a message in
-    its reach waited.
+    A session is starved if it held nothing between two of its rows for longer than the bound, while
+    a message in its reach waited.
     """
     bound_ns = int(options.unavailable_bound_s * 1e9)
     by_session: dict[int, list[Row]] = defaultdict(list)
@@ -220,7 +241,10 @@ def _is_active(r: Row) -> bool:
 
 
 def _held(mine: Sequence[Row], after: Row) -> int:
-    """How many deliveries of the session had not been answered."""
+    """Return how many deliveries of a session were not settled by row ``after``.
+
+    Settled means acknowledged or refused with ``ok`` outside of transactions.
+    """
     known = [r for r in mine if r["index"] <= after["index"] and r.get("queue") is not None]
     got = sum(r["f"] == "deliver" and r["type"] == "ok" for r in known)
     done = [
@@ -230,7 +254,11 @@ def _held(mine: Sequence[Row], after: Row) -> int:
 
 
 def _waits(history: History, m: PlainMessage, joined: Row, before: Row) -> Row | None:
-    """The ``ok`` of a message that waited, until that row at least, where the session was."""
+    """Return the ``ok`` of a send whose message waited for a session at least until row ``before``.
+
+    ``joined`` is the row that began the session. The message must have waited in the session's
+    queue on a broker of the session's node. Return None if it did not, or if that is not certain.
+    """
     ok = next((r for r in m.rows if r["f"] == "send" and r["type"] == "ok"), None)
     kept = [r for r in m.stored if r.get("value") == "main"]
     last = m.deliveries[:1] or kept[:1]
@@ -241,14 +269,17 @@ def _waits(history: History, m: PlainMessage, joined: Row, before: Row) -> Row |
     if m.deliveries and m.deliveries[0]["index"] < before["index"]:
         return None
     if any(r.get("redelivered") or (r.get("delivery_count") or 0) > 1 for r in m.deliveries[:1]):
-        return None  # it may have been in somebody's hands
+        return None  # another session may have held it
     brokers = [ok.get("broker"), last[0].get("broker"), joined["broker"]]
     near = None not in brokers and all(of_one_node(history, brokers[0], broker) for broker in brokers[1:])
     return ok if near else None
 
 
 def _is_anothers(history: History, m: PlainMessage, session: int, after: Row, before: Row) -> bool:
-    """Whether another session that was there meanwhile had got any of its group."""
+    """Return whether another session, which was there in the window, had got messages of a group.
+
+    The group is that of ``m``; the window lasts from row ``after`` to row ``before``.
+    """
     first: dict[int, int] = {}
     for (queue, group, _), rows in history.messages.items():
         if (queue, group) == (m.queue, m.group):
@@ -264,10 +295,12 @@ def _is_anothers(history: History, m: PlainMessage, session: int, after: Row, be
 
 
 def _not_recovered(rows: Sequence[Row], options: CheckOptions) -> Iterator[Instance]:
-    """The harness said so; or after heal and bound operations still end, none of them ``ok``.
+    """Find whether operations did not succeed again after everything was healed.
 
-    Nor was anything ``ok`` since the last of them was asked, which is told, or within the bound
-    before the last of them ended.
+    The harness said so; or operations failed after the heal and the recovery bound, and none was
+    ``ok``. In the second case nothing may have been ``ok`` since the latest of these was invoked,
+    nor within the bound before the last of them ended. The instance names the completion of the
+    latest invoked one.
     """
     heals = [r for r in rows if r["f"] == "phase" and r.get("value") == "heal"]
     said = [r for r in rows if r["f"] == "phase" and r.get("value") == "not-recovered"]

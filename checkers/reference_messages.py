@@ -1,10 +1,8 @@
-"""The second implementation of what became of each message, and of what was delivered again.
+"""The second implementation of the fate of each message, and of deliveries that came again.
 
-The definitions as loops.
-
-Sees the rows of one message at a time, and of the whole history only what the definitions ask for:
-where an id was sent, how sessions and transactions ended, who holds which store and how often it
-was read. Nothing here shares code with the rules on columns.
+The definitions as loops. They read the rows of one message at a time, and of the whole history only
+where an id was sent, how sessions and transactions ended, which broker has which store and how
+often each store was read. Nothing here shares code with the rules on columns.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ Row = Mapping[str, Any]
 
 
 def fates(history: History, messages: Sequence[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
-    """Of single messages: lost, stuck, died early, resurrected, phantom, corrupted and others."""
+    """Find the anomalies of single messages: lost, stuck, died-early, resurrected and others."""
     for (queue, group, message), rows in history.messages.items():
         if message is None:
             unreadable = [r["index"] for r in rows if _is(r, "deliver", "ok") or _unreadable_in_store(r)]
@@ -71,7 +69,7 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
 
 
 def _left_out(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[Instance]:
-    """Find what a subscription was skipped for while it existed, and what it got no copy of."""
+    """Find whether a subscription lost a message that it was skipped for, or got no copy of."""
     if not m.sends:
         return
     if is_owed(history, m):
@@ -90,16 +88,18 @@ def _first(rows: Iterable[Row]) -> int | None:
 
 
 def _unreadable_in_store(r: Row) -> bool:
-    """A body that is nobody's; one that was cut makes no claim, and so has no digest."""
+    """Return whether a row shows an unreadable body in a store.
+
+    A body that was cut has no digest, so no claim is made of it.
+    """
     return _is(r, "browse", "ok") and r.get("digest") is not None
 
 
-# ------------------------------------------------------------------------------------------ what
-# nobody sent, or not so
+# ---------------------------------------------------------------------------- phantom and corrupted
 
 
 def first_sends(messages: Iterable[PlainMessage]) -> dict[int, int]:
-    """Of each id the first invocation of a send of it, to whatever queue and group."""
+    """Return, by message id, the first invocation of a send of it to any queue and group."""
     sent: dict[int, int] = {}
     for m in messages:
         for r in m.sends:
@@ -108,9 +108,10 @@ def first_sends(messages: Iterable[PlainMessage]) -> dict[int, int]:
 
 
 def misplaced(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
-    """The first row that shows a message where it had not been sent.
+    """Return the first row that shows a message in a queue and group to which it was not sent.
 
-    In a queue and group to which it had not been sent, though it had been to another.
+    The message must have been sent to another queue or group before. Return None if there is no
+    such row.
     """
     shown, here = _first(m.shown), _first(m.sends)
     if shown is None or (here is not None and here < shown):
@@ -119,7 +120,11 @@ def misplaced(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
 
 
 def _phantom(m: PlainMessage, sent: Mapping[int, int], options: CheckOptions) -> int | None:
-    """Shown or acknowledged before any send, or acknowledged by who never got it."""
+    """Return the first row that proves a phantom; None if there is none.
+
+    The row shows or acknowledges the message before any send of it; or it acknowledges the message
+    with ``ok`` in a session that never got it, where stale acks are refused.
+    """
     acks = [r for r in m.rows if _is(r, "ack", "ok")]
     wrong = [r["index"] for r in (*m.shown, *acks) if sent.get(m.id, r["index"]) >= r["index"]]
     if options.broker.refuses_stale_acks:
@@ -132,9 +137,10 @@ def _got(m: PlainMessage, ack: Row) -> bool:
 
 
 def _corrupted(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
-    """Shown otherwise than any attempt sent it: its body, who sent it as which, or its headers.
+    """Return the first row that shows a message other than any attempt sent it; else None.
 
-    Headers are the application's own; where nobody looked at them nothing is said.
+    Compared are the digest of the body, the producer, the sequence, the application's own headers,
+    and the queue and group. A column that is null is not compared.
     """
     wrong = [
         r["index"]
@@ -148,14 +154,17 @@ def _corrupted(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
     return min([*wrong, *([] if elsewhere is None else [elsewhere])], default=None)
 
 
-# ------------------------------------------------------------------------------- what is in a store
+# ----------------------------------------------------------------------------- copies in the stores
 
 
 _KEPT = ("main", "dead-letter", "expired")
 
 
 class PlainStores:
-    """How often each broker's stores were read, and whose they are."""
+    """The readings of each broker's stores, and the owners of the stores.
+
+    An owner is a node ID, or a broker whose node ID no row tells.
+    """
 
     def __init__(self, history: History) -> None:
         self._read: dict[str | None, list[int]] = defaultdict(list)
@@ -167,7 +176,11 @@ class PlainStores:
                 self._owner[r.get("broker")] = r["node_id"]
 
     def copies(self, stored: Iterable[Row], back: int) -> dict[str | None, int]:
-        """Copies by owner (its brokers' highest) in the last reading (``back`` 1) or before (2)."""
+        """Return the number of copies of a message by owner in one reading of the stores.
+
+        ``back`` is 1 for the last reading and 2 for the one before. If an owner has several
+        brokers, the highest number among these counts.
+        """
         counts: Counter[str | None] = Counter()
         for r in stored:
             ends = self._read[r.get("broker")]
@@ -181,7 +194,11 @@ class PlainStores:
 
 
 def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options: CheckOptions) -> int | None:
-    """In a store though acknowledged or its temporary queue is gone; or in several copies."""
+    """Return the row that shows that a message was resurrected; None if there is none.
+
+    It is in a store though it was acknowledged or its temporary queue had ended, or the stores have
+    several copies of it in both of the last two readings.
+    """
     if options.broker.durable_acks:
         settled = min((at for at, _ in settlements(history, m, options, alone=True)), default=None)
         left = [r for r in m.stored if r.get("value") in _KEPT]
@@ -198,10 +215,11 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
 def settlements(
     history: History, m: PlainMessage, options: CheckOptions, *, alone: bool = False
 ) -> Iterator[tuple[int, Row]]:
-    """Acks answered ``ok``, with the index (of a commit's ``ok``) since when each was certain.
+    """Yield the acks of a message answered ``ok``, each after the row since which it was certain.
 
-    Not those that may have come when the broker had taken the message back; ``alone``: for all that
-    the rows of the message tell.
+    That row is the commit's ``ok`` for an ack in a transaction. An ack is left out if the broker
+    may have taken the message back before it came; ``alone``: judged by the rows of the message
+    only.
     """
     for r in m.rows:
         acked = _is(r, "ack", "ok") and r.get("session") is not None
@@ -212,11 +230,11 @@ def settlements(
                 yield at, r
 
 
-# ---------------------------------------------------------------------------------- what came again
+# ----------------------------------------------------------------------- deliveries that came again
 
 
 def again(history: History, messages: Iterable[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
-    """late-delivery, count-fell, count-stuck, expired-delivery and early-delivery."""
+    """Find late-delivery, count-fell, count-stuck, expired-delivery and early-delivery."""
     for m in messages:
         mine = [d for d in m.deliveries if d.get("session") is not None]
         late = [d["index"] for d in mine if _is_late(history, d)]
@@ -255,9 +273,9 @@ def _is_late(history: History, d: Row) -> bool:
 
 
 def unflagged(history: History, earlier: Sequence[Row], d: Row, options: CheckOptions) -> bool:
-    """Whether ``d``, read after ``earlier``, lacks a mark that it must have had.
+    """Return whether ``d``, read after ``earlier``, lacks the mark of a redelivery.
 
-    What is read last may have been sent first, but only one delivery is the first.
+    The delivery that was read last may have been sent first, but only one delivery is the first.
     """
     return d.get("redelivered") is False and any(
         e.get("redelivered") is False or not _may_have_been_sent_before(history, d, e, options)
@@ -267,7 +285,7 @@ def unflagged(history: History, earlier: Sequence[Row], d: Row, options: CheckOp
 
 
 def _of_one_process(history: History, e: Row, d: Row) -> bool:
-    """Whether one process of a broker sent both: to one session, or within one reign."""
+    """Return whether one process of a broker sent both: to one session, or within one reign."""
     if e["session"] == d["session"]:
         return True
     reign = history.reign(d["session"])
@@ -278,7 +296,7 @@ def _of_one_process(history: History, e: Row, d: Row) -> bool:
 
 
 def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckOptions) -> bool:
-    """Whether ``d`` may be older than ``e``, which was read before it."""
+    """Return whether ``d`` may have been sent before ``e``, which was read before it."""
     count, other = d.get("delivery_count"), e.get("delivery_count")
     if certainly_before(history, e, d, options) or (
         count is not None and other is not None and other <= count
@@ -289,9 +307,10 @@ def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckO
 
 
 def settled_twice(history: History, m: PlainMessage, options: CheckOptions) -> set[int]:
-    """Deliveries of what two sessions settled, the second before the first had done so.
+    """Return the deliveries that prove that two sessions held a message, as both settled it.
 
-    Not those before which the broker may have taken the message back from the other.
+    The second session got the message before the ack of the first was certain. A delivery is left
+    out if the broker may have taken the message back from the other session before it.
     """
     first: dict[int, tuple[int, int]] = {}
     for at, r in settlements(history, m, options):

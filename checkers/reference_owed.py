@@ -1,8 +1,8 @@
-"""The second implementation of what is owed in the end.
+"""The second implementation of the messages that are owed at the end of a test.
 
-What releases a message, what gives it back, what it dies of: the definitions as loops. The rows of
-one message at a time, and of the whole history only how its sessions, transactions and brokers
-ended.
+The definitions as loops: when an ack releases a message, when a message is given back, and when it
+becomes a dead letter. They read the rows of one message at a time, and of the whole history only
+how its sessions, transactions and brokers ended.
 """
 
 from __future__ import annotations
@@ -26,32 +26,31 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 
-# --------------------------------------------------------------------------- what was asked and how
-# it ended
+# ------------------------------------------------------------------- invocations and their outcomes
 
 
 @dataclass(slots=True)
 class Question:
-    """An operation that was asked for, and its completion; None while there is none."""
+    """An invocation of an operation, and its completion, or None if there is none."""
 
     asked: Row
     answer: Row | None = None
 
     @property
     def outcome(self) -> str | None:
-        """``ok``, ``fail``, ``info`` or None."""
+        """The type of the completion: ``ok``, ``fail``, ``info``, or None if there is none."""
         return None if self.answer is None else self.answer["type"]
 
     @property
     def transaction(self) -> int | None:
-        """The transaction that it was asked in."""
+        """The transaction in which the operation was invoked, or None."""
         return self.asked.get("transaction")
 
 
 def questions(rows: Iterable[Row], *operations: str) -> list[Question]:
-    """Each invocation with the completion by the same process that comes next.
+    """Return each invocation of some operations, with the next completion by the same process.
 
-    What was answered ``ok`` was asked, whether or not a row says so.
+    An ``ok`` without an invocation in the rows counts as an invocation that was answered ``ok``.
     """
     found: list[Question] = []
     waiting: dict[tuple[int, str], Question] = {}
@@ -70,23 +69,23 @@ def questions(rows: Iterable[Row], *operations: str) -> list[Question]:
 
 
 def gone_before(history: History, asked: Row, inside: Row | None = None) -> bool:
-    """Return whether something was asked of a process that was observed gone before.
+    """Return whether the broker process at the other end of a connection was gone before ``asked``.
 
-    The broker process at the other end of its connection: gone after the connection was there, and
-    nothing that was answered or given there tells of a later life. ``inside`` is an ack or nack in
-    the transaction of which an end was asked for.
+    The process must have been seen gone after the connection was made and before the invocation
+    ``asked``. No later answer or delivery there may prove that the broker was alive again. If
+    ``asked`` ends a transaction, ``inside`` is an ack or nack in that transaction.
     """
     if asked["index"] <= history.first_departure:
         return False
     there = [r for r in history.beside(asked) if r["type"] == "ok" and r.get("broker") is not None]
     since = _first_served(history, there, asked, inside)
-    if since is None or len({r["broker"] for r in there}) != 1:  # the client has gone to another
+    if since is None or len({r["broker"] for r in there}) != 1:  # the client changed its broker
         return False
     for r in history.departures(since["broker"]):
         if not since["index"] < r["index"] < asked["index"]:
             continue
         if r["process"] == MONITOR and r.get("time_low", since["time"]) <= since["time"]:
-            continue  # written late, of a process before
+            continue  # a row that was written late, about an earlier process
         answered = any(s["f"] != "deliver" and s["index"] > r["index"] for s in there)
         lived = asked.get("session") is not None and history.proven(asked["session"]) > r["index"]
         if not answered and not lived:
@@ -95,10 +94,10 @@ def gone_before(history: History, asked: Row, inside: Row | None = None) -> bool
 
 
 def _first_served(history: History, there: Sequence[Row], asked: Row, inside: Row | None) -> Row | None:
-    """Return the row by which a connection was there, and who was at its other end.
+    """Return the row that proves that a connection existed before ``asked``, and to which broker.
 
-    The latest answer to a ``subscribe``, ``connect`` or ``begin``; else the latest delivery, to the
-    same session, of what an ack or nack is about.
+    That is the latest answer to a ``subscribe``, ``connect`` or ``begin``. If there is none, it is
+    the latest delivery, to the same session, of the message that the ack or nack is about.
     """
     before = [r for r in there if r["index"] < asked["index"]]
     greeting = [r for r in before if r["f"] in ("subscribe", "connect", "begin")]
@@ -110,18 +109,18 @@ def _first_served(history: History, there: Sequence[Row], asked: Row, inside: Ro
     return given if given is not None and given.get("broker") is not None else None
 
 
-# ------------------------------------------------------------------------------- what releases it
+# --------------------------------------------------------------------------------------------- acks
 
 
 def releasing(m: PlainMessage, options: CheckOptions) -> list[Question]:
-    """Every ack of it, and every nack where that means the same."""
+    """Return every ack of a message, and every nack where a nack consumes the message."""
     return questions(m.rows, *(("ack", "nack") if options.broker.nack == "consume" else ("ack",)))
 
 
 def may_have_happened(history: History, one: Question) -> bool:
-    """Whether an ack or nack may have taken effect; in a transaction by its commit.
+    """Return whether an ack or nack may have taken effect; in a transaction, with its commit.
 
-    Not if it was answered ``fail``, nor if it was asked of a process that was gone already.
+    It did not if it was answered ``fail``, or if the broker process was gone when it was invoked.
     """
     if not may_have_arrived(history, one):
         return False
@@ -129,12 +128,15 @@ def may_have_happened(history: History, one: Question) -> bool:
 
 
 def may_have_arrived(history: History, one: Question, inside: Row | None = None) -> bool:
-    """Return whether a broker may have done what it was asked for."""
+    """Return whether a broker may have processed an operation."""
     return one.outcome != "fail" and not gone_before(history, one.asked, inside)
 
 
 def may_be_committed(history: History, transaction: int, inside: Row) -> bool:
-    """Return whether the commit of what was asked for in a transaction may have happened."""
+    """Return whether the commit of a transaction may have happened.
+
+    ``inside`` is an ack or nack in the transaction.
+    """
     if history.ended(transaction, "commit", "fail") is not None:
         return False
     commits = questions(history.transaction_rows(transaction), "commit")
@@ -142,9 +144,9 @@ def may_be_committed(history: History, transaction: int, inside: Row) -> bool:
 
 
 def happened(history: History, m: PlainMessage, one: Question, options: CheckOptions) -> bool:
-    """Whether an ack or nack certainly took effect; in a transaction by its commit.
+    """Return whether an ack or nack certainly took effect; in a transaction, with its commit.
 
-    Not for certain if the broker may have taken the message back before.
+    That is not certain if the broker may have taken the message back before.
     """
     ack = one.answer or one.asked
     if one.asked.get("session") is not None and is_late(history, m.rows, ack, options, alone=True):
@@ -154,19 +156,20 @@ def happened(history: History, m: PlainMessage, one: Question, options: CheckOpt
 
 
 def may_be_released(history: History, m: PlainMessage, options: CheckOptions) -> list[Question]:
-    """Each ack of it that happened, or may have."""
+    """Return each ack (or consuming nack) of a message that happened or may have happened."""
     return [one for one in releasing(m, options) if may_have_happened(history, one)]
 
 
-# ------------------------------------------------------------------------------ what gives it back
+# ------------------------------------------------------------------------------ messages given back
 
 
 def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
-    """Whether its session certainly holds it no more, without having acknowledged it.
+    """Return whether a session certainly no longer holds a delivery that it did not acknowledge.
 
-    It gave the message back; or the broker took that back because its ack was late: that the drain
-    may still see it again it must have done so before that began. The end of a session of a
-    temporary queue gives nothing back: it is the end of the queue, too.
+    The session ended or gave the message back; or the broker took the message back because its ack
+    was late. The broker must have done so before the drain began, so that the drain may see the
+    message again. The end of a session of a temporary queue gives nothing back, because the queue
+    ends, too.
     """
     if d.get("session") is None:
         return False
@@ -180,9 +183,10 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
 
 
 def gave_back(history: History, one: Question, *, nacks: bool) -> bool:
-    """Return whether an ack or nack certainly left its message without a holder.
+    """Return whether an ack or nack certainly gave its message back.
 
-    The ack failed, or its transaction did; or, where ``nacks`` give back, the nack happened.
+    The ack failed; or the transaction of the ack or nack was rolled back, or its commit failed; or
+    the nack took effect, and ``nacks`` says that a nack gives its message back.
     """
     refusing = one.asked["f"] == "nack"
     if one.transaction is None:
@@ -192,9 +196,10 @@ def gave_back(history: History, one: Question, *, nacks: bool) -> bool:
 
 
 def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: CheckOptions) -> bool:
-    """Whether a delivery is counted no higher than one that was given back before it was sent.
+    """Return whether delivery ``d`` should have a higher count than ``e``, and has not.
 
-    By one process of a broker: another may count from the beginning.
+    ``e`` was certainly sent before ``d`` and certainly given back before ``d`` was read. One
+    process of a broker must have sent both, because another process may count from the beginning.
     """
     one, other = e.get("delivery_count"), d.get("delivery_count")
     if one is None or other is None or other > one or not certainly_before(history, e, d, options):
@@ -208,11 +213,12 @@ def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: Ch
 
 
 def _certainly_giving_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> Iterator[int]:
-    """Return the rows with which a session certainly gave back what it got, which must be counted.
+    """Yield the rows with which a session certainly gave delivery ``d`` back.
 
-    The session is over; an ack of it was refused, or rolled back for certain; or it was refused for
-    certain, where the broker promises to give refused messages again. A commit that was refused
-    says nothing: its transaction may still be there, with all that it took.
+    A broker that counts what is given back must count these. The session is over; an ack of the
+    delivery failed or was certainly rolled back; or the delivery was certainly refused, where the
+    broker promises to deliver refused messages again. A commit that failed proves nothing: its
+    transaction may still be open and hold the messages.
     """
     over = history.over(d["session"])
     if over is not None:
@@ -229,14 +235,16 @@ def _certainly_giving_back(history: History, m: PlainMessage, d: Row, options: C
             yield refusal.asked["index"]
 
 
-# --------------------------------------------------------------------------------- what it dies of
+# ------------------------------------------------------------------------------------- dead letters
 
 
 def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) -> int:
-    """How often at most it was refused; or given back by whatever, where that counts.
+    """Return how often at most a message was refused, or given back where the broker counts that.
 
-    Every refusal that may have happened: asked and not answered ``fail``, nor asked of a process
-    that was gone already. So a roll-back of its ack, which a commit that failed may have been.
+    Every nack counts that was not answered ``fail`` and whose broker process was not gone. So does
+    every ack that may have been rolled back, by an abort or by a commit that failed. Where the
+    broker counts whatever is given back, each session that may have held the message counts, and
+    each time that a delivery may have timed out.
     """
     refused = [one for one in questions(m.rows, "nack") if may_have_arrived(history, one)]
     undone = [
@@ -262,12 +270,15 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
 
 
 def aborts(history: History, transaction: int) -> list[Question]:
-    """Every time that it was asked to be rolled back."""
+    """Return every abort of a transaction."""
     return questions(history.transaction_rows(transaction), "abort")
 
 
 def may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether it was refused, or given back, so often that the broker may have given it up."""
+    """Return whether a message may be a dead letter.
+
+    It may have been refused, or given back, as often as the broker allows.
+    """
     nacks = questions(m.rows, "nack")
     if options.broker.nack == "dead-letter" and any(may_have_arrived(history, one) for one in nacks):
         return True
@@ -277,9 +288,10 @@ def may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> boo
 def may_have_died_unread(history: History, m: PlainMessage, options: CheckOptions) -> bool:
     """Return whether a message may have died before its first delivery was read.
 
-    Where whatever is given back counts: the session that read it was given it in its turn, and gave
-    it back when it ended, or when its time was up. Not if an ack or nack of it was answered ``ok``,
-    unless it may have been a stale one.
+    That is possible only where the broker counts whatever is given back: sessions may have got the
+    message in its turn and given it back when they ended or timed out, before it was read. It is
+    not possible if an ack or nack of the message was answered ``ok``, unless that may have been a
+    stale one.
     """
     promised = options.broker
     if promised.attempts != "given back" or promised.delivery_attempts < 0:
@@ -302,10 +314,11 @@ def may_have_died_unread(history: History, m: PlainMessage, options: CheckOption
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One that certainly happened: which delivery it gave back.
+    """A refusal that certainly happened.
 
-    ``asked`` is the row that asked for it, or for the end of its transaction, ``answered`` the one
-    that was the answer.
+    ``given`` is the delivery that it gave back, None if that is not in the rows. ``asked`` is the
+    invocation of the refusal or of the end of its transaction, whichever came later, ``answered``
+    the answer to it.
     """
 
     given: Row | None
@@ -314,9 +327,9 @@ class Refusal:
 
 
 def certain_refusals(history: History, rows: Sequence[Row], options: CheckOptions) -> Iterator[Refusal]:
-    """Return the nacks of a message that were answered ``ok``, and such roll-backs of its acks.
+    """Yield the certain nacks of a message, and the certain roll-backs of its acks.
 
-    Where a nack alone is a dead letter's making, or none, roll-backs do not count.
+    Certain means answered ``ok``. Roll-backs count only where a nack requeues the message.
     """
     yield from certain_nacks(history, rows)
     if options.broker.nack == "requeue":
@@ -324,7 +337,10 @@ def certain_refusals(history: History, rows: Sequence[Row], options: CheckOption
 
 
 def certain_nacks(history: History, rows: Sequence[Row]) -> Iterator[Refusal]:
-    """Return the nacks of a message that were answered ``ok``; in a transaction its commit was."""
+    """Yield the nacks of a message that were answered ``ok``.
+
+    Of a nack in a transaction the commit must have been answered ``ok``, too.
+    """
     for one in _answered(rows, "nack", "ok"):
         if one.transaction is None:
             yield Refusal(_given(rows, one.asked), one.asked, one.answer or one.asked)
@@ -333,21 +349,24 @@ def certain_nacks(history: History, rows: Sequence[Row]) -> Iterator[Refusal]:
 
 
 def certain_roll_backs(history: History, rows: Sequence[Row]) -> Iterator[Refusal]:
-    """Return the acks of a message of which the roll-back was answered ``ok``."""
+    """Yield the acks of a message whose roll-back was answered ``ok``."""
     for one in _answered(rows, "ack", "ok"):
         if one.transaction is not None:
             yield from _ended(rows, one, aborts(history, one.transaction))
 
 
 def _answered(rows: Sequence[Row], operation: str, outcome: str) -> Iterator[Question]:
-    """Return the acks or nacks of sessions that were answered so."""
+    """Yield the acks or nacks of sessions with a certain outcome, ``ok`` or ``fail``."""
     for one in questions(rows, operation):
         if one.outcome == outcome and one.asked.get("session") is not None:
             yield one
 
 
 def _ended(rows: Sequence[Row], one: Question, ends: Sequence[Question]) -> Iterator[Refusal]:
-    """Return what was done by the end of a transaction, which comes after all that is in it."""
+    """Yield the refusal that an ended transaction makes of an ack or nack in it.
+
+    The end must have been answered ``ok``, and after the ack or nack was.
+    """
     end = next((end for end in ends if end.outcome == "ok"), None)
     if end is None or end.answer is None or one.answer is None:
         return
@@ -357,15 +376,15 @@ def _ended(rows: Sequence[Row], one: Question, ends: Sequence[Question]) -> Iter
 
 
 def _given(rows: Sequence[Row], asked: Row) -> Row | None:
-    """The delivery that was answered so: the latest in that session."""
+    """Return the delivery that an ack or nack is about: the latest before it in its session."""
     mine = [r for r in rows if (r["f"], r["type"]) == ("deliver", "ok") and r["index"] < asked["index"]]
     return next((r for r in reversed(mine) if r.get("session") == asked["session"]), None)
 
 
 def refused_too_often(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> bool:
-    """Whether it was certainly refused as often as may be before that delivery of it was sent.
+    """Return whether a message was certainly refused too often before delivery ``d`` was sent.
 
-    One delivery is refused once, however often that was answered.
+    A delivery is refused only once, however often a refusal of it was answered.
     """
     limit = options.broker.dies_after
     if limit < 0:
@@ -382,11 +401,14 @@ def refused_too_often(history: History, rows: Sequence[Row], d: Row, options: Ch
 
 
 def came_before(history: History, rows: Sequence[Row], one: Refusal, d: Row, options: CheckOptions) -> bool:
-    """Whether a refusal took effect before a delivery was sent that was read after it was asked.
+    """Return whether a refusal took effect before ``d`` was sent.
 
-    Where only one session can have a message, and only that can refuse it, nothing was sent from
-    the delivery that was refused to the refusal: what was sent after the one was sent after the
-    other, whether it was read before or after the answer. Elsewhere the answer counts.
+    ``d`` was read after the invocation of the refusal.
+
+    Where only one session can have a message, and only that session can refuse it, the broker sent
+    no delivery between the one that was refused and the refusal. A delivery that was sent after the
+    refused one was sent after the refusal, too, whether it was read before or after the answer.
+    Elsewhere ``d`` must have been sent after the answer.
     """
     promised = options.broker
     timed = promised.ack_wait_s is not None or any(r["f"] == "timeout" for r in rows)
@@ -404,10 +426,11 @@ def came_before(history: History, rows: Sequence[Row], one: Refusal, d: Row, opt
 
 
 def still_counted(history: History, one: Refusal, d: Row, options: CheckOptions) -> bool:
-    """Whether the broker that sent that delivery certainly knew of a refusal.
+    """Return whether the broker that sent delivery ``d`` certainly knew of a refusal.
 
-    Where counts last, a broker of the same node does. Else the process that took it: in one
-    session, or that broker if no row tells of another life of it in between.
+    Where counts outlive a process (``durable_counts``), every broker of the same node knows of it.
+    Elsewhere only the process that took the refusal does: it sent the delivery if both are in one
+    session, or if both are of one broker and no row tells of another life of it in between.
     """
     taker, giver = one.answered.get("broker"), d.get("broker")
     if options.broker.durable_counts:
@@ -420,7 +443,10 @@ def still_counted(history: History, one: Refusal, d: Row, options: CheckOptions)
 
 
 def lived_anew(history: History, broker: str, since: int, until: Row) -> bool:
-    """Whether some row tells that the process of a broker may have been another meanwhile."""
+    """Return whether a row tells that a broker may have been another process by row ``until``.
+
+    Rows up to ``since`` do not count.
+    """
     for r in history.control:
         if r["index"] <= since:
             continue
@@ -432,19 +458,21 @@ def lived_anew(history: History, broker: str, since: int, until: Row) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------------------- what is left
+# ------------------------------------------------------------------------- messages left at the end
 
 
 def left_over(
     history: History, m: PlainMessage, options: CheckOptions, *, complete: bool
 ) -> Iterator[Instance]:
-    """Lost, stuck or died early: owed, in nobody's hands, and given up neither.
+    """Find whether a message is lost, stuck or died early.
 
-    What lies among the dead letters is in nobody's hands, and died early whatever became of its
-    last ack, if that was not answered. Nothing may be missed unless all was drained; lost, or stuck
-    on its way to another broker, unless every store was read (``complete``). Nor may in a temporary
-    queue what was still to come when that ended. What may have expired need not be anywhere, unless
-    a store keeps what expires: what certainly had expired before the drain must be there then.
+    The message is owed, no session holds it, and it was not refused too often. A message among the
+    dead letters is held by no session, and died early even if its last ack was not answered.
+    A message is missed only if everything was drained; it is lost, or stuck on
+    its way to another broker, only if every store was read (``complete``). A message that was not
+    yet due when its temporary queue ended is not missed. A message that may have expired need not
+    be anywhere, unless a store keeps what expires: then a message that had certainly expired before
+    the drain must be there.
     """
     if not m.sends or m.ok is None or not is_owed(history, m):
         return
@@ -484,12 +512,12 @@ def left_over(
 
 
 def is_temporary(m: PlainMessage) -> bool:
-    """Whether its queue ends with a connection."""
+    """Return whether the queue of a message is temporary, so that it ends with a connection."""
     return (m.queue or "").startswith(TEMPORARY)
 
 
 def sent_before_the_reading(history: History, ok: int) -> bool:
-    """Whether what was certainly sent at that row was there when the stores were read."""
+    """Return whether the reading of the stores began after row ``ok``, a message's certain send."""
     phases = (r for r in history.control if r["f"] == "phase")
     return next((r["index"] > ok for r in phases if r.get("value") == "browse"), False)
 
@@ -497,11 +525,11 @@ def sent_before_the_reading(history: History, ok: int) -> bool:
 def wrong_either_way(
     history: History, m: PlainMessage, releases: Sequence[Question], options: CheckOptions
 ) -> bool:
-    """Whether the store that has it is wrong, whatever became of its acks of unknown outcome.
+    """Return whether a stored message is an anomaly whatever the outcome of its unanswered acks.
 
-    Nobody held it for a full quiet period before the reading: whoever had got it, or acknowledged
-    it, was over when the drain began. If an ack was processed it is resurrected, if none was it is
-    stuck.
+    No session held the message for a full quiet period before the reading: every session that had
+    got or acknowledged it was over when the drain began. If an ack was processed, the message is
+    resurrected; if none was, it is stuck.
     """
     drain = next((r["index"] for r in history.control if r.get("value") == "drain"), None)
     browse = next((r["index"] for r in history.control if r.get("value") == "browse"), None)
@@ -519,9 +547,9 @@ def wrong_either_way(
 
 
 def over_before(history: History, session: int | None, index: int, *, cut: bool = False) -> bool:
-    """Whether a session was over before that row; with its connection, if ``cut``.
+    """Return whether a session was over before a row.
 
-    A transaction ends with its connection only.
+    If ``cut``, its connection must have ended, because only that ends an open transaction.
     """
     if session is None:
         return False
@@ -532,7 +560,7 @@ def over_before(history: History, session: int | None, index: int, *, cut: bool 
 
 
 def serves(history: History, broker: str | None, index: int) -> bool:
-    """Whether a broker was live when its stores were read, for all that its roles tell."""
+    """Return whether a broker was live before row ``index``, or no row tells its role."""
     told = [
         r["role"]
         for r in history.control
