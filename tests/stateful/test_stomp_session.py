@@ -102,11 +102,11 @@ def test_receipts_that_come_twice_are_found(monkeypatch):
 def test_an_error_that_does_not_close_is_found(monkeypatch):
     error = StompConnection.error
 
-    def lenient(self, *arguments):
+    def lenient(self, *arguments, **more):
         close, self.closing = StompConnection.close, False
         monkeypatch.setattr(StompConnection, "close", lambda _: None)
         try:
-            error(self, *arguments)
+            error(self, *arguments, **more)
         finally:
             monkeypatch.setattr(StompConnection, "close", close)
 
