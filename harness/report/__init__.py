@@ -1,1 +1,1 @@
-"""What a person reads of a test."""
+"""Everything about a test that a person reads: summary, report, JUnit and display."""

@@ -1,10 +1,10 @@
-"""One picture of a test as SVG.
+"""The picture of a test as SVG.
 
-Faults as bands, operations and latencies as lines, the brokers' roles as lanes; transactions and
-subscriptions where a test has any.
+It shows faults as bands, operations and latencies as lines, and the brokers' roles as lanes. If a
+test has transactions or subscriptions, they have panels and lanes of their own.
 
 Why drawn here and not in the browser: the report is one file that must still open in ten years, in
-a mail client, with scripts forbidden. Everything hangs on one time axis so that an eye going
+a mail client, with scripts forbidden. All panels share one time axis, so that an eye moving
 straight down sees cause and effect.
 """
 
@@ -22,15 +22,15 @@ LEFT: Final = 84
 RIGHT: Final = 16
 PANEL: Final = 150
 SMALL: Final = 70
-"""Of a panel about transactions."""
+"""The height of a panel about transactions."""
 LANE: Final = 22
 GAP: Final = 30
 BAND_ROW: Final = 16
 NAME_MAX: Final = 11
-"""Characters of a broker's or subscription's name that fit before its lane."""
+"""The characters of a broker's or subscription's name that fit before its lane."""
 SUBSCRIPTIONS_MAX: Final = 12
 BEYOND: Final = 3
-"""So many times above all before, the drain's rate leaves the picture."""
+"""The ratio of the drain's rate to the highest rate before it above which the drain is cut off."""
 
 TRANSACTION: Final = "#8250df"
 SUBSCRIPTION: Final = "#0e7490"
@@ -60,7 +60,7 @@ ROLE_COLOURS: Final = {
 
 
 class _Axis:
-    """Maps seconds of the history to pixels."""
+    """The time axis: it maps seconds of the history to pixels."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.begin = timeline.begin_s
@@ -72,7 +72,7 @@ class _Axis:
 
 
 def draw(timeline: Timeline) -> str:
-    """The picture as an ``<svg>`` element, without scripts or external parts."""
+    """Return the picture as an ``<svg>`` element, without scripts or external parts."""
     x = _Axis(timeline)
     rows = _pack(timeline.bands)
     band_height = BAND_ROW * max(1, 1 + max(rows, default=0))
@@ -107,7 +107,7 @@ def draw(timeline: Timeline) -> str:
 
 
 def _pack(bands: Sequence[Band]) -> list[int]:
-    """The row of each band, so that labels of overlapping faults stay readable."""
+    """Return the row of each band, so that labels of overlapping faults stay readable."""
     free_from: list[float] = []
     rows = []
     for band in bands:
@@ -143,12 +143,15 @@ def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) ->
 
 
 def _small(title: str, series: Sequence[Series], timeline: Timeline, x: _Axis, top: int) -> Iterable[str]:
-    """A panel that is there only if it has something to show."""
+    """Draw a small panel if there is anything to show in it."""
     return _panel(title, series, timeline, x, top, height=SMALL) if series else ()
 
 
 def _drain(series: Sequence[Series], timeline: Timeline) -> tuple[int, str]:
-    """From which bin on a panel is cut, and a note that says so; after all of them without one."""
+    """Return the bin at which a panel is cut off, and a note that says so.
+
+    If nothing is cut off, that is the number of all bins, and the note is empty.
+    """
     begin = next((at for name, at in timeline.phases if name == "drain"), math.inf)
     first = int((min(begin, timeline.end_s) - timeline.begin_s) / timeline.bin_s)
     before = max((value for each in series for value in each.values[:first]), default=0.0)
@@ -276,7 +279,7 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
 def _subscriptions(
     shown: Sequence[tuple[str, Sequence[SubscriptionSpan]]], more: int, x: _Axis, top: int
 ) -> Iterable[str]:
-    """When each was there; paler where it only may have been."""
+    """Draw the times in which each subscription existed, paler where it only may have existed."""
     if not shown:
         return
     others = f" (the first {len(shown)}, there were {more} more)" if more else ""
@@ -312,7 +315,7 @@ def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Itera
     free = -math.inf
     for name, at_s in phases:
         at = x(at_s)
-        beyond = at + 6 * len(name) > WIDTH  # it would be cut
+        beyond = at + 6 * len(name) > WIDTH  # the picture's edge would cut the name
         left = at - 2 - 6 * len(name) if beyond else at + 2
         yield (
             f'<line x1="{at}" x2="{at}" y1="14" y2="{bottom}" stroke="#57606a" stroke-width="0.7" '

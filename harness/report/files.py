@@ -1,7 +1,7 @@
-"""What a person and a CI server read of a run: report.html and junit.xml, from what is stored.
+"""The reports of a stored run: report.html for a person, junit.xml for a CI server.
 
-Why apart from whoever ran it: a run that a search found, a sweep kept or a shrink made smaller is
-read like one that somebody asked for, and a failure here never changes a verdict.
+Why apart from the code that runs tests: a run stored by a search, a sweep or a shrink is read like
+one that a person asked for. A failure here never changes a verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REPORTS: Final = {"report": "harness.report.html", "junit": "harness.report.jun
 
 
 def write(store: Path) -> None:
-    """Both, of a run that is judged; whatever goes wrong is told and changes nothing."""
+    """Write both reports of a judged run; print any error, which changes nothing else."""
     for name, module in _REPORTS.items():
         try:
             importlib.import_module(module).write(store)
@@ -28,7 +28,7 @@ def write(store: Path) -> None:
 
 
 def judge_and_write(store: Path) -> None:
-    """The verdict and both reports of a run that was kept without being judged by all rules."""
+    """Judge a run that was stored without a full verdict, and write both of its reports."""
     from checkers import api  # noqa: PLC0415 - imports Arrow, which most commands do without
 
     try:

@@ -1,10 +1,10 @@
-"""One HTML file for a person with a red run.
+"""The HTML report: one file for a person with a red run.
 
-Verdict first, then why, then the picture, then how to run it again.
+It has the verdict first, then the reasons, then the picture, then how to run the test again.
 
-Why rendered from what is stored and from nothing else: a report can be made again years later, and
-a failure here can never change a verdict that was already printed. Texts come from brokers and are
-escaped by the template; the picture is our own SVG.
+Why rendered only from what is stored: a report can be made again years later, and a failure here
+can never change a verdict that was already printed. Texts come from brokers and are escaped by the
+template; the picture is our own SVG.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CLIENT_OPERATIONS: Final = (
     "connect",
 )
 HIDDEN: Final = frozenset({"digest", "headers"})
-"""Columns of a witness that tell a reader nothing."""
+"""The columns of a witness that have no meaning for a reader."""
 
 _TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.PackageLoader("harness.report"),
@@ -97,7 +97,7 @@ def write(directory: Path) -> Path:
 
 
 def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, environment: str) -> str:
-    """What was tested and what came out, in one sentence."""
+    """Return one sentence that says what was tested and what was found."""
     kinds = dict.fromkeys(fault.kind for fault in (schedule.faults if schedule is not None else ()))
     faults = f"the faults {', '.join(kinds)}" if kinds else "no faults"
     grave = [each for each in verdict.findings if each.severity == "grave"]
@@ -142,7 +142,7 @@ def _finding(finding: Finding, told: dict[str, Any] | None, reviewed: known.Revi
 def _story(
     finding: Finding, reader: excerpt.ExcerptReader, logs: logbook.LogReader, run: store.RunRecord
 ) -> dict[str, Any] | None:
-    """The story of a finding that somebody must understand; None for what is only information."""
+    """Return the story of a finding for the template; None for information or an empty story."""
     if finding.severity == "info":
         return None
     found = stories.compose(finding, reader.of(finding))
@@ -183,7 +183,7 @@ def _story(
 
 
 def _told(row: excerpt.Row) -> str:
-    """A row of the history as one line: every column that is not empty."""
+    """Return a row of the history as one line that has every column that is not empty."""
     cells = (f"{column} {_cell(column, value)}" for column, value in row.items() if column not in HIDDEN)
     return ", ".join(cells)
 

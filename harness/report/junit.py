@@ -79,5 +79,5 @@ def _describe(case: ET.Element, finding: Finding, reviewed: known.Reviewed | Non
 
 
 def _clean(text: str) -> str:
-    """XML 1.0 has no place for most control characters, and brokers' texts may have any."""
+    """Replace the control characters that XML 1.0 forbids: brokers' texts may have any of them."""
     return _INVALID_XML.sub("\ufffd", text)

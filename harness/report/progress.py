@@ -1,9 +1,7 @@
-"""What a person sees while a test runs.
+"""The display of a running test: live on a terminal, one line per change elsewhere.
 
-A live display on a terminal, one line per change elsewhere.
-
-Why one snapshot for both: the run tells what is so, ten times a second; each display decides what
-of it is news. A display reads and never touches the run, so it cannot change a verdict.
+Why one snapshot for both: the run reports its state ten times a second, and each display decides
+which changes to show. A display reads and never touches the run, so it cannot change a verdict.
 """
 
 from __future__ import annotations
@@ -45,23 +43,23 @@ class RunSnapshot:
 
 
 class Progress(Protocol):
-    """Shows a run; used as a context manager around it."""
+    """A display of a run, used as a context manager around it."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Show a text as a line of its own."""
         ...
 
     def update(self, snapshot: RunSnapshot) -> None:
-        """What is so now."""
+        """Show the present state of the run."""
         ...
 
 
 class Lines:
-    """One plain line for each phase, fault and role that changes; for logs and pipes."""
+    """A display that prints a line for each changed phase, fault and role; for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -74,11 +72,11 @@ class Lines:
         self._stream.flush()
 
     def note(self, text: str) -> None:
-        """Print it."""
+        """Print the text."""
         print(text, file=self._stream, flush=True)
 
     def update(self, snapshot: RunSnapshot) -> None:
-        """Print what differs from the last snapshot."""
+        """Print the differences from the last snapshot."""
         last, self._last = self._last, snapshot
         moment = f"{snapshot.elapsed_s:7.1f} s  "
         if snapshot.phase != last.phase:
@@ -97,7 +95,7 @@ class Lines:
 
 
 class Screen:
-    """A live display: phase, rates, faults in force, each broker's role."""
+    """A live display of the phase, the rates, the faults in force and each broker's role."""
 
     def __init__(self, stream: TextIO, title: str) -> None:
         from rich.console import Console  # noqa: PLC0415 - a slow import that only a terminal needs
@@ -121,11 +119,11 @@ class Screen:
             self._live = None
 
     def note(self, text: str) -> None:
-        """Print it above the display."""
+        """Print the text above the display."""
         self._console.print(visible_lines(text), markup=False, highlight=False)
 
     def update(self, snapshot: RunSnapshot) -> None:
-        """Draw it."""
+        """Draw the snapshot."""
         if self._live is not None:
             self._live.update(self._table(snapshot))
         self._last = snapshot
@@ -159,7 +157,7 @@ class Screen:
 
 
 def choose(stream: TextIO, title: str) -> Progress:
-    """The live display where ``stream`` is a terminal, lines elsewhere."""
+    """Return the live display if ``stream`` is a terminal, else the display by lines."""
     return Screen(stream, title) if stream.isatty() else Lines(stream)
 
 

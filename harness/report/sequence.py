@@ -1,16 +1,18 @@
 """A story as a message-sequence chart.
 
-One small SVG a step, under each other, so that text and log lines can stand beside each arrow.
+Each step is one small SVG, and the steps are stacked, so that text and log lines can stand next to
+each arrow.
 
 Why a slice for each step and not one picture: the reader's question is "what is this arrow?", and
-the answer, its row and its log lines, must stand beside it and may grow when it is opened. Across,
-everything is in per cent, so a slice fits a phone and a wide screen; the lanes go through the whole
-height of a slice. Lines of brokers have the colour of their role, which changes in the middle of
-the step that saw it change.
+the answer, its row and its log lines, must stand next to it and may grow when it is opened.
+Horizontal positions are percentages, so a slice fits a phone and a wide screen; the lanes go
+through the whole height of a slice. Lines of brokers have the colour of their role. The colour
+changes in the middle of the step that saw the role change.
 
 A transaction has a lane at the right: a bar from its begin to the answer to its commit or
-roll-back, tied to what was asked for in it. So has a subscription, a bar while it was there; what
-is sent to its topic fans out from the broker to it. Both are dashed while nobody can know.
+roll-back, tied to the operations in it. A subscription has a lane, too: a bar while it exists. What
+is sent to its topic fans out from the broker to it. Both bars are dashed while their state cannot
+be known.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from harness.report.narrative.story import Mark, Participant, Step, Story
 HEAD: Final = 34
 LINE: Final = 14
 CROWDED: Final = 7
-"""More lanes than this have small names."""
+"""The number of lanes above which names are drawn small."""
 HEIGHT: Final = 40
-"""Pixels that a step needs; where its text is longer the lanes go on."""
+"""The pixels that a step needs; if its text is longer, the lanes are continued."""
 MIDDLE: Final = 25
 BACK: Final = 11
 PAUSE_NS: Final = 400_000_000
-"""Pauses longer than this are drawn as a break.
+"""The length above which a pause is drawn as a break (ns).
 
-Time is not to scale, and nobody shall think it is.
+Time is not drawn to scale, and the break shows that.
 """
 
 WITNESS: Final = "#cf222e"
@@ -49,10 +51,10 @@ _NO_ROLE: Final = "#eaeef2"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A step of a sequence diagram, drawn.
+    """A drawn step of a sequence chart.
 
-    ``svg`` of the step; ``pause`` is the break that is drawn before it, in words, and ``pause_svg``
-    its lanes; empty if there is none.
+    ``svg`` is the picture of the step. ``pause`` is the break that is drawn before it, in words,
+    and ``pause_svg`` the lanes during the break; both are empty if there is none.
     """
 
     svg: str
@@ -61,7 +63,7 @@ class Slice:
 
 
 def slices(story: Story) -> list[Slice]:
-    """One for each step, in order."""
+    """Return one slice for each step, in order."""
     drawn = []
     before: Step | None = None
     for step in story.steps:
@@ -73,9 +75,9 @@ def slices(story: Story) -> list[Slice]:
 
 
 def head(story: Story) -> str:
-    """The names of the lanes, to stand above the steps.
+    """Return the names of the lanes, to stand above the steps.
 
-    The number of a client under what it is, so that many find room.
+    The number of a client stands below its kind, so that many names find room.
     """
     parts = [_open(head_height(story), "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
     names = [lane for lane in story.lanes if lane.kind == "subscription"]
@@ -96,7 +98,10 @@ def head(story: Story) -> str:
 
 
 def head_height(story: Story) -> int:
-    """Pixels that the names need: subscriptions have long ones, each on a line of its own."""
+    """Return the pixels that the names need.
+
+    Subscriptions have long names, each on a line of its own.
+    """
     return HEAD + LINE * sum(lane.kind == "subscription" for lane in story.lanes)
 
 
@@ -109,7 +114,7 @@ def _named(story: Story, lane: Participant, y: int) -> str:
 
 
 def legend(story: Story) -> list[tuple[str, str]]:
-    """(role, colour) of every role that is drawn."""
+    """Return (role, colour) of every role that is drawn."""
     if not story.steps:
         return []
     first, last = story.steps[0].index, story.steps[-1].index
@@ -141,14 +146,14 @@ _LIVES: Final = (
 
 
 def _last(step: Step) -> int:
-    """The index of its last row that belongs to its moment."""
+    """Return the index of the last row that belongs to the moment of a step."""
     return max(int(row["index"]) for row in (step.rows if step.rows[0]["process"] >= 0 else step.rows[:1]))
 
 
 def _own(step: Step) -> Sequence[dict[str, int]]:
-    """The rows that say how long a step took.
+    """Return the rows that say how long a step took.
 
-    A fault's effect is seen much later than the next steps begin.
+    The effect of a fault is left out: it is seen much later than the next steps begin.
     """
     return [dict(row) for row in (step.rows if step.answered else step.rows[:1])]
 
@@ -181,7 +186,7 @@ def _step(story: Story, step: Step) -> str:
 
 
 def _lanes_only(story: Story, step: Step) -> str:
-    """The lanes in a pause: what was so just before the step."""
+    """Return the lanes during a pause, in their state just before the step."""
     return "".join([
         _open(20, "Nothing of this story happens meanwhile"),
         *_faults(story, step.index - 1),
@@ -223,10 +228,10 @@ def _line(x: float, colour: str, width: int, more: str = "", begin: str = "0", e
 
 
 def _look(story: Story, lane: Participant, index: int) -> tuple[str, int, str]:
-    """Colour, width and dashes of a lane before the row of that index."""
+    """Return the colour, width and dashes of a lane before the row of that index."""
     if lane.kind == "broker":
         role = story.standing.role_before(lane.name, index)
-        # "unreachable" is white elsewhere; here that would be no lane at all.
+        # "unreachable" is white elsewhere; here a white lane would be invisible.
         return (_NO_ROLE if role in {None, SILENT} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9, ""
     if lane.kind == "transaction":
         state = next(one for one in story.transactions.values() if one.name == lane.name).before(index)
@@ -258,7 +263,7 @@ def _what(story: Story, step: Step) -> Iterator[str]:
 
 
 def _ties(story: Story, step: Step) -> Iterator[str]:
-    """From a step to the transactions it belongs to, and from a broker to subscriptions."""
+    """Draw lines from a step to its transactions, and from a broker to subscriptions."""
     for mark in step.marks:
         end = _x(story, mark.lane)
         if mark.kind in {"copy", "perhaps"} and (step.target or step.source) is not None:
@@ -273,7 +278,11 @@ def _ties(story: Story, step: Step) -> Iterator[str]:
 
 
 def _mark(mark: Mark, x: float) -> Iterator[str]:
-    """A dot for what belongs to it; a bar where a transaction begins or ends, with how it ended."""
+    """Draw a mark on the lane of a transaction or subscription.
+
+    A dot marks an operation that belongs to it. A bar marks the begin or the end of a transaction,
+    with its outcome.
+    """
     colour = TRANSACTION if mark.lane.startswith("transaction ") else SUBSCRIPTION
     if mark.kind in {"effect", "given"}:
         yield f'<circle cx="{x}%" cy="{MIDDLE}" r="4.5" fill="#fff" stroke="{colour}" stroke-width="2"/>'
@@ -292,7 +301,10 @@ def _mark(mark: Mark, x: float) -> Iterator[str]:
 
 
 def _arrow(start: float, end: float, y: int, colour: str, width: float, dashes: str) -> str:
-    """A line in per cent, and its head as a nested picture: only so can it sit at a per cent."""
+    """Return an arrow: a line placed by percentages, with its head as a nested picture.
+
+    Only a nested picture can be placed at a percentage.
+    """
     way = -7 if end > start else 7
     return (
         f'<line x1="{start}%" x2="{end}%" y1="{y}" y2="{y}" stroke="{colour}" '
@@ -309,7 +321,7 @@ def _text(x: float, y: int, text: str, colour: str, weight: str) -> str:
 
 
 def _local(step: Step, x: float, colour: str, weight: str) -> Iterator[str]:
-    """What a party does by itself: a mark on its lane."""
+    """Draw what a participant does by itself: a mark on its lane."""
     row = step.rows[0]
     if row["f"] == "role":
         fill = ROLE_COLOURS.get(str(row.get("role")), _NO_ROLE)
@@ -338,7 +350,7 @@ def _local(step: Step, x: float, colour: str, weight: str) -> Iterator[str]:
 
 
 def _band(step: Step, weight: str) -> str:
-    """What concerns the whole cluster goes across all lanes."""
+    """Return a band across all lanes, for a step that concerns the whole cluster."""
     fault = step.rows[0]["process"] == -1
     colour = FAULT if fault else CONTEXT
     healed = fault and step.rows[0]["f"].startswith("heal:")

@@ -1,8 +1,8 @@
-"""What a person reads at the end.
+"""The summary that is printed at the end of a run.
 
-The verdict first, then why, then figures, then how to see it again.
+It has the verdict first, then the reasons, then figures, then how to reproduce it.
 
-Why text apart from the report: most runs are read in a terminal or a job's log by somebody who has
+Why text apart from the report: most runs are read in a terminal or a job's log by people who have
 never seen this program; every line must stand by itself.
 """
 
@@ -35,10 +35,10 @@ _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None
 _SEVERITY_ORDER: Final = ("grave", "warning", "info")
 _WITNESS_ROWS: Final = 4
 _STORY_LINES: Final = 8
-"""A longer story is for the report."""
+"""The maximum number of lines of a printed story; a longer one is only in the report."""
 _STORY_WIDTH: Final = 118
 STORY_CHARACTERS: Final = _STORY_LINES * (_STORY_WIDTH - 6)
-"""What fits for certain, wherever lines break."""
+"""The characters that certainly fit into ``_STORY_LINES``, wherever the lines break."""
 
 _FLAGS: Final[Mapping[str, str]] = {
     "system": "--system",
@@ -70,15 +70,16 @@ _SAID_ALONE: Final = (
     "change_selectors",
     "compare_backups",
 )
-"""What is an option without a value."""
+"""The fields that are options without a value."""
 _OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties", *_SAID_ALONE)
 
 
 def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
-    """The line that runs a test again.
+    """Return the command line that runs a test again.
 
-    Readable options where they can say it all, else the stored spec. Nemeses are not said beside a
-    schedule, where they decide nothing. A distribution that was named is named again.
+    It has readable options if they can express the whole spec, else the stored spec. With a
+    schedule the nemeses are left out, as they decide nothing then. If a distribution was named, it
+    is named again.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
     words = ["jepsen-run"]
@@ -120,12 +121,12 @@ def text(
     otherwise: str = "",
     reported: bool = True,
 ) -> str:
-    """The whole summary of one run.
+    """Return the whole summary of one run.
 
     ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
-    grave finding, ``known`` what is known of all of them. ``otherwise`` are the options by which it
-    was judged in another way than it is stored; its reports say nothing of that. ``reported``: they
-    are of this verdict.
+    grave finding, ``known`` says which findings are known. ``otherwise`` holds the options that
+    replaced the stored guarantee; the run's reports are not of that verdict. ``reported`` says
+    whether the reports in the store are of this verdict.
     """
     said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
     reasons = verdict.reasons[1:] if verdict.valid is None else verdict.reasons
@@ -146,7 +147,7 @@ def text(
 
 
 def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
-    """ "INVALID  replication-partition: lost (3), split-brain (1)"."""
+    """Return the first line: "INVALID  replication-partition: lost (3), split-brain (1)"."""
     graves = ", ".join(
         f"{found.name} ({found.count})" for found in by_cause(verdict.findings) if found.severity == "grave"
     )
@@ -160,7 +161,10 @@ def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
 
 
 def promised(spec: TestSpec) -> str:
-    """By what a history is judged: what the test promises, and what its brokers do not."""
+    """Return in words what a history is judged by.
+
+    That is what the test promises, and what its brokers do not promise.
+    """
     words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
     broker = systems.promises(spec)
     system = spec.system if spec.imported is None else "the history"
@@ -179,7 +183,7 @@ def promised(spec: TestSpec) -> str:
 
 
 def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str) -> Iterator[str]:
-    """Findings, their story, faults and figures of a history that was judged."""
+    """Return the lines about findings, story, faults and figures of a judged history."""
     yield ""
     yield "Times    in seconds since the start of the test"
     if verdict.findings:
@@ -200,9 +204,9 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
 
 
 def by_cause(findings: Iterable[Finding]) -> list[Finding]:
-    """The gravest first, and of these causes before what usually follows from them.
+    """Sort findings by severity, and causes before their usual consequences.
 
-    The one that is read first explains the others.
+    The finding that is read first explains the others.
     """
     return sorted(findings, key=lambda found: (_SEVERITY_ORDER.index(found.severity), rank(found.name)))
 
@@ -217,7 +221,7 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    """One history row as words.
+    """Return one history row as words.
 
     "#812 at 3.217 s: send ok, queue q0 group g3 message 99 producer 2 sequence 14 broker a1".
     """
@@ -250,9 +254,10 @@ def _faults(faults: tuple[FaultRecovery, ...]) -> Iterator[str]:
 
 
 def pauses(fault: FaultRecovery) -> str:
-    """How long a fault kept clients from sending.
+    """Return in words how long a fault kept clients from sending.
 
-    The whole cluster, and the pair and the client that it kept longest.
+    That is the pause of the whole cluster, and those of the pair and the client with the longest
+    pause.
     """
     if not fault.found_target:
         return "it found no target"
@@ -290,7 +295,7 @@ def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
 
 
 def total_in_words(total: Total) -> str:
-    """Whether what is in the accounts is all there."""
+    """Return in words whether the accounts hold as much as they must."""
     must = f"{total.expected:,} must be left in {total.accounts:,} accounts"
     if total.unjudged:
         return f"{must}, {total.left:,} was seen; nothing is claimed: {total.unjudged}"
@@ -302,11 +307,10 @@ def _number(value: Any) -> str:
 
 
 def size(nodes: Sequence[NodePlan]) -> str:
-    """How large a cluster is.
+    """Return the size of a cluster in words.
 
-    "3 pairs", "1 group of 3 brokers", or "3 brokers" where none has a backup of its own.
-
-    What is no broker is named: "1 pair and zk1".
+    "3 pairs", "1 group of 3 brokers", or "3 brokers" if none has a backup of its own. Nodes that
+    are not brokers are named: "1 pair and zk1".
     """
     groups = Counter(node.pair for node in nodes if node.broker)
     most = max(groups.values())

@@ -1,7 +1,7 @@
-"""Standard streams on which what others named cannot act: see ``checkers.visible``.
+"""Standard streams that show control characters in foreign texts: see ``checkers.visible``.
 
-Why here, below everything that prints: names reach the terminal in verdicts, errors, warnings and
-what libraries say, and each place that forgot to escape one would be a hole.
+Why here, below everything that prints: names chosen by others reach the terminal in verdicts,
+errors, warnings and library messages. Each place that forgot to escape one would be a hole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class VisibleStream(io.TextIOWrapper):
 
 
 class _Drawing:
-    """A stream for who draws on its terminal, and has made visible what others named."""
+    """A stream for displays that draw on the terminal and escape foreign texts themselves."""
 
     def __init__(self, stream: VisibleStream) -> None:
         self._stream = stream

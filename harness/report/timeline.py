@@ -1,10 +1,10 @@
-"""What happened when, small enough to draw.
+"""The events of a test over time, reduced until they can be drawn.
 
-Rates, latencies, faults and roles over the time of a test.
+These are rates, latencies, faults and roles.
 
 Why a step of its own: a report must show the whole of a history, not its first ten thousand
 operations, so rows are reduced to a few hundred bins of equal width before anything is drawn. Times
-are seconds since the start of the load.
+are seconds of the history.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoleSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker in one role.
+    """A span in which a broker had one role.
 
     The change to it was seen between ``start_low_s`` and ``start_high_s``.
     """
@@ -58,14 +58,14 @@ class RoleSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One value per bin; NaN where there is nothing to measure."""
+    """A series of one value per bin; NaN if a bin has nothing to measure."""
 
     name: str
     values: list[float]
 
 
 class SubscriptionSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in which a subscription was there, or perhaps."""
+    """A span in which a subscription existed, or (not ``sure``) may have existed."""
 
     sure: bool
     start_s: float
@@ -73,12 +73,12 @@ class SubscriptionSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the picture of a test needs.
+    """Everything that the picture of a test needs.
 
-    Seconds are the history's. It begins at ``begin_s`` with the load, or with the first row where
-    none began; ``set_up_s`` went before; bins count from there. ``opened`` is how
-    many transactions were open, ``ended`` how many a second came to which end, ``subscriptions``
-    when each was there; empty without any.
+    Seconds are the history's. The picture begins at ``begin_s`` with the load, or with the first
+    row if there was no load; ``set_up_s`` is the time before. Bins count from ``begin_s``.
+    ``opened`` is how many transactions were open, ``ended`` how many a second ended in which way,
+    ``subscriptions`` when each subscription existed; each is empty without any.
     """
 
     set_up_s: float
@@ -105,8 +105,7 @@ def read(history: Path) -> Timeline:
     tables = [pq.read_table(file, columns=columns) for file in sorted(history.glob("*.parquet"))]
     if not tables:
         return _of_nothing()
-    # Dictionaries differ from file to file, and so may what can be null; plain strings can be put
-    # together.
+    # Dictionaries and nullability differ from file to file; tables of plain strings can be joined.
     table = pa.concat_tables([_plain(each) for each in tables]).sort_by("index")
     if table.num_rows == 0:
         return _of_nothing()
@@ -218,7 +217,7 @@ def _latencies(clients: pa.Table, edges: Floats) -> list[Series]:
 
 
 def _bands(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> list[Band]:
-    """The faults by their begin; of those that began together, by their healing."""
+    """Return the faults as bands, sorted by their begin, then by their healing."""
     faults = breaks_of(_rows(control, NEMESIS))
     faults.sort(key=lambda one: (one.begin, math.inf if one.healed is None else one.healed))
     return [
@@ -255,7 +254,7 @@ def _lanes(
                 end_s=end,
             )
             for row, end in zip(rows, ends, strict=True)
-            if end > begin_s  # what was over when the load began is not drawn
+            if end > begin_s  # roles that ended before the load are not drawn
         ]
     return lanes
 
@@ -263,11 +262,11 @@ def _lanes(
 # ----------------------------------------------------------------- transactions and subscriptions
 
 ENDS: Final = ("committed", "rolled back", "unknown outcome", "failed", "cut off")
-"""How transactions end; cut off are those whose connection was gone before anybody ended them."""
+"""The ways in which transactions end; "cut off": the connection was lost before an end."""
 
 
 def _control(history: Path, columns: Sequence[str], operations: Sequence[str]) -> list[dict[str, Any]]:
-    """Some columns of the rows of some operations that carry no message."""
+    """Return some columns of the control rows that have one of the given operations."""
     file = history / parquet.CONTROL
     if not file.is_file():
         return []
@@ -278,7 +277,7 @@ def _control(history: Path, columns: Sequence[str], operations: Sequence[str]) -
 
 
 def _within(history: Path) -> list[dict[str, Any]]:
-    """Begins and ends of transactions, and of the connections that they are on."""
+    """Return the rows that begin and end transactions, or that end their connections."""
     columns = ["index", "time", "type", "f", "transaction", "connection"]
     return _control(history, columns, ["begin", "commit", "abort", "disconnect"])
 
@@ -286,7 +285,10 @@ def _within(history: Path) -> list[dict[str, Any]]:
 def _transactions(
     rows: Sequence[Mapping[str, Any]], edges: Floats, seconds: Callable[[int], float]
 ) -> tuple[list[Series], list[Series]]:
-    """How many were open, on average over each bin, and how many a second came to which end."""
+    """Return how many transactions were open, and how many ended in which way.
+
+    The first is the average over each bin, the second a rate per second.
+    """
     begun = {
         row["transaction"]: row for row in reversed(rows) if row["f"] == "begin" and row["type"] == "invoke"
     }
@@ -317,14 +319,14 @@ def _transactions(
 
 
 def _passed(since: Floats, until: Floats) -> Floats:
-    """For each of the one, how long since all of the other that lie before it, together."""
+    """Return for each time of ``until`` the sum of the times since all earlier ``since``."""
     sums = np.concatenate(([0.0], np.cumsum(since)))
     before = np.searchsorted(since, until)
     return before * until - sums[before]
 
 
 def _named(history: Path) -> list[dict[str, Any]]:
-    """When subscriptions of topics were made and dropped, in order."""
+    """Return the rows in which subscriptions of topics were made and dropped, in order."""
     columns = ["index", "time", "process", "type", "f", "queue", "subscription", "value"]
     rows = _control(history, columns, ["subscribe", "drop"])
     named = (row for row in rows if row["subscription"] is not None)
@@ -334,7 +336,7 @@ def _named(history: Path) -> list[dict[str, Any]]:
 def _subscriptions(
     rows: Sequence[Mapping[str, Any]], seconds: Callable[[int], float], begin_s: float, end_s: float
 ) -> dict[str, list[SubscriptionSpan]]:
-    """The times of each, by its name, in the order in which they were made."""
+    """Return the spans of each subscription, by its name, in the order in which they were made."""
     found = {}
     for one in subscriptions.of_rows(rows):
         ends = [*(seconds(row["time"]) for _, _, row in one.changes[1:]), end_s]

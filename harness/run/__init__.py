@@ -1,1 +1,1 @@
-"""One test, from its spec to a judged history."""
+"""The run of one test, from its spec to a judged history."""

@@ -1,4 +1,7 @@
-"""What ``--attach FILE`` makes of a test: everything that the file says, and nothing else may."""
+"""The options of a test of an attached cluster: ``--attach FILE`` says which cluster it is.
+
+No other option may say what the file says.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _SAID_BY_THE_FILE: Final = {
 
 
 def attached(path: Path, given: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """The options of a test with what a file says of its cluster. Raises UsageError."""
+    """Return the options of a test, completed by what a file says of its cluster.
+
+    Raises UsageError if another option contradicts the file, or if the file is wrong.
+    """
     for field, option in _SAID_BY_THE_FILE.items():
         if given.get(field) is not None:
             raise UsageError(f"{option} and --attach: the file says which cluster it is")
@@ -33,7 +39,7 @@ def attached(path: Path, given: Mapping[str, Any], settings: Sequence[str]) -> d
         )
     cluster = load(path)
     described = msgspec.to_builtins(cluster)
-    systems.of(described, registry.get)  # what is wrong with its system or dialect is said here
+    systems.of(described, registry.get)  # raises UsageError for a wrong system or dialect
     return {
         **given,
         "system": cluster.system,

@@ -1,11 +1,11 @@
-"""What is left in the brokers' stores at the end, as rows of the history.
+"""The reading of the brokers' stores at the end of a test, as rows of the history.
 
-Why it decides verdicts: a message that is owed and in nobody's hands is *stuck* if some store still
-holds it and *lost* if none does. So a store that could not be read must be said to be unread:
+Why it decides verdicts: a message that is owed and that no consumer holds is *stuck* if some store
+still has it and *lost* if none has. So a store that could not be read must be recorded as unread:
 silence would turn stuck into lost.
 
-Why some are read again: a message that is found twice, or with two brokers, may have been moving
-between them. Only what is found so a second time is one too many (*resurrected*).
+Why some stores are read again: a message that is found twice, or with two brokers, may have been
+moving between them. It counts as *resurrected* only if the second reading finds both copies too.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from workloads import payload
 _RETRY_S: Final = 0.2
 
 AGAIN_S: Final = 0.5
-"""From a reading that found copies to the next: a message that moves has arrived by then."""
+"""Seconds between a reading that found copies and the next, enough for a moving message."""
 
 
 async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
-    """Look into every live broker's stores, all pairs at once.
+    """Read the stores of every live broker, all pairs at once, and record what they hold.
 
-    A pair without a live broker has stores that cannot be read.
-
-    Brokers that have copies of a message are read once more.
+    The stores of a pair without a live broker cannot be read and are recorded as unread. Brokers
+    that have copies of a message are read once more.
     """
     async with asyncio.TaskGroup() as group:
         pairs = [
@@ -46,14 +45,14 @@ async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], reco
         readings = {name: group.create_task(_read(test, name)) for name in again}
     for name, reading in readings.items():
         stored = reading.result()
-        if not isinstance(stored, str):  # the first reading stands, and shows no more than it did
+        if not isinstance(stored, str):  # else the first reading stands
             _record(recorder, name, stored)
 
 
 async def anything_left(test: Composition, roles: Mapping[str, str]) -> bool:
-    """Whether the main store of a live broker shows a message of the test's, or may have one.
+    """Return whether the main store of a live broker shows a message of the test, or may have one.
 
-    A broker that is busy keeps silent, and its store is not empty for that.
+    A broker that does not answer may be busy: its store counts as not empty.
     """
     if "stores" in test.system.promises(test.spec).untold:
         return False
@@ -70,7 +69,7 @@ async def anything_left(test: Composition, roles: Mapping[str, str]) -> bool:
 
 
 def _with_copies(found: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
-    """The brokers that have a message which they, or another, have in a second copy."""
+    """Return the brokers that have a message of which they or another broker have a second copy."""
     held: dict[int, list[str]] = {}
     for name, stored in found.items():
         for message in stored:
@@ -84,9 +83,10 @@ def _with_copies(found: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
 async def _browse_pair(
     test: Composition, nodes: Sequence[str], roles: Callable[[], Mapping[str, str]], recorder: Recorder
 ) -> dict[str, list[StoredMessage]]:
-    """Try until all of a pair's lives have been read, or time is up.
+    """Read the stores of a pair's live brokers, and record what was read and what was not.
 
-    Then record what was read and what was not. Gives what was.
+    Readings are repeated until all live brokers have answered or the time is up. Returns the stored
+    messages of each broker that was read.
     """
     loop = asyncio.get_running_loop()
     silent = "stores" in test.system.promises(test.spec).untold
@@ -111,7 +111,7 @@ async def _browse_pair(
 
 
 async def _read(test: Composition, node: str) -> list[StoredMessage] | str:
-    """What a broker has stored, or why it could not be read."""
+    """Return the messages that a broker has stored, or the reason why they could not be read."""
     patience_s = test.system.patience.browse_s
     try:
         async with asyncio.timeout(patience_s):
@@ -127,20 +127,21 @@ def _unread(recorder: Recorder, node: str, error: str) -> None:
 
 
 def _record(recorder: Recorder, node: str, stored: Sequence[StoredMessage]) -> None:
-    """One reading: its messages, and a row that says it was complete."""
+    """Record one reading of a store: a row for each message, and a row that says it is complete."""
     for message in stored:
         _found(recorder, node, message)
     recorder.event(HARNESS, "ok", "browse", broker=node)
 
 
 def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
-    """One message, identified by what its body says.
+    """Record one stored message, identified by what its body says.
 
-    A body that is not ours keeps its digest and says what is wrong.
+    A body that the test did not write keeps its digest, and the row says what is wrong with it.
 
-    In a main store the broker's word on queue and group counts: it must be what was sent. So it
-    does of a dead letter, or of what has expired, if it says where that was. Else the message is on
-    its way, or has gone astray. Brokers have other names for temporary queues than the history.
+    In a main store the queue and group are those that the broker names: they must be what was sent.
+    The same holds for a dead letter or an expired message if the broker says where it came from.
+    Otherwise the message is on its way, or has gone astray, and the body names queue and group.
+    Brokers have other names for temporary queues than the history.
     """
     told = payload.decode(stored.body)
     mine = told is None or stored.store == "main" or stored.origin

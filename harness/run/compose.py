@@ -1,10 +1,10 @@
-"""A spec becomes a test.
+"""The composer: it turns a spec into a test.
 
-The parts are chosen by name and asked whether they fit, before anything is started.
+The parts are chosen by name and asked whether they fit together, before anything is started.
 
-Why here and nowhere else: only the composer knows all of policy, workload, environment and nemesis,
-so only it can say that one cannot do what another needs, and it says so before the first process
-runs. Raises UsageError for what the person must change and InfrastructureError for what the machine
+Why here and nowhere else: only the composer knows policy, workload, environment and nemesis. So
+only the composer can say that one part cannot do what another needs, before the first process runs.
+Raises UsageError for what the person must change and InfrastructureError for what the machine
 lacks.
 """
 
@@ -47,12 +47,12 @@ from nemesis.target import ROLE_TARGETS
 from workloads.registry import MIXED, possible
 
 _OF_THIS_MACHINE: Final = ("local", "docker")
-"""Environments whose brokers have their memory of this machine."""
+"""The environments whose brokers use the memory of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """Everything a run needs, checked.
+    """The parts of a test, chosen and checked.
 
     ``environment_reason`` says why this environment was chosen.
     """
@@ -65,14 +65,14 @@ class Composition:
     workload: Workload
     schedule: Schedule
     given_schedule: str | None = field(default=None)
-    """The file a schedule was given in, "" where it was given otherwise.
+    """The file that the schedule came from; "" if the schedule was given without a file.
 
-    None for one made from the seed.
+    None for a schedule made from the seed.
     """
 
     @property
     def brokers(self) -> tuple[NodePlan, ...]:
-        """The nodes without those that brokers only ask."""
+        """The nodes that run a broker; without the nodes that brokers only ask."""
         return tuple(node for node in self.nodes if node.broker)
 
     @property
@@ -84,13 +84,14 @@ class Composition:
         return pairs
 
     def admin(self, node: str) -> Address:
-        """Where the harness asks a broker, outside every partition."""
+        """Return the address at which the harness asks a broker, outside every partition."""
         return self.environment.resolve("admin", node, "admin")
 
     def check_deployed(self) -> None:
-        """Raises InfrastructureError for a fault that the machines, once deployed, cannot make.
+        """Raise InfrastructureError for a fault that the deployed machines cannot make.
 
-        Before that a kernel elsewhere, or in a container, is not known.
+        Why after the deployment: the kernel of a remote machine or of a container is not known
+        before.
         """
         try:
             nemesis.schedule.validate(
@@ -101,14 +102,14 @@ class Composition:
 
     @property
     def size(self) -> str:
-        """How large the cluster is, in words."""
+        """The size of the cluster, in words."""
         return size(self.nodes)
 
 
 def randomness(spec: TestSpec, purpose: str) -> random.Random:
-    """A generator of random numbers for one purpose.
+    """Return a generator of random numbers for one purpose.
 
-    Each has its own, so that one part drawing more does not change another's choices.
+    Each purpose has its own generator: a part that draws more does not change another's choices.
     """
     return random.Random(f"{spec.seed}:{purpose}")
 
@@ -116,10 +117,10 @@ def randomness(spec: TestSpec, purpose: str) -> random.Random:
 def place(
     system: System, name: str, hosts: Sequence[str] = (), attached: Mapping[str, Any] | None = None
 ) -> tuple[Environment, str]:
-    """The environment of that name, or one chosen for "auto", and which it is and why.
+    """Return the named environment, or one chosen for "auto", and a line that says which and why.
 
-    ``attached`` is the cluster that runs already, if the test is of one. Raises UsageError where
-    the system's brokers cannot run there.
+    ``attached`` describes the running cluster if the test is of one. Raises UsageError if the
+    system's brokers cannot run in that environment.
     """
     if attached is not None:
         return environments.registry.attach(attached), "environment attached: --attach"
@@ -139,7 +140,7 @@ def place(
 
 
 def _room(brokers: int, memory_mb: int) -> None:
-    """Raises UsageError where this machine has not the memory for so many brokers."""
+    """Raise UsageError if this machine has too little free memory for so many brokers."""
     free_mb = psutil.virtual_memory().available >> 20
     if free_mb < brokers * memory_mb:
         raise UsageError(
@@ -149,7 +150,7 @@ def _room(brokers: int, memory_mb: int) -> None:
 
 
 def _check_targets(untold: Collection[str], schedule: Schedule) -> None:
-    """Raises UsageError for a fault of whoever has a role, where nobody tells roles."""
+    """Raise UsageError for a fault that is aimed at a role if brokers cannot be asked for roles."""
     for fault in schedule.faults:
         target = fault.target or nemesis.registry.get(fault.kind).default_target
         if "roles" in untold and target in ROLE_TARGETS:
@@ -165,9 +166,10 @@ def compose(
     """Choose and check the parts of a test.
 
     Args:
-        spec: what is asked for; ``environment`` may be "auto".
-        schedule: faults to be replayed instead of those the seed gives.
-        given_schedule: where they came from, for messages and for the line that repeats the run.
+        spec: the test to compose; ``environment`` may be "auto".
+        schedule: faults to be replayed instead of those that the seed gives.
+        given_schedule: the file of these faults, for messages and for the line that repeats the
+            run.
     """
     system = systems.of(spec)
     if spec.workload == MIXED:

@@ -27,7 +27,10 @@ _WIDTH: Final = 24
 def run(
     system: str | None, policy: str | None, environment: str, pairs: int, root: Path, *, as_json: bool
 ) -> int:
-    """The exit status: 1 where a statement is wrong, 2 where none is but some is not known."""
+    """Run ``jepsen-run conformance`` and return its exit status.
+
+    The status is 1 if a statement is wrong, 2 if none is wrong but some are unknown.
+    """
     name = system or OWN
     known = registry.get(name)
     chosen = policy or next(iter(known.policies))
@@ -68,13 +71,16 @@ def run(
 
 
 def line(row: Row) -> str:
-    """A row as people read it."""
+    """Return a row of the table as a line of text."""
     said = f"says: {row.said}; " if row.said else ""
     return f"  {row.state:<11} {row.what:<{_WIDTH}} {said}seen: {row.seen}"
 
 
 def tried(test: Composition, store: Path, tell: Callable[[Row], None]) -> list[Row]:
-    """Deploy, try, remove. Whichever signal ends it, that is a KeyboardInterrupt afterwards."""
+    """Deploy the cluster, try its statements, and remove it; return the rows.
+
+    A signal that ends the attempt is raised as KeyboardInterrupt after the cluster is removed.
+    """
     try:
         return asyncio.run(_tried(test, store, tell))
     except asyncio.CancelledError:

@@ -1,9 +1,9 @@
-"""What a system's module says of its brokers, held against what one of them does.
+"""The conformance check: what a system's module says of its brokers, tried with one of them.
 
 Why: verdicts trust the module. A dialect that names the wrong header finds redeliveries without a
-mark, a promise that is too large accuses a broker of what it never said, and either looks like a
-finding. So each statement is tried on a small cluster without faults, one row each. What could not
-be tried is unknown with its reason, never taken for right.
+mark. A promise that is too large accuses a broker of breaking what it never promised. Either looks
+like a finding. So each statement is tried on a small cluster without faults, one row each. A
+statement that could not be tried is unknown, with its reason, and never taken for right.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from harness.run.talk import POLL_S, Row, Seen, tried
 KEPT: Final = "kept over a restart"
 
 STEPS: Final = 24
-"""Queues, or topics, that the steps take."""
+"""The number of queues, or topics, that the steps use."""
 
 
 class Conformance:
-    """A cluster from its start to its restart, a row for each statement."""
+    """The check of a deployed cluster, from its start to its restart: a row for each statement."""
 
     def __init__(self, test: Composition, tell: Callable[[Row], None]) -> None:
         self._test = test
@@ -34,7 +34,10 @@ class Conformance:
         self._rows: list[Row] = []
 
     async def run(self, queues: Sequence[str], topics: Sequence[str]) -> list[Row]:
-        """The cluster must be deployed; it is left as it is."""
+        """Try all statements and return their rows.
+
+        The cluster must be deployed; it is not removed.
+        """
         started = await self._row("starts", self._starts)
         live = await self._live()
         if started.state == "DEPARTS" or live is None:
@@ -86,7 +89,10 @@ class Conformance:
             return await self._test.system.browse(self._test.admin(live))
 
     async def _starts(self) -> Seen:
-        """All nodes, each behind the one that is to be live before it; then what clients need."""
+        """Start all nodes, and prepare what clients need.
+
+        A node starts after the node that must be live before it.
+        """
         test = self._test
         said = ", ".join(f"{node.name} as {node.configured}" for node in test.nodes)
         for node in sorted(test.nodes, key=lambda one: (one.after is not None, one.configured == "slave")):
@@ -100,7 +106,10 @@ class Conformance:
         return Seen(said, roles or "nobody answers", right=not lacking)
 
     async def _stops(self) -> Seen:
-        """Backups first, so that nobody takes over; each process ends."""
+        """Stop each broker and wait until its process has ended.
+
+        Backups are stopped first, so that none takes over.
+        """
         test = self._test
         statuses = await self._statuses()
         order = sorted(test.nodes, key=lambda node: node.name in statuses and statuses[node.name].serves)
@@ -127,7 +136,7 @@ class Conformance:
         return found
 
     async def _until(self, holds: Callable[[Mapping[str, Status]], bool]) -> bool:
-        """Wait for it; True where it did not come."""
+        """Wait until the statuses satisfy a condition; return True if they did not in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._test.system.patience.start_s
         while not holds(await self._statuses()):

@@ -1,8 +1,9 @@
-"""The steps of what not all brokers have: topics, wishes of messages, dead letters, transactions.
+"""The steps for features that not all brokers have.
 
-A dialect that names a header for it claims it, and then it must be so. Where it names none the row
-is "not claimed", and, as far as that is cheap, says whether the brokers do it all the same when
-they are asked for it with the header that others use.
+These are topics, per-message options, dead letters and transactions. A dialect that names a header
+for a feature claims that feature, and the broker must have it. If the dialect names no header, the
+row is "not claimed". As far as it is cheap, such a row says whether the brokers do it all the same
+when they are asked with the header that other brokers use.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from harness.run.talk import ANSWER_S, FAILURES, QUIET_S, Seen, Talk, confirmed,
 from harness.systems.stomp_client import StompClient
 
 _EXPIRES, _DELAY, _PRIORITY, _SELECTOR = "expires", "AMQ_SCHEDULED_DELAY", "priority", "selector"
-"""What most others call it."""
+"""The headers that most other brokers use for these features."""
 _SHORT_MS, _LONG_MS = 500, 600_000
 _DELAYED_MS: Final = 2000
 _EARLY_S: Final = 0.1
-"""How much sooner than that is still no departure."""
+"""How many seconds before ``_DELAYED_MS`` a delivery is still accepted."""
 _REFUSALS_MAX: Final = 12
 
 
 class Conversation(Talk):
-    """All steps."""
+    """The steps of ``Talk``, and those for features that not all brokers have."""
 
     __slots__ = ()
 
     def steps(self) -> list[tuple[str, Callable[[], Awaitable[Seen]]]]:
-        """As ``Talk``'s, and what not all have."""
+        """Return the steps of ``Talk``, then those for features that not all brokers have."""
         return [
             *super().steps(),
             ("dead letter", self.dies),
@@ -52,7 +53,10 @@ class Conversation(Talk):
         ]
 
     async def dies(self) -> Seen:
-        """What was refused as often as it may be is a dead letter once, with its origin."""
+        """Check that a message refused as often as allowed becomes one dead letter.
+
+        The dead letter must name its origin if the broker promises that.
+        """
         after = self.promises.dies_after
         if after < 1 or not self.promises.keeps_dead_letters or after > _REFUSALS_MAX:
             return Seen("no refusals after which it certainly is one", "not tried", None, claimed=False)
@@ -79,7 +83,10 @@ class Conversation(Talk):
         return Seen(said, seen, right=len(found) == 1 and dead[0].queue == queue)
 
     async def commits(self) -> Seen:
-        """What a transaction sends is there from its commit on, and what it took is gone."""
+        """Check that a transaction's sends appear at its commit.
+
+        What the transaction acknowledged must be gone.
+        """
         source, target = next(self.queues), next(self.queues)
         acks = self.dialect.transactional_acks
         said = "sends" + (" and the acknowledgement" if acks else "") + " happen by the commit"
@@ -97,7 +104,7 @@ class Conversation(Talk):
         return Seen(said, seen, right=early is None and sorted(sent) == ["t1", "t2"] and gone)
 
     async def aborts(self) -> Seen:
-        """What a transaction sent that is rolled back is nowhere, and what it took comes again."""
+        """Check that an aborted transaction sends nothing and returns what it acknowledged."""
         source, target = next(self.queues), next(self.queues)
         acks = self.dialect.transactional_acks
         said = "no send happened" + (", what it acknowledged comes again" if acks else "")
@@ -116,7 +123,10 @@ class Conversation(Talk):
         return Seen(said, seen, right=not sent and (left == ["taken"] or not acks))
 
     async def _in_transaction(self, client: StompClient, source: str, target: str) -> None:
-        """Two sends, and an acknowledgement if that can be."""
+        """Begin a transaction with two sends and, if the dialect allows, an acknowledgement.
+
+        Otherwise the message is acknowledged outside the transaction.
+        """
         await self._subscribe(client, source, 1)
         message = await self._expected(client)
         confirmed(await client.ask("BEGIN", transaction="t"), "BEGIN")
@@ -133,7 +143,7 @@ class Conversation(Talk):
             await client.ask("ACK", id=ack)
 
     async def expires(self) -> Seen:
-        """What has expired is not delivered, what has not is."""
+        """Check that an expired message is not delivered, and that one not yet expired is."""
         wishes, queue = self.dialect.wishes, next(self.queues)
         header = wishes.expires or _EXPIRES
         for body, lasts_ms in (("short", _SHORT_MS), ("long", _LONG_MS)):
@@ -144,7 +154,7 @@ class Conversation(Talk):
         return _claimed(wishes.expires, f"delivered after it: {words(got)}", does=got == ["long"])
 
     async def delays(self) -> Seen:
-        """What is to come later comes then, and not before."""
+        """Check that a delayed message is delivered after its delay, and not before."""
         header, queue = self.dialect.wishes.delay, next(self.queues)
         loop = asyncio.get_running_loop()
         async with await self._client() as client:
@@ -160,7 +170,7 @@ class Conversation(Talk):
         return _claimed(header, seen, does=does)
 
     async def hurries(self) -> Seen:
-        """Of what waits, the most urgent comes first."""
+        """Check that the waiting message with the highest priority is delivered first."""
         header, queue = self.dialect.wishes.priority, next(self.queues)
         for body, priority in (("low", 1), ("urgent", 9)):
             await self._send(queue, [body], None, {header or _PRIORITY: str(priority)})
@@ -168,13 +178,16 @@ class Conversation(Talk):
         return _claimed(header, f"in this order: {words(got)}", does=got == ["urgent", "low"])
 
     async def chooses(self) -> Seen:
-        """A consumer of a queue with a selector gets what matches; the rest waits for others."""
+        """Check that a consumer with a selector gets only a queue's matching messages.
+
+        The other messages must remain for other consumers.
+        """
         return await self._selected(next(self.queues), ["red", "blue"])
 
     # --------------------------------------------------------------------------------------- topics
 
     async def follows(self) -> Seen:
-        """A plain subscription gets what is sent after it, and nothing from before."""
+        """Check that a plain subscription gets what is sent after it, and nothing sent before."""
         speech = self.dialect.topics
         talk = self if speech is not None else self._with(Topics(send=self.dialect.durable))
         try:
@@ -189,7 +202,7 @@ class Conversation(Talk):
         )  # fmt: skip
 
     async def followed(self) -> list[str]:
-        """What a plain subscription gets of two messages, of which one came before it."""
+        """Return what a plain subscription gets of two messages: one sent before it, one after."""
         topic = self._topic()
         await self._send(topic, ["before"])
         async with await self._client() as client:
@@ -198,7 +211,7 @@ class Conversation(Talk):
             return await self._taken(client)
 
     async def outlives(self) -> Seen:
-        """A durable subscription gets what was sent while its consumer was away."""
+        """Check that a durable subscription gets what was sent while its consumer was away."""
         speech = self.dialect.topics
         if speech is None or speech.durable is None:
             return Seen("no durable subscriptions", "not tried", None, claimed=False)
@@ -213,7 +226,7 @@ class Conversation(Talk):
         return _claimed(words(sorted(speech.durable)), f"got {words(got)}", does=got == ["while away"])
 
     async def shares(self) -> Seen:
-        """Of a shared subscription each message goes to one of its consumers."""
+        """Check that each message of a shared subscription goes to exactly one of its consumers."""
         speech = self.dialect.topics
         if speech is None or speech.shared is None:
             return Seen("no shared subscriptions", "not tried", None, claimed=False)
@@ -230,7 +243,7 @@ class Conversation(Talk):
         return _claimed(words(sorted(speech.shared)), seen, does=does)
 
     async def drops(self) -> Seen:
-        """What is sent after a subscription was dropped does not wait for it."""
+        """Check that a dropped subscription keeps no message that is sent after it was dropped."""
         speech = self.dialect.topics
         headers = speech and (speech.durable or speech.shared)
         if speech is None or not headers:
@@ -248,13 +261,17 @@ class Conversation(Talk):
         return _claimed(f"UNSUBSCRIBE, {speech.drops}", f"made again it got {words(got)}", does=not got)
 
     async def selects(self) -> Seen:
-        """A subscription with a selector gets what matches, and nothing else."""
+        """Check that a subscription with a selector gets the matching messages, and no others."""
         if self.dialect.topics is None:
             return Seen("no topics", "not tried", None, claimed=False)
         return await self._selected(self._topic(), ["red", "blue"])
 
     async def _selected(self, where: str, colours: Sequence[str]) -> Seen:
-        """What comes from a queue or a topic for who wants these colours, and what is left."""
+        """Check which messages a consumer with a selector gets, and which remain in a queue.
+
+        ``where`` is a queue or a topic; only in a queue are remaining messages looked for.
+        ``colours`` are the values that the selector accepts.
+        """
         speech = self.dialect.topics or Topics(selector=None)
         wanted = msgspec.structs.replace(speech, selector=speech.selector or _SELECTOR)
         try:
@@ -274,7 +291,7 @@ class Conversation(Talk):
         return _claimed(speech.selector, seen, does=does)
 
     def _topic(self) -> str:
-        """A topic of its own for a step."""
+        """Return a topic that no other step uses."""
         return next(self.topics, f"{TOPIC}not-told-before")
 
     def _with(self, topics: Topics) -> Conversation:
@@ -284,7 +301,10 @@ class Conversation(Talk):
         )  # fmt: skip
 
     async def _waiting(self, topic: str, named: Mapping[str, str]) -> list[str]:
-        """What waits for a subscription; its consumer comes for that, and goes."""
+        """Return the messages that wait for a subscription.
+
+        Its consumer connects for that, acknowledges them, and disconnects.
+        """
         async with await self._client("conformance") as client:
             await self._subscribe(client, topic, 4, named)
             got = await self._taken(client)
@@ -292,7 +312,10 @@ class Conversation(Talk):
             return got
 
     async def _drop(self, topic: str, named: Mapping[str, str]) -> None:
-        """End a subscription as the dialect says; its consumer comes for that, and goes."""
+        """End a subscription as the dialect says.
+
+        Its consumer connects for that, and disconnects.
+        """
         speech = self.dialect.topics
         assert speech is not None, "a dialect without topics"
         async with await self._client("conformance") as client:
@@ -306,13 +329,13 @@ class Conversation(Talk):
 
 
 def _named(headers: Mapping[str, str], topic: str) -> dict[str, str]:
-    """Headers of a subscription of a topic."""
+    """Return the headers of a subscription, with the topic filled in."""
     short = topic.removeprefix(TOPIC)
     return {header: value.format(f"of-{short}", topic=short) for header, value in headers.items()}
 
 
 def _claimed(header: str | None, seen: str, *, does: bool) -> Seen:
-    """What was seen of what the dialect says with this header, or says that there is not."""
+    """Return what was seen of a feature, claimed if the dialect names a header for it."""
     if header is not None:
         return Seen(header, seen, right=does)
     return Seen("brokers have none", f"they do it: {seen}" if does else seen, right=None, claimed=False)

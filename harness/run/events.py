@@ -1,8 +1,8 @@
-"""What brokers say to have happened, while it happens: for faults that wait for it.
+"""The events that brokers log while a test runs, for faults that wait for them.
 
-Why from log lines: they are there anyway, the same in every environment, and ``coverage`` has names
-for them. "Dies half-way" by the clock is luck; a fault that waits for the line which begins the way
-is not.
+Why from log lines: they exist anyway, are the same in every environment, and ``coverage`` has names
+for them. A fault timed by the clock hits a takeover half-way only by luck. A fault that waits for
+the line with which the takeover begins always does.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from harness.interface import Environment, Event, Schedule
 
 
 def needed(schedule: Schedule) -> bool:
-    """Whether any fault waits for an event, or hits who an event names."""
+    """Return whether a fault waits for an event, or is aimed at a node that an event names."""
     by_event = (*nemesis.target.PARTS, nemesis.target.RIVALS)
     return any(fault.after is not None or fault.target in by_event for fault in schedule.faults)
 
 
 class LogFollower:
-    """Follows the logs of some nodes from ``run`` on, until that is cancelled.
+    """A follower of the logs of some nodes, from ``run`` on until that is cancelled.
 
-    ``told`` are the events of their system.
+    ``told`` holds the events that the system's brokers log.
     """
 
     def __init__(self, environment: Environment, nodes: Collection[str], told: Mapping[str, Event]) -> None:
@@ -35,17 +35,17 @@ class LogFollower:
         self._parts: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Follow them."""
+        """Follow the logs of all nodes."""
         async with asyncio.TaskGroup() as group:
             for node in self._nodes:
                 group.create_task(self._follow(node), name=f"log of {node}")
 
     async def wait(self, event: str) -> str:
-        """Wait until any broker has said so since ``run`` began; the first that did."""
+        """Wait until a broker has logged this event since ``run`` began; return the first one."""
         return await asyncio.shield(self._future(event))
 
     def parts(self) -> Mapping[str, str]:
-        """Who plays a part now, by what was said last: "taker" -> "a2"."""
+        """Return which node plays each part now, by what was logged last: "taker" -> "a2"."""
         return self._parts
 
     async def _follow(self, node: str) -> None:

@@ -1,4 +1,4 @@
-"""The role monitor: who was live when, as intervals that can be trusted.
+"""The role monitor: which broker was live when, as intervals that can be trusted.
 
 Why intervals: split-brain and zombie findings rest on *when* a broker changed its role, and a poll
 only ever knows two moments. A broker that answered "live" to a request was live at some instant
@@ -9,12 +9,12 @@ within
     [the last request that was answered with the old role was *sent*, the first answer with the new
     role *arrived*]
 
-Both stamps are taken on the safe side of the wire, so a busy event loop, a slow network or a paused
-broker widen the interval and never make it wrong. Takeovers that brokers tell of are dated in the
-same way. Equal roles with different epochs mean that the role changed and came back unseen: the
-certainty is broken by an "unreachable" row. "stopped" is claimed only when the process is known to
-be gone; an admin port that refuses while the process exists (it starts, or it hangs) is
-"unreachable": no claim.
+Both stamps err in the safe direction, so a busy event loop, a slow network or a paused broker widen
+the interval and never make it wrong. Takeovers that brokers report are dated in the same way. Equal
+roles with different epochs mean that the role changed and changed back between two polls: an
+"unreachable" row ends the certainty. "stopped" is claimed only when the process is known to be
+gone. An admin port that refuses while the process exists (it starts, or it hangs) is "unreachable",
+which claims nothing.
 """
 
 from __future__ import annotations
@@ -38,29 +38,30 @@ SILENCE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One node as the monitor sees it.
+    """A node that the monitor watches.
 
-    A name, a question to its broker, and whether its process exists.
+    It has a name, a way to ask its broker, and a way to see whether its process exists.
     """
 
     name: str
     ask: Callable[[], Awaitable[Status]]
     running: Callable[[], Awaitable[bool]]
     look: Callable[[], Status] | None = None
-    """Where the broker lives in this very process: its answer, at once.
+    """The broker's answer at once, for a broker that lives in this very process; else None.
 
-    Raises as ``ask`` does; silence is TimeoutError.
+    Raises as ``ask`` does; a broker that is silent raises TimeoutError.
     """
 
     shares: bool = False
-    """Whether its data lie in a store or a database that its backup has, too."""
+    """True if the node's data lie in a store or a database that its backup uses, too."""
 
 
 @dataclass(slots=True)
 class _Track:
-    """What is known of one server.
+    """The monitor's knowledge of one server.
 
-    What the last row says of it, and when the last request that confirmed it was sent.
+    ``known`` is what the last row says of the server; ``low`` is when the last request that
+    confirmed it was sent (ns).
     """
 
     low: int
@@ -68,13 +69,13 @@ class _Track:
 
 
 class Monitor:
-    """Polls every node's admin port, outside every partition, and records ``role`` rows.
+    """Poll every node's admin port, outside every partition, and record ``role`` rows.
 
     ``run`` watches until it is cancelled. ``roles`` and ``statuses`` hold the latest observation
-    for the nemesis, the display and whoever waits (``until``).
+    for the nemesis, the display and whatever waits for a state (``until``).
 
     Args:
-        watched: one per node, how to ask it and how to see whether its process exists.
+        watched: the nodes, each with a way to ask it and to see whether its process exists.
         recorder: takes the ``role`` rows.
         on_change: called with (node, role) after each row that was recorded.
     """
@@ -99,15 +100,15 @@ class Monitor:
         self._seen = asyncio.Event()
 
     def roles(self) -> Mapping[str, str]:
-        """The latest observed role of each node; "unreachable" and "stopped" included."""
+        """Return the latest observed role of each node, including "unreachable" and "stopped"."""
         return self._roles
 
     def statuses(self) -> Mapping[str, Status]:
-        """The latest answer of each node that answers now."""
+        """Return the latest answer of each node that answers now."""
         return self._statuses
 
     async def until(self, holds: Callable[[Mapping[str, Status]], bool], timeout_s: float) -> bool:
-        """Wait until ``holds`` of the latest answers; False if that took too long."""
+        """Wait until ``holds`` is true of the latest answers; return False after ``timeout_s``."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not holds(self._statuses):
@@ -127,9 +128,9 @@ class Monitor:
                 group.create_task(self._look_at(near), name="monitor")
 
     async def _look_at(self, near: Sequence[Watched]) -> None:
-        """All of them in one turn, as often as the others are asked.
+        """Look at all given nodes in one turn, as often as the other nodes are asked.
 
-        Question and answer are of one instant.
+        Question and answer are of the same instant.
         """
         tracks = {node.name: {node.name: _Track(low=self._recorder.now_ns())} for node in near}
         while True:
@@ -153,7 +154,7 @@ class Monitor:
             await asyncio.sleep(self._interval_s)
 
     async def _observe(self, node: Watched) -> Status:
-        """The broker's answer, or one of our own for a process that is gone or keeps silent."""
+        """Return the broker's answer, or a status of the monitor's for a gone or silent process."""
         try:
             async with asyncio.timeout(self._silence_s):
                 return await node.ask()
@@ -170,9 +171,10 @@ class Monitor:
         return _our_own(node.name, STOPPED if gone else UNREACHABLE)
 
     def _update(self, node: str, tracks: dict[str, _Track], new: Status, sent: int, arrived: int) -> None:
-        """Take an answer of a node, or one of our own, as one of each server that it has had.
+        """Apply an answer of a node to every server that the node has had.
 
-        A server that an answer leaves out has been stopped.
+        The answer may be a status of the monitor's, for a node that did not answer. A server that
+        an answer leaves out has been stopped.
         """
         answers = {node: new, **{server.name: server for server in new.others}}
         absent = new if new.role in {UNREACHABLE, STOPPED} else _our_own(node, STOPPED)
@@ -189,14 +191,14 @@ class Monitor:
     def _follow(
         self, name: str, track: _Track, new: Server, sent: int, arrived: int, *, shares: bool
     ) -> None:
-        """Record what has become of one server."""
+        """Record the changes of one server since its last row."""
         old = track.known
         if new.role == UNREACHABLE:
-            # A stopped broker that refuses is still nobody's live; it stays "stopped" until it says
-            # what it is. ``low`` stays that of the last answer: nothing is known from there on.
+            # A stopped broker that refuses connections is still not live: it stays "stopped" until
+            # it answers. ``low`` stays that of the last answer: nothing is known from there on.
             if old is not None and old.role not in {UNREACHABLE, STOPPED}:
                 self._record_role(name, new, track.low, arrived)
-                # What it had taken over it still has: when it is told again, that is no news.
+                # The server keeps its takeovers, so that a later answer does not record them again.
                 track.known = msgspec.structs.replace(new, takeovers=old.takeovers)
             return
         same = old is not None and _identity(old) == _identity(new)
@@ -205,13 +207,13 @@ class Monitor:
             if old is not None and old.role == new.role and new.role != STOPPED:
                 self._record_role(name, _our_own(name, UNREACHABLE), track.low, arrived)
             self._record_role(name, new, track.low, arrived)
-        # Whose data it has from now on: what the old owner does afterwards, and whoever else takes
-        # them, is judged by it.
+        # The server owns these data from now on: the rules judge by this what the old owner does
+        # afterwards, and who else takes them over.
         for taken in new.takeovers:
             if taken not in taken_before:
                 self._record("takeover", name, taken.node_id, track.low, arrived, str(taken.life))
-        # While a live has no up-to-date backup, what it acknowledges is nowhere else: a loss is
-        # explained by that. Of data that are shared there is no copy to be up to date.
+        # While a live has no up-to-date backup, what it acknowledges exists nowhere else, which
+        # explains a loss. Shared data have no copy that could be out of date.
         was = None if old is None or old.role != LIVE else old.replicating
         if new.role == LIVE and new.replicating is not was and not shares:
             words = "replicated" if new.replicating else "unreplicated"
@@ -262,7 +264,7 @@ class Monitor:
 
 
 def _our_own(name: str, role: str) -> Status:
-    """What is said of a broker that does not answer."""
+    """Return the status that the monitor gives a broker that does not answer."""
     return Status(name=name, node_id=None, role=role, epoch=-1)
 
 

@@ -1,9 +1,9 @@
-"""``repro.json``: everything that brings a finding back, in one file that can be mailed.
+"""The file ``repro.json``: everything that reproduces a finding, in one file that can be mailed.
 
 Why one file: a finding that nobody else can see is an opinion. The spec and the schedule decide a
 simulated run byte for byte, so the digest of its history says whether the same thing happened
-again; the names of what was found say so where another version of the program, or real time, gives
-another history. The witness is for the reader who has no time to run anything.
+again. Another version of the program, or real time, gives another history: there the names of the
+findings say so. The witness is for the reader who has no time to run anything.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 FILE: Final = "repro.json"
 FORMAT: Final = 1
 WITNESS_ROWS: Final = 8
-"""Rows of a history that one witness shows at the most."""
+"""The maximum number of rows of a history that one witness shows."""
 
 
 class KeptWitness(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """One instance of a finding: what it concerns, and the rows of the history that tell of it."""
+    """An instance of a finding: what it concerns, and the rows of the history that prove it."""
 
     name: str
     queue: str | None = None
@@ -50,11 +50,11 @@ class KeptWitness(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omi
 
 
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """A finding and how to see it again.
+    """A finding and everything that is needed to see it again.
 
-    ``seed`` is the spec's, repeated where a reader looks for it. ``findings`` are the names that
-    broke the guarantee, the cause first; ``digest`` is the history's where time is virtual, else
-    empty; ``origin`` says where it came from.
+    ``seed`` is the spec's, repeated where a reader looks for it. ``findings`` are the names of the
+    findings that broke the guarantee, the cause first. ``digest`` is the digest of the history if
+    time is virtual, else empty. ``origin`` says where the reproduction came from.
     """
 
     format: int = FORMAT
@@ -70,20 +70,20 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 
     @property
     def exact(self) -> bool:
-        """Whether its history can come again byte for byte."""
+        """True if the history can be reproduced byte for byte."""
         return bool(self.digest)
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of findings, causes before what usually follows from them.
+    """Return the names of findings, causes before their usual consequences.
 
-    Two lives deliver twice, hardly the other way round.
+    For example, two live brokers cause a double delivery, hardly the other way round.
     """
     return tuple(sorted(names, key=rank))
 
 
 def of_simulated(run: Simulated, origin: str = "") -> Reproduction:
-    """Of an invalid run of ``simulate``."""
+    """Return the reproduction of an invalid run of ``simulate``."""
     return msgspec.structs.replace(
         of_found(run.spec, run.schedule, run.grave, origin),
         digest=run.digest,
@@ -92,9 +92,9 @@ def of_simulated(run: Simulated, origin: str = "") -> Reproduction:
 
 
 def of_found(spec: TestSpec, schedule: Schedule, grave: Iterable[str], origin: str = "") -> Reproduction:
-    """Of an invalid simulated run of which nothing else is there any more.
+    """Return the reproduction of an invalid simulated run of which only spec and schedule are left.
 
-    It brings the finding back, and cannot say that every row did.
+    It reproduces the finding, but has no digest to compare every row with.
     """
     return Reproduction(
         versions=versions(),
@@ -110,9 +110,9 @@ def of_found(spec: TestSpec, schedule: Schedule, grave: Iterable[str], origin: s
 def of_run(
     spec: TestSpec, schedule: Schedule, findings: Sequence[Finding], *, environment: str, digest: str
 ) -> Reproduction:
-    """Of a run that the checkers judged invalid.
+    """Return the reproduction of a run that the checkers judged invalid.
 
-    ``environment`` is where it ran, whatever the spec left open.
+    ``environment`` is the one in which the run took place, whatever the spec left open.
     """
     grave = {finding.name: finding for finding in findings if finding.severity == "grave"}
     return Reproduction(
@@ -135,9 +135,9 @@ def of_run(
 
 
 def keep(store: Path, run: Simulated, origin: str = "") -> Path:
-    """Make ``store`` the directory of that run, as if it had been run for itself.
+    """Write a simulated run into ``store`` as if it had been run by itself.
 
-    With its verdict and reports, and its reproduction.
+    The directory gets the run's verdict, its reports and its reproduction.
 
     Raises InfrastructureError if there is no space.
     """
@@ -163,11 +163,11 @@ def keep(store: Path, run: Simulated, origin: str = "") -> Path:
 
 
 def load(path: Path) -> Reproduction:
-    """From a file, or from the directory of a run.
+    """Read a reproduction from a file, or from the directory of a run.
 
-    Its ``repro.json``, else its spec, schedule and verdict.
+    In a directory that is its ``repro.json``; if there is none, its spec, schedule and verdict.
 
-    Raises UsageError, naming the file and the place in it, if it is none.
+    Raises UsageError that names the file, and the place in it, if it is not a reproduction.
     """
     if path.is_dir():
         if (path / FILE).is_file():
@@ -191,12 +191,12 @@ def load(path: Path) -> Reproduction:
 
 
 def line(path: Path) -> str:
-    """The command that runs it again."""
+    """Return the command that runs the reproduction again."""
     return f"jepsen-run replay {shlex.quote(str(path))}"
 
 
 def versions() -> dict[str, str]:
-    """What decides whether equal seeds give equal histories."""
+    """Return the versions that decide whether equal seeds give equal histories."""
     try:
         own = metadata.version("jepsen-run")
     except metadata.PackageNotFoundError:
@@ -205,12 +205,15 @@ def versions() -> dict[str, str]:
 
 
 def _of_store(path: Path) -> Reproduction:
-    """A run without the file: one that ended valid, or that an earlier version kept."""
+    """Return the reproduction of a stored run that has no ``repro.json``.
+
+    Such a run ended valid, or an earlier version stored it.
+    """
     store = stores.find(path)[0] if stores.is_store(path) else path
     spec = stores.load_spec(store)
     record = stores.load_run(store)
     if spec.imported is not None:
-        systems.of(spec)  # says that there is nothing to repeat
+        systems.of(spec)  # raises UsageError: an imported run cannot be repeated
     schedule = stores.load_schedule(store)
     if schedule is None:
         raise UsageError(f"{store / stores.SCHEDULE} is missing: there are no faults to repeat")
@@ -227,7 +230,7 @@ def _of_store(path: Path) -> Reproduction:
 
 
 def _found(store: Path) -> tuple[str, ...]:
-    """The grave names of a stored verdict."""
+    """Return the names of the grave findings in a stored verdict; none if there is no verdict."""
     try:
         verdict = msgspec.json.decode((store / stores.FINDINGS).read_bytes())
         return ordered(found["name"] for found in verdict["findings"] if found["severity"] == "grave")
@@ -238,9 +241,9 @@ def _found(store: Path) -> tuple[str, ...]:
 
 
 def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str, Any]]) -> KeptWitness:
-    """The earliest instance, with what happened to its message.
+    """Return the earliest instance of a finding, with the rows of the message that it concerns.
 
-    Or only with the row that completes it.
+    If it concerns no message, the witness has only the row that completes the instance.
     """
     found = min((one for one in findings if one.name == name), key=lambda one: one.index)
     about = [found.index]
@@ -259,5 +262,5 @@ def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str
 
 
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without its empty columns."""
+    """Return a row without its empty columns."""
     return {column: value for column, value in row.items() if value is not None}

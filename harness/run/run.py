@@ -1,14 +1,14 @@
-"""One test from deployment to a finished history.
+"""The conduct of one test, from deployment to a finished history.
 
 Why phases: what a verdict may claim depends on what was going on, so every phase is a row of the
 history. The load goes on while everything is healed and the cluster recovers, because only
-operations that succeed prove a recovery; then it stops, what is left is drained, and the stores are
-looked into.
+operations that succeed prove a recovery. Then the load stops, the queues are drained, and the
+stores are read.
 
-Whose fault it is decides how a run ends. A broker that misbehaves is the subject: rows, never an
-exception here. What the machine does is an InfrastructureError: the history is kept and the verdict
-unknown. Anything else that is raised is a bug of ours and goes to the top. However it ends, faults
-are healed, logs are collected, and nothing is left running.
+How a run ends depends on whose fault it is. A broker that misbehaves is what the test examines: it
+gives rows, never an exception here. A fault of the machine is an InfrastructureError: the history
+is kept and the verdict unknown. Any other exception is a bug of ours and is raised to the top.
+However a run ends, faults are healed, logs are collected, and nothing is left running.
 """
 
 from __future__ import annotations
@@ -46,30 +46,26 @@ from harness.run.compose import Composition, randomness
 from harness.run.monitor import Monitor, Watched
 
 STOP_S: Final = 30.0
-"""How long a workload may take to return once it was told to stop, beyond its own operation
-time-out.
-"""
+"""Seconds, beyond its operation time-out, that a workload may take to return after it must stop."""
 
 DRAIN_S: Final = 120.0
 IDLE_DRAINS: Final = 4
-"""Drains in turn that get nothing, although something is stored, before it is stuck."""
+"""The number of consecutive drains without a delivery after which stored messages are stuck."""
 
 RESTART_AFTER_S: Final = 1.0
-"""How long no fault must have been in force before a broker that ended by itself is started
-again.
-"""
+"""Seconds without any fault after which a broker that ended by itself is started again."""
 
 _DISPLAY_S: Final = 0.1
 _LOG_LINES: Final = 12
 
 
 class Run:
-    """The life of one test; ``conduct`` once.
+    """The conduct of one test; ``conduct`` is called once.
 
     Args:
-        test: what to run.
+        test: the test to run.
         store: its directory; must exist.
-        progress: told what is so.
+        progress: shows the state of the run while it goes on.
         recorder: takes the history, on the clock of the environment.
 
     ``trouble`` is why the verdict cannot be valid, ``loaded`` whether there was anything to judge,
@@ -90,11 +86,11 @@ class Run:
         self._roles: Callable[[], Mapping[str, str]] = dict
 
     async def conduct(self) -> None:
-        """Deploy, load, break, heal, drain, browse.
+        """Deploy the cluster, load it, break it, heal it, drain it and browse its stores.
 
         The history is finished on return, whatever happened.
 
-        The deployment stays, the caller removes it (``dismantle``). Raises InfrastructureError (the
+        The deployment stays; the caller removes it (``dismantle``). Raises InfrastructureError (the
         verdict is unknown), or whatever a bug raises.
         """
         recorder = self.recorder
@@ -104,10 +100,10 @@ class Run:
                 try:
                     await self._guarded(recorder)
                 except BaseException as error:
-                    raised.append(error)  # closing may raise another in its place
+                    raised.append(error)  # closing the recorder may raise another error instead
                     raise
         except BaseException as error:  # noqa: BLE001 - the decisive one is raised below
-            # What ended the run is told; the stream stays to be judged.
+            # The error that ended the run is raised below; the stream stays to be judged.
             with contextlib.suppress(InfrastructureError):
                 await recorder.finish()
             decisive = gravest(BaseExceptionGroup("", [*raised, error]))
@@ -115,7 +111,7 @@ class Run:
         await recorder.finish()
 
     async def dismantle(self) -> None:
-        """Collect the logs and remove everything that was deployed. May run beside the checking."""
+        """Collect the logs and remove the deployment. May run concurrently with the checking."""
         environment = self.test.environment
         with contextlib.suppress(OSError, InfrastructureError):
             await environment.collect(self.store / stores.LOGS)
@@ -124,14 +120,14 @@ class Run:
     # --------------------------------------------------------------------------------------- phases
 
     async def _guarded(self, recorder: HistoryRecorder) -> None:
-        """Run the phases beside the monitor, the display and the watch over the recorder.
+        """Run the phases, the monitor, the display and the watch over the recorder concurrently.
 
         All end together.
         """
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def fail(error: Exception) -> None:
-            if not lost.done():  # nobody watches any more once the phases are over: closing tells it
+            if not lost.done():  # after the phases closing the recorder raises the error
                 lost.set_exception(error)
 
         recorder.on_failure = fail
@@ -159,9 +155,9 @@ class Run:
             await asyncio.shield(self._heal_quietly())
 
     async def _heal_quietly(self) -> None:
-        """Nothing stays broken, even when the run ends by an error of its own.
+        """Heal all faults, even when the run ends by an error of its own.
 
-        Leases would do it a little later.
+        Without this, leases would heal them a little later.
         """
         with contextlib.suppress(OSError, InfrastructureError):
             await self.test.environment.heal_all()
@@ -189,8 +185,8 @@ class Run:
             await self._break(recorder, monitor)
             await self._heal()
             agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s
-            # A live that lost its vote under the last fault may end only now, and it waits for
-            # somebody to start it.
+            # A live that lost its vote under the last fault may end only now, and then has to be
+            # started again.
             async with _beside(self._supervise(recorder, set()), "supervisor"):
                 recovered = await self._recovery(monitor)
             if recovered is None:
@@ -224,7 +220,10 @@ class Run:
         self._show()
 
     async def _start_nodes(self, monitor: Monitor) -> None:
-        """Start what the schedule does not hold back and wait until the cluster is as planned."""
+        """Start the nodes that the schedule does not hold back; wait for the planned cluster.
+
+        Raises InfrastructureError if a broker ends or the cluster is not as planned in time.
+        """
         patience_s = self.test.system.patience.start_s
         held = nemesis.held_back(self.test.schedule)
         nodes = [node for node in self.test.nodes if node.name not in held]
@@ -265,7 +264,7 @@ class Run:
             await asyncio.gather(ready, *ends, return_exceptions=True)
 
     async def _start(self, name: str, starting: Sequence[str], monitor: Monitor) -> None:
-        """Start a node, behind the one that is to be live before it."""
+        """Start a node, after the node that must be live before it."""
         environment = self.test.environment
         before = next(node.after for node in self.test.nodes if node.name == name)
         if before in starting:
@@ -278,9 +277,9 @@ class Run:
         await environment.start(name)
 
     def _settled(self, statuses: Mapping[str, Status]) -> bool:
-        """Every pair is as planned, or has nobody who could still become a backup.
+        """Return whether every pair is as planned, or has no broker left that can become a backup.
 
-        Two lives stay two lives.
+        Two live brokers of a pair stay live: waiting for a backup would be in vain.
         """
         lacking = self.test.system.lacking(self.test.nodes, statuses)
         return all(
@@ -291,10 +290,7 @@ class Run:
 
     @contextlib.asynccontextmanager
     async def _loading(self, context: WorkloadContext) -> AsyncIterator[None]:
-        """The workload runs beside the body.
-
-        When the body is through it is told to stop and awaited.
-        """
+        """Run the workload while the body runs; then tell it to stop, and wait for it."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.test.workload.run(context), name="workload")
             yield
@@ -305,9 +301,9 @@ class Run:
                 raise RuntimeError(f"the workload did not stop within {patience_s:g} s of being told to")
 
     async def _break(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
-        """Lets the nemesis work for the time of the test, then heals.
+        """Let the nemesis work for the time limit of the test.
 
-        What is still in force is healed.
+        When it ends, the nemesis heals the faults that are still in force.
         """
         spec = self.test.spec
         listening = None
@@ -359,13 +355,13 @@ class Run:
         return await system.administer(self.test.admin(node), command, arguments)
 
     async def _supervise(self, recorder: HistoryRecorder, held: set[str]) -> None:
-        """Starts again what ended by itself, as a service manager would.
+        """Restart nodes that ended by themselves, as a service manager would.
 
-        Once no fault has been in force for a moment. Those ``held`` back not before they have run.
-
-        Why not at once: a live that lost its vote must stay away while the cause lasts. Why at all:
-        with brokers missing for the rest of the load, every later fault would meet a cluster that
-        has no majority and nothing to lose.
+        A node is restarted once no fault has been in force for ``RESTART_AFTER_S``. The nodes
+        ``held`` back by the schedule are restarted only after they have run once. Why not at once:
+        a live that lost its vote must stay away while the cause lasts. Why at all: with brokers
+        missing for the rest of the load, every later fault would meet a cluster that has no
+        majority and nothing to lose.
         """
         environment = self.test.environment
         quiet_since: float | None = None
@@ -383,14 +379,14 @@ class Run:
                 continue
             for node in self.test.nodes:
                 ended = node.name not in held and not await environment.running(node.name)
-                if ended and not self._in_force:  # a fault may have ended it while that was asked
+                if ended and not self._in_force:  # a fault may have begun during the question, and ended it
                     recorder.event(HARNESS, "info", "restart", broker=node.name)
                     await environment.start(node.name)
 
     def _watched(self, node: NodePlan) -> Watched:
-        """How the monitor asks a broker.
+        """Return a node as the monitor watches it.
 
-        By its admin port, or directly where it lives in this process.
+        Its broker is asked by its admin port, or directly if it lives in this process.
         """
         environment = self.test.environment
         near = environment if isinstance(environment, Observer) else None
@@ -406,7 +402,7 @@ class Run:
         return await self.test.system.status(self.test.admin(node))
 
     async def _heal(self) -> None:
-        """Every link open, every node running."""
+        """Heal all faults and start every node that does not run."""
         environment = self.test.environment
         await environment.heal_all()
         for node in self.test.nodes:
@@ -414,11 +410,12 @@ class Run:
                 await environment.start(node.name)
 
     async def _recovery(self, monitor: Monitor) -> bool | None:
-        """Whether, within the bound, every pair has a live broker and operations succeed again.
+        """Return whether every pair gets a live broker and operations succeed within the bound.
 
-        None where no operation ended: clients so slow say nothing, neither for nor against.
+        None if no operation ended: clients so slow prove neither recovery nor its absence.
         """
-        # How long somebody else's way to ask for roles takes says nothing against the brokers.
+        # An attached cluster's own way to tell roles may be slow, which proves nothing against
+        # the brokers.
         told = self.test.spec.attached is None
 
         def served(statuses: Mapping[str, Status]) -> bool:
@@ -445,10 +442,10 @@ class Run:
         return sum(self._counters.get(completion, 0) for completion in ("ok", "fail", "info"))
 
     async def _drain(self, context: WorkloadContext, monitor: Monitor) -> None:
-        """Consume what is left; once more, with new consumers, where stores show that something is.
+        """Consume the rest of the messages, repeatedly while stores show that some are left.
 
-        A broker of a busy machine may stand still for the quiet period and deliver afterwards: only
-        what several consumers in turn did not get is stuck.
+        A broker of a busy machine may stand still for the quiet period and deliver afterwards. So a
+        message is stuck only if several new consumers in turn did not get it.
         """
         idle = 0
         try:
@@ -471,7 +468,7 @@ class Run:
         self.trouble = "; ".join(filter(None, (self.trouble, words)))
 
     async def _last_words(self, node: str) -> str:
-        """The end of a broker's log, for an error message."""
+        """Return the end of a broker's log, for an error message."""
         logs = self.store / stores.LOGS
         try:
             await self.test.environment.collect(logs)
@@ -508,7 +505,7 @@ class Run:
 
 @contextlib.asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
-    """Beside the body, and ends with it."""
+    """Run the task while the ``async with`` body runs; cancel it afterwards."""
     task = asyncio.create_task(work, name=name)
     try:
         yield
@@ -517,9 +514,10 @@ async def _beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[N
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel it and wait until it has ended, however long that takes; what it raised is raised.
+    """Cancel the task and wait until it has ended, however long that takes; raise what it raised.
 
-    Who is cancelled while he waits is cancelled afterwards: that must not be taken for the task's.
+    If the waiting itself is cancelled, that cancellation is raised at the end: it must not be taken
+    for the task's.
     """
     task.cancel()
     interruption: asyncio.CancelledError | None = None
@@ -539,9 +537,9 @@ async def _raise(failure: asyncio.Future[None]) -> None:
 
 
 def gravest(error: BaseException) -> BaseException:
-    """The one exception that decides how a run ends.
+    """Return the one exception that decides how a run ends.
 
-    A bug before the machine's fault, that before a person's, all before a cancellation.
+    A bug decides before a fault of the machine, that before a usage error, and a cancellation last.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
@@ -554,6 +552,6 @@ def gravest(error: BaseException) -> BaseException:
 
 
 def zero_ns(environment: Environment, recorder: HistoryRecorder) -> int:
-    """What a clock that is right shows at the history's time zero, in ns since the epoch."""
+    """Return what a correct clock shows at the history's time zero, in ns since the epoch."""
     offset_ns = EPOCH_S * 1_000_000_000 if environment.virtual else time.time_ns() - environment.clock_ns()
     return recorder.zero_ns + offset_ns

@@ -1,8 +1,8 @@
-"""What the commands ``test`` and ``check`` do, from their options to the exit status.
+"""The commands ``test`` and ``check``, from their options to the exit status.
 
 Why apart from the command line: everything here can be called by a test, a benchmark or a search
 without parsing words. The order is made for the reader: Spark starts while the cluster is deployed,
-the verdict is printed as soon as it is known, and the cluster is taken down beside the judging.
+the verdict is printed as soon as it is known, and the cluster is taken down during the judging.
 Reports come after the verdict and cannot change it.
 """
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from checkers.verdict import Verdict
 
 _NAMED_MAX: Final = 5
-"""Runs of a directory that are named in a line."""
+"""The maximum number of a directory's runs that are named in a line."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -64,9 +64,10 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class RunOutcome:
     """How a test ended.
 
-    ``verdict`` is None only if it was interrupted or a bug of ours ended it; ``judged_s`` is from
-    the last operation to the printed verdict. ``interrupted`` is so, too, where that was asked for
-    when the verdict was known: who makes several runs makes no other.
+    ``verdict`` is None only if the test was interrupted or a bug of ours ended it. ``judged_s`` is
+    the time from the last operation to the printed verdict, in seconds. ``interrupted`` is also
+    True if the interruption came after the verdict was known: a caller of several runs then makes
+    no other.
     """
 
     status: int
@@ -87,9 +88,10 @@ def run(
     entries: Sequence[known.KnownFinding] | None = None,
     nemeses: Sequence[str] = (),
 ) -> int:
-    """Run one test and print its verdict; the exit status.
+    """Run one test and print its verdict; return the exit status.
 
-    ``nemeses`` are those that were asked for beside the schedule: it must be of them.
+    ``nemeses`` are the nemeses that were requested together with a schedule: they must be exactly
+    the kinds of its faults.
     """
     schedule = file = None
     if schedule_file is not None:
@@ -122,10 +124,11 @@ def execute(
     spark: Starting | None = None,
     entries: Sequence[known.KnownFinding] | None = None,
 ) -> RunOutcome:
-    """Run a composed test to its verdict, telling ``talk``; leaves nothing running but Spark.
+    """Run a composed test to its verdict and print it to ``talk``; leave only Spark running.
 
-    ``spark`` is a session that is started already, for who runs many tests; else one is started at
-    ``spark_master`` while the cluster is deployed. ``entries`` are the findings that are accepted.
+    ``spark`` is a session that is already started, for callers that run many tests. Without it one
+    is started at ``spark_master`` while the cluster is deployed. ``entries`` are the accepted
+    findings.
     """
     from checkers import api  # noqa: PLC0415 - imports Spark
 
@@ -163,7 +166,7 @@ def execute(
 
 
 class _Attempt:
-    """One test from signal handlers to summary."""
+    """The execution of one test, from signal handlers to summary."""
 
     def __init__(
         self,
@@ -202,7 +205,7 @@ class _Attempt:
         try:
             return await self._attempt(task)
         finally:
-            for number in heeded:  # closing uvloop's loop leaves them, and Ctrl-C would do nothing
+            for number in heeded:  # uvloop leaves them when it closes, and Ctrl-C would do nothing
                 loop.remove_signal_handler(number)
 
     async def _attempt(self, task: asyncio.Task[Any]) -> RunOutcome:
@@ -228,16 +231,16 @@ class _Attempt:
         return await self._conclude(life, bug)
 
     def _recorder(self) -> HistoryRecorder:
-        """Rows go to the disk while a test runs.
+        """Return the recorder: rows go to the disk while a test runs.
 
-        Where time is not the machine's, when it has ended.
+        With virtual time the rows stay in memory until the test has ended.
         """
         if self.test.environment.virtual:
             return MemoryRecorder(self.test.environment.clock_ns)
         return StreamRecorder(self.store, self.test.environment.clock_ns)
 
     async def _conduct(self, life: Run) -> None:
-        """On the loop that the environment wants; the history is in the store then."""
+        """Conduct the test on the loop of its environment; then the history is in the store."""
         try:
             await self.test.environment.execute(life.conduct, seed=self.test.spec.seed)
         finally:
@@ -268,7 +271,7 @@ class _Attempt:
                     self.store, self.test.spec, reason, judging.trouble_of(self.record)
                 )
                 self._tell(verdict, asyncio.get_running_loop().time() - began_s)
-        self._ending = True  # what is left is short; it must be done
+        self._ending = True  # the rest is short and must be done
         await dismantling
         if self._owns_spark and (self.interrupted or bug is not None):
             await asyncio.to_thread(_stop_spark)
@@ -295,7 +298,7 @@ class _Attempt:
         )
 
     async def _judge(self, life: Run) -> Verdict:
-        """The verdict; without Spark where nothing was ever sent."""
+        """Return the verdict; without Spark if nothing was ever sent."""
         if not life.loaded:
             return judging.undecided(
                 self.store, self.test.spec, self.record.trouble or "nothing was sent", None
@@ -317,7 +320,10 @@ class _Attempt:
         )
 
     def _keep_reproduction(self, life: Run, verdict: Verdict) -> None:
-        """One file with all that brings a finding back; a full disk has been told already."""
+        """Save the file with everything that reproduces a finding, if the verdict is invalid.
+
+        A full disk is ignored here: it has been reported already.
+        """
         if verdict.valid is False:
             recorder = life.recorder
             kept = reproduction.of_run(
@@ -344,11 +350,11 @@ class _Attempt:
         print(text, file=self.talk, flush=True)
 
     def _kept(self) -> bool:
-        """Whether the verdict is in the store: a full disk may have had no room for it."""
+        """Return whether the verdict is in the store: a full disk may have had no room for it."""
         return (self.store / stores.FINDINGS).is_file()
 
     async def _dismantle(self, life: Run) -> None:
-        """Take the cluster down; trouble with that is told and changes no verdict."""
+        """Take the cluster down; print trouble with that, which changes no verdict."""
         try:
             await life.dismantle()
         except (OSError, InfrastructureError) as error:
@@ -356,7 +362,7 @@ class _Attempt:
 
     def _interrupt(self, task: asyncio.Task[Any]) -> None:
         if self.interrupted:
-            # Asked twice: faults heal by their leases, and "clean" removes the rest.
+            # The second interrupt: faults heal by their leases, and "clean" removes the rest.
             self.progress.note("ended at once: what still runs is removed by: jepsen-run clean")
             os._exit(judging.INTERRUPTED)
         self.interrupted = True
@@ -370,7 +376,7 @@ class _Attempt:
         self.record.state = state
         if isinstance(self.test.environment, WithServices):
             self.record.furnishings = self.test.environment.describe_services()
-        with contextlib.suppress(OSError):  # a full disk has been told already
+        with contextlib.suppress(OSError):  # a full disk has been reported already
             stores.save(self.store, stores.RUN, self.record)
 
     def _report_bug(self, bug: BaseException) -> None:
@@ -395,10 +401,10 @@ def check(
     as_json: bool = False,
     entries: Sequence[known.KnownFinding] | None = None,
 ) -> int:
-    """Judge stored runs; the gravest exit status of all.
+    """Judge stored runs; return the gravest exit status of all.
 
-    Verdicts and reports are written for runs that are named; nothing is changed in those that a
-    directory of several merely holds.
+    Verdicts and reports are written for runs that are named. Runs that are only found below a named
+    directory are judged without any change to them.
     """
     held = {path: stores.find(path) for path in paths}
     # "store/*" names the latest run twice, of which one is a link.
@@ -412,7 +418,7 @@ def check(
     talk = sys.stderr if as_json else sys.stdout
     judge = partial(
         judging.judge,
-        spark=functools.cache(lambda: api.start(spark_master)),  # only where a history needs it, and once
+        spark=functools.cache(lambda: api.start(spark_master)),  # once, when the first history needs it
         wanted=spark_master is not None,
         tell=partial(print, file=talk),
     )
@@ -442,7 +448,7 @@ def check(
 
 
 def _holding(path: Path, runs: Sequence[Path]) -> str:
-    """That a path names no run, but those below it."""
+    """Return the line that says that a path is not itself a run, and which runs are below it."""
     names = [shlex.quote(str(store.relative_to(path))) for store in runs[:_NAMED_MAX]]
     more = f" and {len(runs) - len(names)} more" if len(runs) > len(names) else ""
     count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
@@ -455,7 +461,10 @@ def _holding(path: Path, runs: Sequence[Path]) -> str:
 def _reviewed(
     store: Path, spec: TestSpec, verdict: Verdict, entries: Sequence[known.KnownFinding] | None
 ) -> known.Review | None:
-    """What is known of a run's findings, kept beside its verdict; None where no file was given."""
+    """Compare a run's findings with the known ones, and store the result with its verdict.
+
+    Returns None if no file of known findings was given.
+    """
     reviewed = None if entries is None else known.review(verdict, spec, entries)
     known.keep(store, reviewed)
     return reviewed
@@ -481,9 +490,10 @@ def _check_one(
     *,
     keep: bool,
 ) -> tuple[int, msgspec.Raw]:
-    """One run of a batch: its exit status, and what is told of it as JSON; it joins the judged.
+    """Judge one run of a batch; return its exit status and its result as JSON.
 
-    What is wrong with it hides no other. ``keep``: its verdict and reports are written.
+    The run and its verdict are added to ``judged``. An error in this run does not keep the others
+    from being judged. If ``keep`` is true, its verdict and reports are written.
     """
     given = {field: value for field, value in changes.items() if value is not None}
     try:
@@ -504,7 +514,7 @@ def _check_one(
     except InfrastructureError as error:
         print(f"jepsen-run: unknown: {error}", file=sys.stderr)
         return judging.UNKNOWN, _json({"store": str(store), "error": str(error)})
-    except Exception as error:  # noqa: BLE001 - told as a bug of ours, and the others are still judged
+    except Exception as error:  # noqa: BLE001 - reported as a bug; the others are judged
         traceback.print_exc()
         print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
         return judging.INTERNAL, _json({"store": str(store), "error": f"internal error: {error!r}"})
@@ -522,14 +532,14 @@ def _check_one(
 
 
 def _options(given: Mapping[str, Any]) -> str:
-    """What was asked for in another way than it is stored, as options of ``check``."""
+    """Return the guarantee that replaces the stored one, as options of ``check``."""
     words = {"guarantee": f"--guarantee {given.get('guarantee')}"}
     words["ordered"] = "--ordered" if given.get("ordered") else "--unordered"
     return " ".join(words[field] for field in given)
 
 
 def _given_schedule(store: Path) -> str | None:
-    """The stored faults, where the run was told them; None where spec and seed give the same."""
+    """Return the file of the stored faults; None if spec and seed give the same faults."""
     again = stores.load_run(store).again
     told = " --schedule " in again or again.startswith("jepsen-run replay ")
     return str(store / stores.SCHEDULE) if told else None
@@ -540,7 +550,7 @@ def _json(document: dict[str, Any]) -> msgspec.Raw:
 
 
 def _story(store: Path, verdict: Verdict) -> str:
-    """The first grave finding in words; like a report it can never change a verdict."""
+    """Return the first grave finding in words; an error in it can never change a verdict."""
     try:
         from harness.report.narrative import paragraphs  # noqa: PLC0415 - only where something was found
 
@@ -569,14 +579,14 @@ def _document(
 
 
 def _stop_spark() -> None:
-    """End Spark in the middle of whatever it does."""
+    """Stop Spark at once, whatever it is doing."""
     from checkers import api  # noqa: PLC0415 - as above
 
     api.stop(at_once=True)
 
 
 def _machine_trouble(error: Exception) -> str | None:
-    """Return what was wrong with the machine, in one line; None where a bug of ours raised this."""
+    """Return what was wrong with the machine, in one line; None if the error is a bug of ours."""
     spent = exhausted(error)
     if not isinstance(error, InfrastructureError) or spent is None or spent in str(error):
         return str(error) if isinstance(error, InfrastructureError) else spent
@@ -584,12 +594,12 @@ def _machine_trouble(error: Exception) -> str | None:
 
 
 def _nohup(number: signal.Signals) -> bool:
-    """Whether who started this wants it to go on without its terminal."""
+    """Return whether the program was started to go on without its terminal (``nohup``)."""
     return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _wall_clock(environment: Environment, recorder: HistoryRecorder) -> str:
-    """What a broker whose clock is right logs at the history's time zero."""
+    """Return the time that a broker with a correct clock logs at the history's time zero."""
     moment = datetime.fromtimestamp(zero_ns(environment, recorder) / 1e9, UTC)
     return moment.isoformat(timespec="microseconds")
 

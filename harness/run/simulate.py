@@ -1,11 +1,11 @@
-"""One test in the simulation, from a spec and a schedule to what was found.
+"""The simulation of one test, from a spec and a schedule to its findings.
 
-The function under search, shrinking, sweep and replay.
+Search, shrinking, sweep and replay all use this function.
 
-Why one: whoever looks for a schedule that breaks the brokers, makes it smaller, or runs it again,
+Why one function: a search for a schedule that breaks the brokers, a reduction of it and a replay
 must run exactly the same thing. Equal arguments give equal histories, byte for byte, in every
-process and on every machine. Judged by the plain reference checkers: a history of a minute is
-small, and no JVM need run.
+process and on every machine. The plain reference checkers judge it: a history of a minute is small,
+and no JVM need run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _STEPS_A_SECOND: Final = 20_000
 """Steps in a virtual second, about six times as many as the busiest seconds of runs have."""
 _USUAL_RATE: Final = 40.0
-"""Sends a second of the runs in which that was counted."""
+"""The sends per second of the runs in which these steps were counted."""
 _AFTER_LOAD_S: Final = 60.0
 """Virtual seconds for starting, healing and draining, several times as many as that takes."""
 
@@ -43,10 +43,10 @@ _AFTER_LOAD_S: Final = 60.0
 class Simulated:
     """How a simulated test ended.
 
-    ``valid`` is None when it cannot be said (``trouble`` says why) or was not asked for.
-    ``findings`` are all instances the reference finds, ``grave`` the names of those that the spec's
-    guarantee forbids. ``digest`` is of the history: equal digests are equal histories;
-    ``trace_digest`` is of everything that happened in the world.
+    ``valid`` is None if nothing can be said (``trouble`` says why) or no verdict was requested.
+    ``findings`` are all instances that the reference finds, ``grave`` the names of those that the
+    spec's guarantee forbids. ``digest`` is that of the history: equal digests are equal histories.
+    ``trace_digest`` is that of everything that happened in the simulated world.
     """
 
     spec: TestSpec
@@ -73,7 +73,7 @@ class Simulated:
 
 
 class Silent:
-    """Nobody watches."""
+    """An observer that ignores every event."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,20 +82,20 @@ class Silent:
         pass
 
     def note(self, text: str) -> None:
-        """Not told."""
+        """Ignore the text."""
 
     def update(self, snapshot: RunSnapshot) -> None:
-        """Not shown."""
+        """Ignore the snapshot."""
 
 
 def steps_max(spec: TestSpec) -> float:
-    """Return after how many steps a run of this kind is taken to be endless.
+    """Return after how many steps a run of this kind counts as endless.
 
     Why a bound: a search, a shrink or a hunt for a bug makes thousands of runs, and one that never
     ends would stop it without a word. It is a count of steps, so that it is reached in the same run
     on every machine.
     """
-    if not spec.rate:  # as fast as the brokers can: how fast that is nobody knows before
+    if not spec.rate:  # as fast as the brokers can, which is not known before
         return math.inf
     seconds = spec.time_limit_s + _AFTER_LOAD_S
     return seconds * _STEPS_A_SECOND * max(1.0, spec.rate / _USUAL_RATE)

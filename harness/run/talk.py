@@ -1,7 +1,7 @@
-"""What a client asks of one broker, step by step, and how it is told as rows of a table.
+"""The steps of a client's conversation with one broker, told as rows of a table.
 
-These are the steps with queues; ``harness.run.conversation`` has those of what not all
-brokers have.
+These are the steps with queues; ``harness.run.conversation`` has the steps for features that not
+all brokers have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWER_S: Final = 15.0
 """How long a broker may take to answer, or to give a message to its next consumer."""
 
 QUIET_S: Final = 1.5
-"""How long nothing must come, to be called nothing."""
+"""Seconds without a message after which a step concludes that none comes."""
 
 POLL_S: Final = 0.2
 _BEATS: Final = 4
@@ -38,7 +38,7 @@ State = Literal["as said", "DEPARTS", "unknown", "not claimed"]
 
 
 class Row(NamedTuple):
-    """One statement of a module, and what was seen of it."""
+    """A statement of a system's module, and what was seen of it."""
 
     what: str
     said: str
@@ -47,9 +47,9 @@ class Row(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a step saw, and whether that is what the module says; None: it cannot be told.
+    """The result of a step: what it saw, and whether the module says so; None: undecided.
 
-    What a module says that its brokers have not is not ``claimed``, whatever they do.
+    A feature that the module says its brokers lack is not ``claimed``, whatever they do.
     """
 
     said: str
@@ -62,11 +62,11 @@ FAILURES: Final = (OSError, EOFError, TimeoutError, InfrastructureError, Protoco
 
 
 class RefusedError(Exception):
-    """A broker will not do what its module says that it does."""
+    """A broker's refusal of something that its module says it does."""
 
 
 async def tried(what: str, said: str, step: Callable[[], Awaitable[Seen]]) -> Row:
-    """A step as a row; one that could not be taken is unknown."""
+    """Try a step and return its row; a step that could not be tried is unknown."""
     try:
         found = await step()
     except RefusedError as error:
@@ -81,7 +81,7 @@ async def tried(what: str, said: str, step: Callable[[], Awaitable[Seen]]) -> Ro
 
 @dataclass(slots=True)
 class Talk:
-    """The steps that clients take with one live broker, each with a queue, or topic, of its own."""
+    """The steps that clients take with one live broker, each with a queue or topic of its own."""
 
     dialect: Dialect
     promises: Promises
@@ -91,10 +91,13 @@ class Talk:
     topics: Iterator[str]
     browse: Callable[[], Awaitable[Sequence[StoredMessage]]]
     kept: tuple[str, list[str]] = field(default=("", []))
-    """The queue that a restart is judged by, and what must still be in it."""
+    """The queue by which a restart is judged, and the messages that must still be in it."""
 
     async def rows(self) -> list[Row]:
-        """All steps; where nobody can log in, the others are unknown for that reason."""
+        """Try all steps and return their rows.
+
+        If no client can log in, the other steps are unknown for that reason.
+        """
         first = await tried("connect", f"login {self.dialect.login or 'without a name'}", self.connect)
         steps = self.steps()
         if first.state != "as said":
@@ -102,7 +105,7 @@ class Talk:
         return [first, *[await tried(what, "", step) for what, step in steps]]
 
     def steps(self) -> list[tuple[str, Callable[[], Awaitable[Seen]]]]:
-        """What is tried once a client can log in, each with what it is called."""
+        """Return the steps that are tried once a client can log in, each with its name."""
         return [
             ("heart-beats", self.heart_beats),
             ("send and receipt", self.sends),
@@ -116,7 +119,7 @@ class Talk:
         ]
 
     async def connect(self) -> Seen:
-        """Log in, and what the broker calls itself."""
+        """Check that a client can log in, and that the broker names itself as the dialect says."""
         async with await self._client() as client:
             answer = client.connected
         header = self.dialect.name_header
@@ -129,7 +132,7 @@ class Talk:
         return Seen(said, seen, right=named and version == "1.2")
 
     async def heart_beats(self) -> Seen:
-        """The broker is never silent for so long that clients give it up."""
+        """Check that the broker is never silent for as long as makes a client give it up."""
         beat_s = self.dialect.heart_beat_s
         async with await self._client() as client:
             asked = client.connected.headers.get("heart-beat", "0,0")
@@ -148,7 +151,10 @@ class Talk:
         return Seen(f"a beat each {beat_s:g} s, silence below {bound_s:g} s", seen, right=longest < bound_s)
 
     async def sends(self) -> Seen:
-        """A receipt, and the message is in the queue that it was sent to, with its body."""
+        """Check that a sent message gets a receipt and is delivered from its queue unchanged.
+
+        A first delivery must have no mark of a redelivery, and the count that the dialect names.
+        """
         queue = next(self.queues)
         await self._send(queue, ["hello"])
         async with await self._client() as client:
@@ -171,7 +177,7 @@ class Talk:
         return Seen(said, seen, right=right)
 
     async def window(self) -> Seen:
-        """A consumer holds no more than its window."""
+        """Check that a consumer holds no more messages than its window."""
         queue = next(self.queues)
         await self._send(queue, [f"w{n}" for n in range(_WINDOW * 4)])
         async with await self._client() as client:
@@ -189,7 +195,7 @@ class Talk:
         return Seen(said, f"{held} held", right=held == _WINDOW)
 
     async def groups(self) -> Seen:
-        """Each group goes to one of two consumers, in the order in which it was sent."""
+        """Check that each group goes to one of two consumers, in the order in which it was sent."""
         if self.dialect.group_header is None:
             return Seen("no groups", "not tried", right=None)
         queue, names, each = next(self.queues), ("g1", "g2", "g3", "g4"), 6
@@ -226,7 +232,7 @@ class Talk:
         )
 
     async def redelivery(self) -> Seen:
-        """What a lost consumer held comes again, marked where that is promised."""
+        """Check that the message of a lost consumer comes again, marked if that is promised."""
         queue = next(self.queues)
         await self._send(queue, ["again"])
         client = await self._client()
@@ -251,7 +257,7 @@ class Talk:
         return Seen(said, seen, right=known or promised == "never")
 
     async def acknowledges(self) -> Seen:
-        """An acknowledgement with a receipt takes a message away for good."""
+        """Check that an acknowledgement with a receipt removes a message for good."""
         queue = next(self.queues)
         await self._send(queue, ["done", "left"])
         async with await self._client() as client:
@@ -265,7 +271,7 @@ class Talk:
         )  # fmt: skip
 
     async def acknowledges_twice(self) -> Seen:
-        """The same acknowledgement again: whether that is ever answered with a receipt."""
+        """Check whether a second acknowledgement of a message is ever answered with a receipt."""
         queue = next(self.queues)
         await self._send(queue, ["once"])
         async with await self._client() as client:
@@ -282,7 +288,7 @@ class Talk:
         return Seen("never answered with a RECEIPT", again, right=again != "RECEIPT")
 
     async def refuses(self) -> Seen:
-        """What becomes of a message that a consumer refused."""
+        """Check what becomes of a message that a consumer refused."""
         queue = next(self.queues)
         await self._send(queue, ["no"])
         async with await self._client() as client:
@@ -306,7 +312,10 @@ class Talk:
         return Seen(self.promises.nack, became, right=right)
 
     async def browses(self) -> Seen:
-        """The stores show each message with queue, group and body, and looking disturbs nothing."""
+        """Check that the stores show each message with queue, group and body.
+
+        Reading the stores must not disturb the messages.
+        """
         queue, bodies = next(self.queues), ["b1", "b2", "b3"]
         group = "g" if self.dialect.group_header is not None else None
         await self._send(queue, bodies, group)
@@ -323,7 +332,7 @@ class Talk:
         return Seen(said, f"3 shown twice, {len(left)} delivered after it", right=left == bodies)
 
     async def prepare_restart(self) -> None:
-        """What must outlive a clean stop: one acknowledged, two not."""
+        """Send what must outlive a clean stop: one acknowledged message, two that are not."""
         queue = next(self.queues)
         await self._send(queue, ["settled", "kept 1", "kept 2"])
         async with await self._client() as client:
@@ -333,7 +342,7 @@ class Talk:
         self.kept = queue, ["kept 1", "kept 2"]
 
     async def restarted(self) -> Seen:
-        """What was acknowledged is still gone, what was not is still there."""
+        """Check that after a restart the acknowledged message is gone and the others are there."""
         queue, wanted = self.kept
         left = await self._left(queue)
         return Seen(f"left: {words(wanted)}", f"left: {words(left)}", right=left == wanted)
@@ -341,9 +350,10 @@ class Talk:
     # ---------------------------------------------------------------------------------------- parts
 
     async def _client(self, client_id: str | None = None) -> StompClient:
-        """Logged in; a broker may be live a moment before it listens, as Open MQ's bridge is.
+        """Return a client that is logged in; try again while the broker does not accept it.
 
-        It may also take a client that has gone for there, and refuse another of its name.
+        A broker may be live a moment before it listens, as Open MQ's bridge is. It may also believe
+        that a client that has left is still connected, and refuse another of the same name.
         """
         beat_ms = round(self.dialect.heart_beat_s * 1000)
         loop = asyncio.get_running_loop()
@@ -399,13 +409,13 @@ class Talk:
         return message
 
     async def _left(self, queue: str) -> list[str]:
-        """What a consumer still gets, and acknowledges."""
+        """Return the messages that a new consumer of a queue still gets; acknowledge them."""
         async with await self._client() as client:
             await self._subscribe(client, queue, 1)
             return await self._taken(client)
 
     async def _taken(self, client: StompClient) -> list[str]:
-        """What a subscriber still gets, and acknowledges."""
+        """Return the messages that a subscriber still gets; acknowledge them."""
         found: list[str] = []
         while (message := await client.message(QUIET_S * 2 if not found else QUIET_S)) is not None:
             found.append(message.body.decode(errors="replace"))
@@ -414,17 +424,17 @@ class Talk:
 
 
 def confirmed(answer: Frame, what: str) -> None:
-    """Raises RefusedError for another answer than a RECEIPT."""
+    """Raise RefusedError if the answer is not a RECEIPT."""
     if answer.command != "RECEIPT":
         raise RefusedError(f"{what} was answered {told(answer)}")
 
 
 def told(answer: Frame) -> str:
-    """What a broker answered, in a line."""
+    """Return a broker's answer as one line."""
     message = answer.headers.get("message", "") if answer.command == "ERROR" else ""
     return f"{answer.command}: {message}" if message else answer.command
 
 
 def words(some: Sequence[str]) -> str:
-    """Some texts in a line."""
+    """Return texts as one line, "nothing" if there are none."""
     return ", ".join(some) or "nothing"

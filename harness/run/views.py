@@ -1,10 +1,10 @@
-"""What the live brokers take for true of the cluster after recovery, as rows of the history.
+"""The views that live brokers have of the cluster after recovery, as rows of the history.
 
-Why asked again and again: a cluster has the recovery bound to agree, and brokers are asked one
-after the other, so that two answers may differ for a moment without anybody being wrong. As soon as
-all agree it is over; where they do not, the rows say over which span each gave one and the same
-answer, and the checkers accuse only where two spans overlap. A broker that could not be asked makes
-no claim, and is asked a few times more before that is taken for its answer.
+Why asked repeatedly: a cluster has the recovery bound to agree. Brokers are asked one after the
+other, so that two answers may differ for a moment without either broker being wrong. The questions
+end as soon as all agree. If they do not agree, the rows say over which span each broker gave the
+same answer, and the checkers accuse only if two spans overlap. A broker that could not be asked
+makes no claim; it is asked a few times more before its silence is taken for its answer.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from harness.interface import LIVE, Address, Keeping, Mirrored, Mirroring, Recor
 from harness.run.compose import Composition
 
 ANSWER_S: Final = 5.0
-"""How long one broker may take to answer."""
+"""How long one broker may take to answer (s)."""
 
 AGAIN_S: Final = 0.25
-"""Between two rounds of questions."""
+"""The pause between two rounds of questions (s)."""
 
 COMPARISONS: Final = 12
-"""Rounds after which a live and its backup that differ have differed."""
+"""The number of rounds after which a live and its backup that differ count as different."""
 
 TRIES: Final = 4
-"""Rounds after which those that agree wait no longer for one that does not answer."""
+"""The number of rounds after which brokers that agree no longer wait for a silent one."""
 
 SUBSCRIPTION: Final = "subscription"
-"""The kind of view that tells of a subscription, by its place (``checkers.subscriptions``)."""
+"""The kind of view that describes a subscription, by its place (``checkers.subscriptions``)."""
 
 DESTINATION: Final = "destination"
-"""The kind of view that tells what a queue of a pair holds: in its live, in its backup's copy."""
+"""The kind of view that describes a queue of a pair: in its live, and in its backup's copy."""
 
 NOTHING: Final = "nothing"
-"""What a queue without messages holds."""
+"""The value of a queue without messages."""
 
 THERE: Final = "there"
 GONE: Final = "gone"
@@ -52,9 +52,10 @@ Thing = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A value that a broker gave, and when it held (ns).
+    """A value that a broker gave, and the span in which it held it (ns).
 
-    First in an answer that arrived at ``low`` and last to a question sent at ``high``.
+    The value was first in an answer that arrived at ``low`` and last in the answer to a question
+    sent at ``high``.
     """
 
     value: str | None
@@ -63,9 +64,9 @@ class _Held:
 
 
 def hopeless(statuses: Iterable[Status]) -> bool:
-    """Whether two brokers are live under one node ID.
+    """Return whether two brokers are live under one node ID.
 
-    They will not agree on who it is, and waiting for it would only keep the verdict back.
+    They will not agree on which of them owns it, and waiting would only delay the verdict.
     """
     servers = [server for status in statuses for server in status.servers]
     lives = [server.node_id for server in servers if server.role == LIVE and server.node_id is not None]
@@ -75,10 +76,10 @@ def hopeless(statuses: Iterable[Status]) -> bool:
 async def look(
     test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder, patience_s: float
 ) -> None:
-    """Asks until all live brokers agree; records what they said last.
+    """Ask all live brokers until they agree, and record what they said last.
 
-    At most ``patience_s`` from now on, and at least twice where they do not agree.
-    Nothing where no broker can tell.
+    Asks for at most ``patience_s`` from now on, and at least twice if the brokers do not agree.
+    Records nothing if no broker has views.
     """
     if not isinstance(test.system, Viewed):
         return
@@ -105,12 +106,13 @@ async def look(
 
 
 async def recall(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
-    """What clients were answered of their subscriptions, and what live brokers have, as views.
+    """Record, as views, what clients were told of their subscriptions and what live brokers have.
 
-    Before anybody subscribes again, and asked twice: what a broker says both times it held between.
-    One that is to be there must be with one broker at least, since a topic is each broker's own;
-    what none of them has, all say to be gone. Nothing where no broker can tell, one does not, or a
-    pair has none that is live.
+    This comes before any client subscribes again. Brokers are asked twice: what a broker says both
+    times was so in between. A subscription that must exist must be with at least one broker, since
+    each broker has topics of its own. If none has it, a row for each broker says that it is gone.
+    Records nothing if no broker can be asked for subscriptions, if one does not answer, or if a
+    pair has no live broker.
     """
     claims = test.workload.answered()
     if not claims or not isinstance(test.system, Keeping):
@@ -142,11 +144,12 @@ async def recall(test: Composition, roles: Callable[[], Mapping[str, str]], reco
 
 
 async def compare(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
-    """What the live of each pair holds, and what its backup would have if it took over, as views.
+    """Record, as views, what each pair's live holds and what its backup's copy holds.
 
-    When nobody sends or takes anything. Asked until both say the same, a few times. What they say
-    after different numbers of changes is not compared: what the live did last may be under way.
-    Nothing of a pair that has not both, or where the live does not wait for its backup.
+    The copy is what the backup would have if it took over. The views are taken when no client sends
+    or consumes. Both brokers are asked a few times until they say the same. Answers after different
+    numbers of changes are not compared: the live's last change may be under way. Records nothing of
+    a pair that lacks a live or a backup, or whose live does not wait for its backup.
     """
     if isinstance(test.system, Mirroring):
         for pair, nodes in test.pairs.items():
@@ -193,7 +196,7 @@ async def _compare(
 def _since(
     before: Mapping[str, Mapping[str, _Held]], told: Mapping[str, tuple[Mirrored, int, int]]
 ) -> dict[str, dict[str, _Held]]:
-    """What each has of each queue that some have anything of, and for how long."""
+    """Return each broker's value of every queue that any of them has, and since when it has it."""
     queues = {queue for mirrored, _, _ in told.values() for queue in mirrored.contents}
     found: dict[str, dict[str, _Held]] = {}
     for name, (mirrored, sent, arrived) in told.items():
@@ -213,7 +216,7 @@ def _alike(held: Mapping[str, Mapping[str, _Held]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The subscriptions that a broker had, at a moment between ``sent`` and ``arrived`` (ns)."""
+    """The subscriptions that a broker had at a moment between ``sent`` and ``arrived`` (ns)."""
 
     known: Collection[tuple[str, str]]
     sent: int
@@ -223,7 +226,7 @@ class _Kept:
 async def _kept(
     test: Composition, system: Keeping, roles: Mapping[str, str], recorder: Recorder
 ) -> dict[str, _Kept]:
-    """Of each live broker; raises OSError where a pair has none."""
+    """Return the subscriptions of each live broker; raise OSError if a pair has no live broker."""
     found: dict[str, _Kept] = {}
     for pair, nodes in test.pairs.items():
         live = [node.name for node in nodes if roles.get(node.name) == LIVE]
@@ -243,9 +246,9 @@ async def _ask(
     recorder: Recorder,
     before: Mapping[str, Mapping[Thing, _Held]],
 ) -> tuple[dict[str, dict[Thing, _Held]], dict[str, str]]:
-    """One round: what each broker holds now, with the spans of what it held before and still does.
+    """Ask each broker once; return its values and, for silent brokers, the reason.
 
-    And who did not answer why.
+    A value that a broker also had before keeps the beginning of its earlier span.
     """
     told: dict[str, Mapping[str, Mapping[str, str]]] = {}
     sent: dict[str, int] = {}

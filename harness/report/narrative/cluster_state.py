@@ -1,8 +1,8 @@
-"""Which role a broker had at a moment, what was broken then, and what changed between two moments.
+"""The state of the cluster as a story tells it: roles, faults, and changes between two moments.
 
-Why from the rows of monitor and nemesis and from nothing else: what a story says of a broker must
-be what somebody outside it saw. A change of role is known within an interval; it is dated to the
-interval's end, from which on it is certain.
+Why only from the rows of monitor and nemesis: what a story says of a broker must be what an
+observer outside it saw. A change of role is known within an interval; it is dated to the interval's
+end, from which on it is certain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.report.narrative.excerpt import Row
 HEAL: Final = "heal:"
 SILENT: Final = "unreachable"
 CHANGES_MAX: Final = 6
-"""In one sentence."""
+"""The maximum number of changes in one sentence."""
 _PLACES: Final = 6
 _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 
@@ -29,10 +29,11 @@ _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 class Break:
     """One fault as it happened.
 
-    ``name`` is its kind with its shape, ``seen`` what probes saw, by place. ``begin`` is when it
-    was asked for, ``end`` when its healing was, ``healed`` the row of that; None: never. ``bit``:
-    it was seen to take effect; ``ends``: the nodes and zones it concerned. One that found no target
-    ended where it began.
+    ``name`` is its kind with its shape, ``seen`` what probes saw, by place. ``begin`` is when the
+    fault was requested, ``end`` when its healing was; ``healed`` is the index of the row of that
+    healing. Both are None if it was never healed. ``bit`` says whether it was seen to take effect;
+    ``ends`` are the nodes and zones that it concerned. A fault that found no target ended where it
+    began.
     """
 
     name: str
@@ -48,7 +49,10 @@ class Break:
 
     @property
     def words(self) -> str:
-        """``partition isolate-live of a1``: sides and directions of a partition are in brackets."""
+        """The fault in words: ``partition isolate-live of a1``.
+
+        The sides and directions of a partition are in brackets.
+        """
         whom = self.target
         if "|" in whom or whom.startswith("to "):
             return f"{self.name} ({whom})"
@@ -56,7 +60,10 @@ class Break:
 
     @property
     def observed(self) -> str:
-        """What probes saw, alike ones together: ``a1->a2, a2->a1 lost``; of many only how many."""
+        """The observations of probes, equal ones together: ``a1->a2, a2->a1 lost``.
+
+        Of many places only their number is given.
+        """
         if isinstance(self.seen, str):
             return self.seen
         alike: dict[str, list[str]] = {}
@@ -65,22 +72,22 @@ class Break:
         return "; ".join(f"{_some(places)} {seen}" for seen, places in alike.items())
 
     def in_force(self, at: int) -> bool:
-        """Whether it had begun and was not healed yet."""
+        """Return whether the fault had begun and was not healed yet."""
         return self.begin <= at and (self.end is None or at < self.end)
 
     def around(self, index: int) -> bool:
-        """Whether it had begun and was not healed yet when the row of that index was recorded."""
+        """Return whether the fault had begun and was not healed when the row of that index came."""
         return self.rows[0]["index"] <= index and (self.healed is None or index < self.healed)
 
     def touches(self, low: int, high: int) -> bool:
-        """Whether it was in force at some moment of that span."""
+        """Return whether the fault was in force at some moment of a span."""
         return self.begin <= high and (self.end is None or self.end >= low)
 
 
 class Standing:
-    """Answers from the rows without clients.
+    """The rows that were not recorded by clients, and answers from them about the cluster's state.
 
-    ``began`` is when the load did. Moments in words are those of the history, as in its rows.
+    ``began`` is when the load began. Moments in words are those of the history, as in its rows.
     """
 
     def __init__(self, control: Iterable[Row], began: int) -> None:
@@ -98,35 +105,36 @@ class Standing:
                     kept.setdefault(row["broker"], []).append(row)
 
     def seconds(self, at: int | None) -> str:
-        """A moment, for people."""
+        """Return a moment in words for people."""
         return "?" if at is None else f"{at / 1e9:.3f} s"
 
     # ---------------------------------------------------------------------------------------- roles
 
     def role_row(self, broker: str, at: int) -> Row | None:
-        """The latest change of its role that is certain at that moment."""
+        """Return the row of the latest change of a broker's role that is certain at a moment."""
         known = [row for row in self.roles.get(broker, ()) if moment(row) <= at]
         return known[-1] if known else None
 
     def role_before(self, broker: str, index: int) -> str | None:
-        """The role that it had when the row of that index was recorded.
+        """Return the role that a broker had when the row of that index was recorded.
 
-        What a picture of the rows shows.
+        A picture of the rows shows this role.
         """
         known = [row for row in self.roles.get(broker, ()) if row["index"] < index]
         return str(known[-1].get("role")) if known else None
 
     def peers(self, brokers: Iterable[str]) -> list[str]:
-        """All that ever shared a node ID with one of them, themselves included."""
+        """Return the given brokers and all that ever shared a node ID with one of them."""
         mine = set(brokers)
         ids = {row.get("node_id") for name in mine for row in self.roles.get(name, ())} - {None}
         shared = {name for name, rows in self.roles.items() if any(row.get("node_id") in ids for row in rows)}
         return sorted(mine | shared)
 
     def replaced(self, broker: str, at: int) -> Row | None:
-        """Since which row another broker was certainly live in a broker's place.
+        """Return the row from which on another broker was certainly live in a broker's place.
 
-        Under its node ID, after it had begun to be live itself.
+        The other broker is live under the same node ID and became so after the broker itself was
+        live.
         """
         own = [row for row in self.roles.get(broker, ()) if row.get("role") == "live" and moment(row) <= at]
         if not own:
@@ -144,9 +152,9 @@ class Standing:
         return min(later, key=moment, default=None)
 
     def as_seen(self, broker: str | None, at: int | None) -> str:
-        """``a1 (live since 2.050 s, replaced by a2 at 3.100 s)``.
+        """Return a broker with its role: ``a1 (live since 2.050 s, replaced by a2 at 3.100 s)``.
 
-        Where a change was under way, both roles.
+        If its role was just changing, both roles are named.
         """
         if broker is None or at is None:
             return "a broker"
@@ -154,7 +162,7 @@ class Standing:
         return f"{broker} ({', '.join(words)})" if words else broker
 
     def role_since(self, broker: str, at: int) -> str:
-        """``a1 since 2.050 s``: only when its role began."""
+        """Return a broker with the begin of its role alone: ``a1 since 2.050 s``."""
         row = self.role_row(broker, at)
         return broker if row is None else f"{broker} {self._since(row)}"
 
@@ -174,7 +182,7 @@ class Standing:
         return words
 
     def _one_role(self, row: Row, following: Row | None, at: int) -> str:
-        """A role, or that it was just changing, or that nobody could see it."""
+        """Return a role in words, or that it was changing, or that the broker was not seen."""
         role, silent = row["role"], row["role"] == SILENT
         if following is None or following.get("time_low", at + 1) > at:
             return f"unseen {self._since(row)}" if silent else f"{role} {self._since(row)}"
@@ -190,7 +198,7 @@ class Standing:
         return "since before the load" if before else f"since {self.seconds(moment(row))}"
 
     def unprotected(self, broker: str | None, at: int) -> int | None:
-        """Since when that live had no up-to-date backup, if it had none at that moment."""
+        """Return since when a live had no up-to-date backup; None if it had one at that moment."""
         known = [row for row in self.protection.get(broker or "", ()) if moment(row) <= at]
         return moment(known[-1]) if known and known[-1].get("value") == "unreplicated" else None
 
@@ -198,28 +206,28 @@ class Standing:
 
     @functools.cached_property
     def breaks(self) -> list[Break]:
-        """Every fault, in order of its begin."""
+        """The faults, in order of their begin."""
         found = breaks_of(row for row in self._control if row["process"] == NEMESIS)
         healing = [row for row in self._control if row["f"] == "phase" and row.get("value") == "heal"]
         return [_ended(one, healing) for one in found]
 
     def in_force(self, at: int | None) -> list[Break]:
-        """Faults that had been asked for and not been healed."""
+        """Return the faults that had been requested and not yet healed at a moment."""
         return [] if at is None else [one for one in self.breaks if one.in_force(at)]
 
     def concerns(self, one: Break, brokers: Iterable[str]) -> bool:
-        """Whether a fault may have to do with these brokers.
+        """Return whether a fault may concern these brokers.
 
-        One of what all share, a store or a database, always may.
+        A fault of something that all share, a store or a database, always may.
         """
         others = set(self.roles) - set(brokers)
         elsewhere = {end for end in one.ends if end in others or end.startswith("zone")}
         return not one.ends or one.ends > elsewhere
 
     def force(self, at: int | None) -> str:
-        """``, while partition isolate-live of a1 (3.370 s to 9.370 s) was in force``.
+        """Return the faults in force as the end of a sentence; nothing if there were none.
 
-        Nothing if nothing was.
+        ``, while partition isolate-live of a1 (3.370 s to 9.370 s) was in force``
         """
         some = self.in_force(at)
         if not some:
@@ -235,9 +243,10 @@ class Standing:
     # -------------------------------------------------------------------------------------- changes
 
     def changes(self, brokers: Iterable[str], low: int, high: int) -> list[tuple[int, str]]:
-        """(time, words) of what changed strictly after ``low`` and up to ``high``.
+        """Return (time, words) of each change strictly after ``low`` and up to ``high``.
 
-        Roles of these brokers, faults, restarts.
+        These are changes of role and restarts of the given brokers, and faults that may concern
+        them.
         """
         mine = set(brokers)
         found: list[tuple[int, str]] = []
@@ -263,9 +272,9 @@ class Standing:
         return "fell silent" if row["role"] == SILENT else f"was seen {row['role']}"
 
     def passed_unseen(self, row: Row) -> bool:
-        """Whether it says that a role was left and taken again between two looks.
+        """Return whether a row says that a role was left and taken again between two polls.
 
-        Nobody was silent then: what followed was heard by the same look.
+        The broker was not silent then: the next row comes from the same answer.
         """
         following = next(
             (one for one in self.roles.get(row.get("broker", ""), ()) if one["index"] > row["index"]), None
@@ -291,9 +300,9 @@ class Standing:
     def meanwhile(
         self, brokers: Iterable[str], low: int, high: int, opening: str, most: int = CHANGES_MAX
     ) -> str:
-        """A sentence about what changed between two moments, the first and last of many.
+        """Return a sentence about the changes between two moments; nothing if there were none.
 
-        Nothing if nothing did.
+        Of more than ``most`` changes only the first and last are named.
         """
         said = [f"{words} at {self.seconds(at)}" for at, words in self.changes(brokers, low, high)]
         if len(said) > most:
@@ -304,12 +313,12 @@ class Standing:
 
 
 def moment(row: Row) -> int:
-    """From when on a row's change is certain."""
+    """Return the time from which on a row's change is certain."""
     return int(row.get("time_high", row["time"]))
 
 
 def listed(words: Sequence[str]) -> str:
-    """``a, b and c``; nothing for none."""
+    """Return words as ``a, b and c``; nothing for no words."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
@@ -322,7 +331,7 @@ def _value(row: Row) -> dict[str, Any]:
 
 
 def breaks_of(rows: Iterable[Row]) -> list[Break]:
-    """Every fault of the nemesis' rows, in order of its begin."""
+    """Return the faults in the nemesis' rows, in order of their begin."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(_value(row).get("label") or row["f"].removeprefix(HEAL), []).append(row)
@@ -330,7 +339,7 @@ def breaks_of(rows: Iterable[Row]) -> list[Break]:
 
 
 def break_of(rows: Sequence[Row]) -> Break:
-    """A fault from its rows: of its begin, of its end, or both."""
+    """Return the fault that rows describe: those of its begin, of its end, or both."""
     begun = [row for row in rows if not row["f"].startswith(HEAL)]
     healed = [row for row in rows if row["f"].startswith(HEAL)]
     value: dict[str, Any] = {}
@@ -359,19 +368,22 @@ def break_of(rows: Sequence[Row]) -> Break:
 
 
 def _some(places: list[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first of the places, and how many more there are."""
     more = len(places) - _PLACES
     return ", ".join(places[:_PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
 def observed(row: Row) -> dict[str, Any]:
-    """What a row of the nemesis says that probes saw, by place."""
+    """Return what probes saw according to a row of the nemesis, by place."""
     seen = _value(row).get("observed")
     return seen if isinstance(seen, dict) else {}
 
 
 def _ended(one: Break, healing: Sequence[Row]) -> Break:
-    """A fault that has no healing of its own ended with the load, when everything was healed."""
+    """Return a fault with an end: one without a healing of its own ended with the load.
+
+    All faults are healed when the load ends.
+    """
     later = [row for row in healing if row["index"] > one.rows[0]["index"]]
     if one.end is not None or not later:
         return one

@@ -1,8 +1,8 @@
-"""The few rows of a stored history that the story of one finding is made of.
+"""The excerpt of a stored history that the story of one finding is made of.
 
 Why not the whole history: it may have fifty million rows, and a story needs some dozens. All rows
-of a message lie in one file of the history (``harness.history.parquet``), so one column of one file
-says where they are, and only the row groups that have them are read; rows of a span of time are
+of a message lie in one file of the history (``harness.history.parquet``). So one column of one file
+says where they are, and only the row groups that have them are read. Rows of a span of time are
 found by the row groups' statistics.
 """
 
@@ -31,19 +31,22 @@ Row = Mapping[str, Any]
 
 MESSAGES_MAX: Final = 6
 TRANSACTIONS_MAX: Final = 3
-"""Of which everything is read that was asked for in them."""
+"""The maximum number of transactions whose operations are all read."""
 ROWS_MAX: Final = 2_000
-"""Of one finding: a message that was delivered again without end must not fill the memory."""
-READ_MAX: Final = 50_000
-"""Of one file; nothing that a person reads needs more."""
-FEW: Final = 200
-"""Of one file, near one moment."""
-SAMPLED: Final = 4
-"""Files of which operations are taken where any will do to show that none succeeded."""
-SPANS_NS: Final = (200_000_000, 5_000_000_000)
-"""How far the first sends that both sides of a split brain acknowledged are looked for.
+"""The maximum number of rows of one finding.
 
-The second is tried where the first has none.
+A message that was delivered again without end must not fill the memory.
+"""
+READ_MAX: Final = 50_000
+"""The maximum number of rows of one file; nothing that a person reads needs more."""
+FEW: Final = 200
+"""The maximum number of rows of one file near one moment."""
+SAMPLED: Final = 4
+"""The number of files to take operations from if any operations prove that none succeeded."""
+SPANS_NS: Final = (200_000_000, 5_000_000_000)
+"""How far the first sends that both sides of a split brain acknowledged are looked for (ns).
+
+The second span is tried if the first has none.
 """
 
 
@@ -52,11 +55,12 @@ _DECIDING: Final = ["time", "process", "message", "sequence", "session", "transa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """What was read for one finding.
+    """The rows that were read for one finding.
 
-    ``rows`` are of the finding: its messages, their sessions, transactions and subscriptions;
-    ``neighbours`` are other messages that tell something by comparison; ``control`` is everything
-    that monitor, nemesis and harness recorded, whatever the finding. Each in order of ``index``.
+    ``rows`` are those of the finding: its messages, their sessions, transactions and subscriptions.
+    ``neighbours`` are the rows of other messages that a story compares with. ``control`` is
+    everything that monitor, nemesis and harness recorded, whatever the finding. Each is in order of
+    ``index``.
     """
 
     rows: Sequence[Row]
@@ -65,11 +69,11 @@ class Excerpt:
 
 
 class ExcerptReader:
-    """Reads one stored history; what several findings need is read once.
+    """A reader of one stored history; rows that several findings need are read once.
 
     Args:
-        history: the directory of ``part-*.parquet`` and ``control.parquet``; one that is not there
-            has no rows.
+        history: the directory of ``part-*.parquet`` and ``control.parquet``; one that does not
+            exist has no rows.
     """
 
     def __init__(self, history: Path) -> None:
@@ -77,12 +81,12 @@ class ExcerptReader:
 
     @functools.cached_property
     def control(self) -> list[Row]:
-        """Faults, roles and phases."""
+        """The rows of faults, roles and phases."""
         file = self._history / parquet.CONTROL
         return _read(file, lambda table: pc.less(table["process"], 0)) if file.is_file() else []
 
     def of(self, finding: Finding) -> Excerpt:
-        """The rows around the first example of a finding."""
+        """Return the rows around the first example of a finding."""
         shown = [dict(row) for row in finding.witness.rows]
         example = example_of(finding)
         messages = _messages(finding)
@@ -99,7 +103,7 @@ class ExcerptReader:
         rows += self._of_subscriptions(example, rows)
         rows += self._of_temporaries(rows)
         some = _ordered(rows)
-        if len(some) > ROWS_MAX:  # how it began, and how it ended
+        if len(some) > ROWS_MAX:  # the first and the last rows
             some = [*some[: ROWS_MAX // 2], *some[-ROWS_MAX // 2 :]]
         return Excerpt(rows=_ordered([*some, *shown]), control=self.control, neighbours=neighbours)
 
@@ -118,9 +122,9 @@ class ExcerptReader:
         return found
 
     def _of_transactions(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
-        """Begin and end of each transaction, and of the first all that was asked for in them.
+        """Return begin and end of each transaction, and all operations of the first of them.
 
-        Of one that nobody ended: what was asked for soon after it began.
+        Of a transaction that was never ended, these are the operations soon after its begin.
         """
         own = named_in(finding)
         named = [
@@ -140,7 +144,7 @@ class ExcerptReader:
         return found
 
     def _of_subscriptions(self, example: Row, rows: Sequence[Row]) -> list[Row]:
-        """When the subscriptions of these rows were made and dropped."""
+        """Return the rows in which the subscriptions of these rows were made and dropped."""
         file, own = self._history / parquet.CONTROL, split(example.get("queue"))
         names = {row["subscription"] for row in rows if "subscription" in row} | ({own[1]} if own else set())
         if not file.is_file() or not names:
@@ -155,7 +159,7 @@ class ExcerptReader:
         )
 
     def _of_temporaries(self, rows: Sequence[Row]) -> list[Row]:
-        """When the temporary queues of these rows were made, and when they ended."""
+        """Return the rows in which the temporary queues of these rows were made and ended."""
         file = self._history / parquet.CONTROL
         names = {row["queue"] for row in rows if str(row.get("queue")).startswith(TEMPORARY)}
         if not file.is_file() or not names:
@@ -170,9 +174,9 @@ class ExcerptReader:
         )
 
     def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
-        """What the producer of a missing message sent right before and right after it.
+        """Return the rows of the messages sent directly before and after a missing message.
 
-        In the same group.
+        They come from the same producer and are in the same group.
         """
         if finding.name not in AT_END:
             return []
@@ -188,7 +192,7 @@ class ExcerptReader:
         return [row for row in found if all(row.get(name) == send.get(name) for name in same)]
 
     def _answers(self, details: Mapping[str, Any]) -> list[Row]:
-        """The first sends that each side of an overlap acknowledged, asked after it began."""
+        """Return the first sends that each side of an overlap acknowledged after it began."""
         begin = details.get("begin_ns")
         named = {messages[0] for messages in details.get("messages", {}).values() if messages}
         if begin is None or not named:
@@ -204,7 +208,7 @@ class ExcerptReader:
         return rows
 
     def _around(self, finding: Finding) -> list[Row]:
-        """Operations near the begin and near the end of a time in which nothing succeeded."""
+        """Return operations near the begin and the end of a time in which nothing succeeded."""
         details = finding.details
         index = example_of(finding).get("index", -1)
         at = next((row["time"] for row in finding.witness.rows if row["index"] == index), None)
@@ -224,9 +228,10 @@ class ExcerptReader:
         return sorted(self._history.glob("part-*.parquet"))
 
     def _home(self, queue: str | None, group: str | None, producer: int | None) -> Path | None:
-        """The file that has the rows of a place.
+        """Return the file that has the rows of a place.
 
-        The number of files is the power of two that the names leave.
+        The number of files is a power of two; it is derived from the highest number in a file's
+        name.
         """
         parts = self._parts()
         if queue is None or not parts:
@@ -244,22 +249,22 @@ class ExcerptReader:
 
 
 def example_of(finding: Finding) -> Row:
-    """The first example: queue, group, message, index and key, as far as they are known."""
+    """Return the first example: queue, group, message, index and key, as far as they are known."""
     examples = finding.details.get("examples") or [{}]
     return dict(examples[0])
 
 
 def named_in(finding: Finding) -> int | None:
-    """The transaction that a finding is about, if it is about one."""
+    """Return the transaction that a finding is about, or None."""
     wrong: Row = next(iter(finding.details.get("accounts", ())), {})
     found: int | None = finding.details.get("transaction", wrong.get("transaction"))
     return found
 
 
 def _messages(finding: Finding) -> list[int]:
-    """The messages of a finding, its own first.
+    """Return the messages of a finding, its own first.
 
-    Those of other groups only prove that a session lived.
+    Messages of other groups only prove that a session was alive, and are left out.
     """
     example = example_of(finding)
     own = example.get("message")
@@ -284,9 +289,9 @@ def _messages(finding: Finding) -> list[int]:
 
 
 def _of_key(rows: Iterable[Row], key: object) -> list[Row]:
-    """The operations that a window of unavailability is about.
+    """Return the operations that a window of unavailability is about.
 
-    Those of its key in ``checkers.availability``.
+    ``key`` is that of the window in ``checkers.availability``.
     """
     words = str(key or "").split(" ")
     if words[0] == "queue":
@@ -319,11 +324,10 @@ def _read(
     most: int = READ_MAX,
     columns: Sequence[str] = _DECIDING,
 ) -> list[Row]:
-    """The rows for which ``wanted`` holds, of a span of time.
+    """Return the rows of a span of time for which ``wanted`` holds.
 
-    The first ``most``, or the last of them where it is negative.
-
-    Only the columns that decide are read of row groups without any.
+    These are the first ``most`` rows, or the last ones if ``most`` is negative. Of row groups
+    without such rows only the columns that decide are read.
     """
     found: list[Row] = []
     with pq.ParquetFile(file) as parquet:
@@ -364,9 +368,9 @@ def _ordered(rows: Iterable[Row]) -> list[Row]:
 
 
 def load_began_ns(control: Iterable[Row]) -> int:
-    """The history's time at which the load began.
+    """Return the history's time at which the load began.
 
-    What a story and the picture of the run count from.
+    A story and the picture of the run begin there.
     """
     phases = (row for row in control if row["process"] == HARNESS and row["f"] == "phase")
     return next((row["time"] for row in phases if row.get("value") == "load"), 0)

@@ -1,9 +1,9 @@
-"""Parts of sentences about a story.
+"""The parts of sentences that all stories share.
 
-How a message was sent, delivered, acknowledged, and by a broker in which role.
+They say how a message was sent, delivered and acknowledged, and by a broker in which role.
 
-Why apart from the families: all of them speak of the same few facts, and each must be put the same
-way wherever it is put.
+Why apart from the kinds of findings: all of them speak of the same few facts, and each fact must be
+worded in the same way everywhere.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from harness.report.narrative.subscriptions import Subscription
 from harness.report.narrative.transactions import Transaction
 
 _FEW: Final = 4
-"""So many messages of a transaction are named; the others are counted."""
+"""The maximum number of a transaction's messages that are named; the others are counted."""
 
 
 class Clauses:
     """Parts of sentences about one story.
 
-    What was said of a broker or a fault once is not said again.
-
-    ``changes`` is how many changes of roles and faults one sentence names; the others are counted.
+    The role of a broker or the span of a fault is not said twice. ``changes`` is how many changes
+    of roles and faults one sentence names; the others are counted.
     """
 
     def __init__(self, story: Story, changes: int) -> None:
@@ -45,10 +44,10 @@ class Clauses:
     # -------------------------------------------------------------------------------------- finding
 
     def rows(self, f: str, type_: str | None = None, message: int | None = None) -> list[Row]:
-        """Rows of the story's messages, sessions and transactions.
+        """Return the story's rows with this operation, type and message, None meaning any.
 
-        Without a message of all of them. Of what became of a topic's message: in the subscription
-        that the finding is about, since it is another message for each.
+        The outcome of a topic's message is only that of the subscription that the finding is about,
+        since each subscription has its own copy of the message.
         """
         return [
             row
@@ -60,11 +59,11 @@ class Clauses:
         ]
 
     def here(self, row: Row) -> bool:
-        """Whether a row is of the subscription that the finding is about, if it is about one."""
+        """Return whether a row is of the finding's subscription; true if the finding has none."""
         return self._place is None or row.get("subscription", self._place[1]) == self._place[1]
 
     def elsewhere(self, message: int | None) -> list[Row]:
-        """First deliveries of a topic's message to other subscriptions."""
+        """Return the first deliveries of a topic's message to other subscriptions."""
         first: dict[str, Row] = {}
         for row in self.story.rows:
             if row["f"] == "deliver" and row.get("message") == message and not self.here(row):
@@ -73,36 +72,36 @@ class Clauses:
 
     @property
     def subscription(self) -> Subscription | None:
-        """The subscription that the finding is about."""
+        """The subscription that the finding is about, or None."""
         return None if self._place is None else self.story.subscriptions.get(f"subscription {self._place[1]}")
 
     def one(self, f: str, type_: str, message: int | None) -> Row | None:
-        """The first of them."""
+        """Return the first of these rows, or None."""
         return next(iter(self.rows(f, type_, message)), None)
 
     @property
     def message(self) -> int | None:
         """The example's message, None if it has none.
 
-        It has none where the anomaly belongs to a group, a broker or the whole history.
+        It has none if the anomaly belongs to a group, a broker or the whole history.
         """
         found: int | None = self.example.get("message")
         return found
 
     def completing(self) -> Row | None:
-        """The row that completes the anomaly."""
+        """Return the row that completes the anomaly."""
         index = self.example.get("index", -1)
         rows = (*self.story.finding.witness.rows, *self.story.rows)
         return next((row for row in rows if row["index"] == index), None)
 
     def latest(self, rows: Iterable[Row], before: int) -> Row | None:
-        """The last row with a smaller index, one of the witness if any of it is among them."""
+        """Return the last row with a smaller index, preferably one of the witness."""
         earlier = [row for row in rows if row["index"] < before]
         proven = [row for row in earlier if row["index"] in self.witness] or earlier
         return proven[-1] if proven else None
 
     def shown(self, f: str, **columns: str) -> list[Row]:
-        """Rows of the witness and of the steps, whoever recorded them."""
+        """Return rows of the witness and of the steps, of any process."""
         rows = [*self.story.finding.witness.rows, *(row for step in self.story.steps for row in step.rows)]
         found = {row["index"]: row for row in rows if row["f"] == f}
         return [
@@ -114,41 +113,41 @@ class Clauses:
     # ---------------------------------------------------------------------------------------- times
 
     def at(self, row: Row) -> str:
-        """When."""
+        """Return the time of a row in words."""
         return self.standing.seconds(row["time"])
 
     def span(self, begin: int, end: int) -> str:
-        """``1.250 s, from 2.000 s to 3.250 s``."""
+        """Return a span in words: ``1.250 s, from 2.000 s to 3.250 s``."""
         first, last = self.standing.seconds(begin), self.standing.seconds(end)
         return f"{(end - begin) / 1e9:.3f} s, from {first} to {last}"
 
     def excuse(self) -> list[str]:
-        """A sentence that the faults explain the finding, if they do."""
+        """Return a sentence that the faults explain the finding, if they do."""
         excused = self.story.finding.details.get("excused")
         return ["The faults, with the recovery bound after each, explain it."] if excused else []
 
     def between(self, low: int, high: int, opening: str) -> str:
-        """A sentence about the roles and faults that changed between two moments.
+        """Return a sentence about the roles and faults that changed between two moments.
 
-        Nothing if none did.
+        It is empty if none changed.
         """
         return self.standing.meanwhile(self.story.brokers, low, high, f"{opening}:", self._changes)
 
     def meanwhile(self, low: Row | None, high: Row | None, opening: str = "In between") -> str:
-        """The same between two rows."""
+        """Return a sentence about the roles and faults that changed between two rows."""
         if low is None or high is None:
             return ""
         return self.between(low["time"], high["time"], opening)
 
     def led_to(self, until: int, opening: str) -> str:
-        """The same from where the story begins."""
+        """Return a sentence about the changes from the begin of the story until a moment."""
         begin = self.story.steps[0].at - 1 if self.story.steps else until
         return self.between(max(begin, self.standing.began), until, opening)
 
     def force(self, at: int) -> str:
-        """Which faults were in force, as the end of a sentence.
+        """Return the faults in force, as the end of a sentence.
 
-        Their whole span at the first mention only.
+        Their whole span is given at the first mention only.
         """
         words = self.standing.force(at)
         if not words or self._new(words):
@@ -164,7 +163,7 @@ class Clauses:
     # ---------------------------------------------------------------------------------------- words
 
     def seen(self, row: Row) -> str:
-        """The broker of a row with the role it had.
+        """Return the broker of a row with the role that it had.
 
         A role that was said already is not repeated.
         """
@@ -172,7 +171,7 @@ class Clauses:
         return words if self._new(words) else str(row.get("broker", words))
 
     def named(self, row: Row) -> str:
-        """A message at its first mention."""
+        """Return a message as it is named at its first mention."""
         short = self.names.message(row.get("message"))
         place = place_named(row["queue"]) if "queue" in row else ""
         if "group" in row:
@@ -181,7 +180,7 @@ class Clauses:
         return f"{short} ({told})" if told else short
 
     def sent(self, message: int | None, *, full: bool = True) -> str:
-        """How a message was sent, and what its producer was answered."""
+        """Return a sentence that says how a message was sent and what its producer was answered."""
         asked = self.one("send", "invoke", message) or self.one("send", "ok", message)
         if message is None or asked is None:
             return ""
@@ -192,9 +191,9 @@ class Clauses:
         return f"{said}; {self._sent_end(message)}{self.ended(asked.get('transaction'))}."
 
     def _sent_end(self, message: int) -> str:
-        """What each attempt to send it came to.
+        """Return the outcome of each attempt to send a message.
 
-        A client that sends a message twice has said so itself.
+        Only a client that sends a message twice has recorded several attempts.
         """
         ends = [row for row in self.rows("send", None, message) if row["type"] != "invoke"]
         again = len(self.rows("send", "invoke", message)) > 1
@@ -210,14 +209,14 @@ class Clauses:
         return f"{said} at {self.at(end)}{because(end)}{self.force(end['time'])}"
 
     def ended(self, transaction: int | None) -> str:
-        """How a transaction ended, as the end of a sentence; nothing for none."""
+        """Return how a transaction ended, as the end of a sentence; nothing for no transaction."""
         if transaction is None:
             return ""
         known = self.story.transactions.get(transaction)
         return "" if known is None else f", and {self._end_of(known, f'of transaction {transaction}')}"
 
     def transaction(self, number: int | None) -> list[str]:
-        """What was asked for in a transaction and how it ended, in sentences; none for none."""
+        """Return sentences that say what a transaction did and how it ended; none for none."""
         known = None if number is None else self.story.transactions.get(number)
         if known is None:
             return []
@@ -231,7 +230,10 @@ class Clauses:
         return [told, f"It {moved}." if moved else "", f"{capital(self._end_of(known))}."]
 
     def _by_queue(self, rows: Sequence[Row], way: str) -> str:
-        """``p1#2 and p1#3 from q0 and p2#1 from q1``; of many only how many more."""
+        """Return messages by queue: ``p1#2 and p1#3 from q0 and p2#1 from q1``.
+
+        Of many messages only the first are named and the others counted.
+        """
         named: dict[str, list[str]] = {}
         for row in rows[:_FEW]:
             place = place_named(str(row.get("queue", "?"))).removeprefix("queue ")
@@ -245,7 +247,7 @@ class Clauses:
         return listed([*by_queue, *([f"{more} more"] if more > 0 else [])])
 
     def _end_of(self, known: Transaction, whose: str = "") -> str:
-        """A clause: when its end was asked for, and what came of that."""
+        """Return a clause that says when a transaction's end was requested, and its outcome."""
         end, asked = known.end, known.asked
         if asked is None:
             it = known.name if whose else "it"
@@ -264,10 +266,10 @@ class Clauses:
         return f"{what}, and {self.seen(end)} answered ok at {self.at(end)}{self.force(end['time'])}"
 
     def delivered(self, row: Row, *, again: bool = False) -> str:
-        """One delivery, as a clause.
+        """Return one delivery as a clause.
 
-        Its marks where the broker says that it is not the first, and of a later one (``again``)
-        always: whether it was marked counts.
+        The clause has the marks of a delivery that the broker does not call the first. A later
+        delivery (``again``) always has its marks, because it matters whether it was marked.
         """
         session = self.names.client(row)
         again = again or bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
@@ -288,14 +290,14 @@ class Clauses:
         return ", ".join(marks)
 
     def confirmed(self, delivery: Row, before: int) -> Row | None:
-        """The ``ok`` of the acknowledgement of a delivery, if it came before an index."""
+        """Return the ``ok`` of the acknowledgement of a delivery, if it came before an index."""
         for row in self.rows("ack", "ok", delivery.get("message")):
             if delivery["index"] < row["index"] < before and row.get("session") == delivery.get("session"):
                 return row
         return None
 
     def acknowledged(self, end: Row | None) -> str:
-        """A sentence about a confirmed acknowledgement."""
+        """Return a sentence about a confirmed acknowledgement."""
         if end is None:
             return ""
         part = f" in transaction {end['transaction']}" if "transaction" in end else ""
@@ -306,7 +308,10 @@ class Clauses:
         )
 
     def life(self) -> str:
-        """When the finding's subscription or temporary queue was made and ended, if it has one."""
+        """Return when the finding's subscription or temporary queue was made and ended.
+
+        Empty if the finding is about neither.
+        """
         if self.temporary is not None:
             return self.life_of(self.temporary)
         known = self.subscription
@@ -324,12 +329,15 @@ class Clauses:
 
     @property
     def temporary(self) -> str | None:
-        """The temporary queue that the finding is about."""
+        """The temporary queue that the finding is about, or None."""
         queue = str(self.example.get("queue"))
         return queue if queue.startswith(TEMPORARY) else None
 
     def life_of(self, queue: str) -> str:
-        """When a temporary queue was made, and how its connection ended; nothing of others."""
+        """Return when a temporary queue was made, and how its connection ended.
+
+        Empty for other queues.
+        """
         mine = [row for row in self.story.rows if row.get("queue") == queue]
         made = next((row for row in mine if (row["f"], row["type"]) == ("subscribe", "ok")), None)
         if made is None:
@@ -343,7 +351,7 @@ class Clauses:
         return f"{told}, whose connection {how} at {self.at(end)}."
 
     def session_end(self, session: int | None, low: int, high: int) -> str:
-        """How a session ended between two rows."""
+        """Return a sentence that says how a session ended between two rows."""
         for row in self.story.rows:
             ended = row["f"] == "disconnect" or (row["f"], row["type"]) == ("unsubscribe", "ok")
             if ended and row.get("session") == session and low < row["index"] < high:

@@ -1,10 +1,10 @@
-"""What brokers logged, placed beside the steps of a story by time.
+"""The log lines of brokers, placed next to the steps of a story by time.
 
 Why by time: nothing in a log says which row of the history it belongs to. Lines carry the wall
-clock of their machine and rows count from the begin of the test, so the wall clock of that moment
-must be known (``run.json``: ``zero``); lines that carry no time belong to the last one that did.
-Where a fault had set a broker's clock by so and so much, its lines are put back by as much; where a
-clock ran at another rate the stamps are not to be trusted. The story says either.
+clock of their machine, and rows count from the begin of the test. So the wall clock of that begin
+must be known (``run.json``: ``zero``). Lines without a time belong to the last line that had one.
+If a fault had set a broker's clock forward or back, its lines are corrected by the same amount. If
+a clock ran at another rate, its stamps cannot be trusted. The story says so in both cases.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from harness.report.narrative.story import Step, Story
 
 LINES_MAX: Final = 6
-"""Of one step; the nearest."""
+"""The maximum number of log lines of one step; the nearest are taken."""
 CHARACTERS_MAX: Final = 400
 NEAR_NS: Final = 1_000_000_000
 BYTES_MAX: Final = 8_000_000
-"""Of one file; a longer one is read from its begin only, and the story says so."""
+"""The bytes of a log file that are read, from its begin; the story says if it is longer."""
 
 _ORDER_NS: Final = 5_000_000
-"""By how much lines of different threads may be out of order, besides what milliseconds round
-off.
+"""How far lines of different threads may be out of order (ns).
+
+The rounding to milliseconds is added to that.
 """
 _SKEWED: Final = re.compile(r"^skewed (-?\d+)")
 _STAMP: Final = re.compile(
@@ -42,9 +43,10 @@ _STAMP: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """``at`` in nanoseconds of the history's clock.
+    """A line of a broker's log.
 
-    The line's own time, or that of the last line before it that has one.
+    ``at`` is in nanoseconds of the history's clock: the line's own time, or that of the last line
+    before it that has one.
     """
 
     at: int
@@ -54,7 +56,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """From ``begin`` to ``end`` a clock was ahead ``by`` nanoseconds, or behind if negative."""
+    """A span from ``begin`` to ``end`` in which a clock was ahead ``by`` ns; negative: behind."""
 
     fault: str
     begin: int
@@ -64,7 +66,7 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The lines of one broker in order of the log.
+    """The log lines of one broker, in order of the log.
 
     ``trouble`` is why there are none, or not all.
     """
@@ -74,9 +76,10 @@ class Book:
 
 
 def zero_of(record: store.RunRecord) -> tuple[float | None, str]:
-    """The wall clock of the history's time 0 (seconds since the epoch).
+    """Return the wall clock of the history's time 0 (seconds since the epoch), and a doubt.
 
-    And what is to be said about its being right.
+    The doubt is a sentence for the story, empty if the clock is exact. The clock is None if it is
+    not known.
     """
     if record.zero:
         return datetime.fromisoformat(record.zero).timestamp(), ""
@@ -94,9 +97,9 @@ def zero_of(record: store.RunRecord) -> tuple[float | None, str]:
 
 
 def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()) -> Book:
-    """Everything that a broker logged, from ``logs/<broker>/``.
+    """Return everything that a broker logged, from ``logs/<broker>/``.
 
-    ``skews`` are those of its clock.
+    ``skews`` are those of the broker's clock.
     """
     files = sorted(path for path in (directory / broker).rglob("*") if path.is_file())
     lines: list[LogLine] = []
@@ -124,14 +127,17 @@ def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()
 
 
 class LogReader:
-    """Reads the logs of one run, below ``directory``; what several stories need is read once."""
+    """A reader of one run's logs, below ``directory``.
+
+    Lines that several stories need are read once.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._books: dict[tuple[str, float, tuple[Skew, ...]], Book] = {}
 
     def of(self, broker: str, zero_s: float, skews: Sequence[Skew]) -> Book:
-        """What ``read`` gives."""
+        """Return the log lines of a broker, as ``read`` does."""
         key = (broker, zero_s, tuple(skews))
         if key not in self._books:
             self._books[key] = read(self._directory, broker, zero_s, skews)
@@ -139,10 +145,10 @@ class LogReader:
 
 
 def _true_time(stamp: int, before: int | None, skews: Iterable[Skew]) -> int:
-    """When a line was written.
+    """Return when a line was written.
 
-    Lines of a log are in order, so of what the stamp can mean it is the earliest that is not before
-    the last line.
+    Lines of a log are in order. So of the times that the stamp can mean, this is the earliest one
+    that is not before the last line.
     """
     possible = [stamp] + [stamp - skew.by for skew in skews if skew.begin <= stamp - skew.by <= skew.end]
     later = [at for at in possible if before is None or at >= before - _ORDER_NS]
@@ -150,7 +156,7 @@ def _true_time(stamp: int, before: int | None, skews: Iterable[Skew]) -> int:
 
 
 def skews_of(story: Story, broker: str) -> list[Skew]:
-    """By how much faults had set a broker's clock, as a probe saw it."""
+    """Return by how much faults had set a broker's clock, as a probe saw it."""
     found = []
     for one in story.standing.breaks:
         for row in one.rows:
@@ -163,7 +169,10 @@ def skews_of(story: Story, broker: str) -> list[Skew]:
 
 
 def _time_ns(text: str) -> int | None:
-    """A stamp without a zone is UTC: that is what containers and our own brokers write."""
+    """Return the time that a line begins with, in ns since the epoch; None if there is none.
+
+    A stamp without a zone is UTC: containers and our own brokers write such stamps.
+    """
     found = _STAMP.match(text)
     if found is None:
         return None
@@ -177,9 +186,9 @@ def _time_ns(text: str) -> int | None:
 
 
 def placed(story: Story, logs: LogReader, record: store.RunRecord) -> Story:
-    """The story with the lines of its brokers, each beside the step that it is nearest to.
+    """Return the story with its brokers' log lines, each at the step that it is nearest to.
 
-    At most ``LINES_MAX`` a step.
+    A step has at most ``LINES_MAX`` lines.
     """
     zero_s, doubt = zero_of(record)
     notes = [doubt] if doubt else []
@@ -216,7 +225,7 @@ def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> tuple[Step,
 
 
 def _distance(step: Step, line: LogLine) -> tuple[int, bool]:
-    """In time; of two equally near, the one at the same broker."""
+    """Return the distance in time, then whether the line is from another broker than the step's."""
     begin, end = step.at, step.rows[-1]["time"]
     apart = 0 if begin <= line.at <= end else min(abs(begin - line.at), abs(end - line.at))
     return apart, line.broker not in (step.source, step.target)

@@ -1,10 +1,8 @@
-"""Names for what a story is about.
+"""The names of messages and clients in a story: ``p5#9``, ``producer 5``, ``session 6``.
 
-``p5#9`` for a message, ``producer 5`` and ``session 6`` for clients.
-
-Why: a message's id has nineteen digits, and nobody sees from two of them which was sent first.
-Producer and number say it: ``p5#9`` is producer 5's number 9 in its group. Only where that is not
-unique is the group said too.
+Why: a message's id has nineteen digits, and no reader sees from two of them which was sent first.
+Producer and number say it: ``p5#9`` is producer 5's number 9 in its group. The group is added only
+if that is not unique.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from checkers.schema import json_object
 from harness.report.narrative.excerpt import Row
 
 Kind = Literal["producer", "client", "broker", "subscription", "session", "transaction"]
-"""Of lanes, in their order: the way of a message from left to right."""
+"""The kinds of lanes in their order: the way of a message from left to right."""
 
 _KINDS: Final[tuple[Kind, ...]] = ("producer", "session", "subscription", "transaction")
 
 
 class Names:
-    """Names of everything in these rows."""
+    """The names of everything in some rows."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._rows = list(rows)
@@ -54,16 +52,17 @@ class Names:
         self._doubtful = {short for short, messages in known.items() if len(messages) > 1}
 
     def message(self, message: int | None) -> str:
-        """Of a message."""
+        """Return the name of a message."""
         if message is None:
             return "a body that cannot be read"
         short, group = self._of_message.get(message, (f"m{message}", None))
         return f"{group}/{short}" if short in self._doubtful and group is not None else short
 
     def client(self, row: Row) -> str:
-        """The lane of whoever asked, or was given, this.
+        """Return the lane of the client that asked for an operation or was given a message.
 
-        Who acknowledges and sends in one transaction is one client, named after what it consumes.
+        A client that acknowledges and sends in one transaction is named after the session that
+        consumes.
         """
         if "session" in row:
             return f"session {row['session']}"
@@ -74,17 +73,17 @@ class Names:
         return f"client {row['process']}"
 
     def asked(self, row: Row) -> str | None:
-        """The broker that a question went to, as far as its answer or its session says."""
+        """Return the broker that a question went to, if its answer or its session says so."""
         return self._brokers.get(row["index"]) or self._homes.get(row.get("session", -1))
 
     @staticmethod
     def kind(lane: str) -> Kind:
-        """Which sort of client a lane is."""
+        """Return the kind of client that a lane belongs to."""
         return next((kind for kind in _KINDS if lane.startswith(f"{kind} ")), "client")
 
     @staticmethod
     def order(lane: str) -> int:
-        """Lanes of one sort go by number."""
+        """Return the number by which lanes of one kind are sorted."""
         number = lane.rpartition(" ")[2]
         return int(number) if number.isdigit() else 0
 

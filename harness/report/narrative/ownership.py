@@ -1,10 +1,10 @@
-"""The stories of who ruled.
+"""The stories of ownership: which broker was live with whose data.
 
-Two brokers at once, two heirs of one, a broker that did not know that it was over, brokers that do
-not agree.
+Two brokers were live at once, two took over one node's data, a broker did not know that it had been
+replaced, or brokers do not agree.
 
-Why together: all rest on what the monitor saw and brokers told of themselves, and each must say how
-it is known.
+Why together: all rest on what the monitor saw and on what brokers reported of themselves, and each
+must say how it is known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.report.narrative.sentences import thing
 
 
 def split_brain(of: Clauses) -> list[str]:
-    """Two live brokers under one node ID: for how long, and what both promised meanwhile."""
+    """Tell of two live brokers under one node ID: for how long, and what both acknowledged."""
     details = of.story.finding.details
     node_id, *pair = str(of.example.get("key", "?")).split(" ")[:3]
     begin, end = details.get("begin_ns"), details.get("end_ns")
@@ -48,9 +48,9 @@ def _both_sides(of: Clauses, details: dict[str, Any], begin: int) -> list[str]:
 
 
 def zombie(of: Clauses) -> list[str]:
-    """A broker that answered, or delivered, though it was replaced.
+    """Tell of a broker that answered or delivered although it had been replaced.
 
-    By whom, how that is known, how much more it did.
+    The story says which broker replaced it, how that is known, and how many answers there were.
     """
     answer = of.completing()
     if answer is None:
@@ -72,7 +72,7 @@ def zombie(of: Clauses) -> list[str]:
 
 
 def _asked(of: Clauses, answer: Row) -> Row | None:
-    """What the broker answered; of a delivery, the first attempt to send the message."""
+    """Return the question that the broker answered; for a delivery, the message's first send."""
     if answer["f"] == "deliver":
         return of.one("send", "invoke", answer.get("message"))
     same = ("process", "f", "message")
@@ -102,7 +102,10 @@ def _answered(of: Clauses, asked: Row | None, answer: Row) -> str:
 
 
 def _fenced(of: Clauses, broker: str, asked: Row) -> str:
-    """What had replaced it before it was asked, with the numbers that decide between the two."""
+    """Tell what had replaced a broker before it was asked.
+
+    The sentence has the numbers that decide between the two brokers.
+    """
     told = of.story.finding.details.get("fenced")
     if told is None:
         successor = of.standing.replaced(broker, asked["time"])
@@ -126,9 +129,9 @@ def _fenced(of: Clauses, broker: str, asked: Row) -> str:
 
 
 def double_takeover(of: Clauses) -> list[str]:
-    """Two takeovers of one node's data.
+    """Tell of two takeovers of one node's data.
 
-    When each was complete, under which number, and why no release can lie between.
+    The story says when each was complete, under which number, and why no release can lie between.
     """
     details = of.story.finding.details
     taken = details.get("takeovers")
@@ -160,7 +163,10 @@ def _number(one: dict[str, Any]) -> str:
 
 
 def diverged(of: Clauses) -> list[str]:
-    """What brokers held for true of one thing, and for how long. Each was asked again and again."""
+    """Tell what brokers held to be true of one thing, and for how long.
+
+    Each broker was asked repeatedly.
+    """
     details = of.story.finding.details
     held = details.get("held")
     if not held:

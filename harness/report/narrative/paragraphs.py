@@ -1,11 +1,11 @@
-"""A story in one paragraph.
+"""The story of a finding as one paragraph.
 
-Who sent what and when, who acknowledged it in which role, what was broken, and why the end is a
-contradiction.
+It says who sent what and when, who acknowledged it in which role, what was broken, and why the end
+is a contradiction.
 
-Why from rows and from nothing else: a paragraph that guesses sends an engineer the wrong way with
-authority. Every clause is a row of the history, a role that the monitor saw or a fault that the
-nemesis recorded; what is not known is not said. Moments are the history's, as in its rows.
+Why only from rows: a paragraph that guesses misleads an engineer with authority. Every clause is a
+row of the history, a role that the monitor saw or a fault that the nemesis recorded; what is not
+known is not said. Moments are the history's, as in its rows.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from harness.report.narrative.subscriptions import wanted
 from harness.report.summary import by_cause
 
 AFTER_NS: Final = 5_000_000_000
-"""So long after its end what changed may explain a transaction."""
+"""How long after the end of a transaction a change may still explain it (ns)."""
 _SUBSCRIPTIONS: Final = 3
 
 
 def paragraph(story: Story) -> str:
-    """The story in plain words, and the rule that it breaks: one paragraph."""
+    """Return the story and the rule that it breaks as one paragraph."""
     return " ".join(sentence for sentence in (*_told(story), named(story.finding.name).rule) if sentence)
 
 
 def of_gravest(directory: Path, verdict: Verdict, characters: int) -> str:
-    """What happened in the first grave finding of a stored run, for who reads in a terminal.
+    """Return the story of the first grave finding of a stored run, for a reader in a terminal.
 
     Empty if there is none.
 
-    What changed meanwhile is said more shortly where all of it would need more than so many
-    characters.
+    If the whole story needs more than ``characters``, fewer of the changes meanwhile are named.
     """
     grave = next((each for each in by_cause(verdict.findings) if each.severity == "grave"), None)
     if grave is None:
@@ -62,7 +61,7 @@ def _told(story: Story, changes: int = CHANGES_MAX) -> Sequence[str]:
 
 
 def _gone(of: Clauses) -> list[str]:
-    """A message that was sent and never came: the same of lost and stuck."""
+    """Tell of a message that was sent and did not arrive; used for lost and for stuck messages."""
     sent = of.one("send", "ok", of.message)
     told = [of.sent(of.message)]
     since = None if sent is None else of.standing.unprotected(sent.get("broker"), sent["time"])
@@ -77,7 +76,7 @@ def _gone(of: Clauses) -> list[str]:
 
 
 def _beside(of: Clauses) -> list[str]:
-    """Whether the messages that its producer sent right before and right after it got through."""
+    """Tell whether the producer's messages directly before and after it arrived."""
     own = of.one("send", "invoke", of.message)
     told = []
     arrived: set[int] = set()
@@ -113,7 +112,7 @@ def _stuck(of: Clauses) -> list[str]:
 
 
 def _missing(of: Clauses, looked: str) -> list[str]:
-    """A message that nobody settled; ``looked`` is what was found where it should have been."""
+    """Tell of a message that was never settled; ``looked`` says what the stores showed."""
     m = of.names.message(of.message)
     got = of.one("deliver", "ok", of.message)
     told = [of.life(), *_gone(of), *_elsewhere(of)]
@@ -125,7 +124,7 @@ def _missing(of: Clauses, looked: str) -> list[str]:
 
 
 def _elsewhere(of: Clauses) -> list[str]:
-    """Whether other subscriptions of the topic got the message."""
+    """Tell whether other subscriptions of the topic got the message."""
     others = of.elsewhere(of.message)
     if not others:
         return []
@@ -137,7 +136,7 @@ def _elsewhere(of: Clauses) -> list[str]:
 
 
 def _let_go(of: Clauses, got: Row) -> list[str]:
-    """The last delivery of a message that nobody settled, and how its session ended."""
+    """Tell of the last delivery of a message that was never settled, and how its session ended."""
     last = of.rows("deliver", "ok", of.message)[-1]
     return [
         f"{capital(of.delivered(last))}{of.force(last['time'])}.",
@@ -157,7 +156,7 @@ def _phantom(of: Clauses) -> list[str]:
 
 
 def _shown(of: Clauses, row: Row) -> str:
-    """How a message showed itself, as a clause: delivered, or in a store."""
+    """Return where a message appeared, as a clause: delivered, or in a store."""
     if row["f"] == "browse":
         what = of.names.message(row.get("message"))
         return f"{of.seen(row)} had {what} in its {row.get('value', 'main')} store at {of.at(row)}"
@@ -196,7 +195,7 @@ def _not_subscribed(of: Clauses) -> list[str]:
 
 
 def _not_for_it(of: Clauses, got: Row) -> str:
-    """Why: what its consumer had asked for, or since when it was there."""
+    """Tell why a delivery was wrong: what its consumer had asked for, or since when it existed."""
     session = got.get("session")
     asked = [row for row in of.rows("subscribe", "invoke") if row.get("session") == session]
     selector = next((some for row in asked if (some := selector_of(row.get("value")))), None)
@@ -240,7 +239,7 @@ def _uncommitted(of: Clauses) -> list[str]:
 
 
 def _torn(of: Clauses) -> list[str]:
-    """A transaction: what of it happened, and what did not."""
+    """Tell of a transaction which part of it happened, and which did not."""
     details = of.story.finding.details
     told = _with_changes(of, details.get("transaction"))
     if not told:
@@ -252,7 +251,7 @@ def _torn(of: Clauses) -> list[str]:
 
 
 def _effects(of: Clauses, effects: Sequence[Row]) -> str:
-    """Alike ones together, each with what shows it."""
+    """Return a transaction's effects in words, equal ones together, each with its evidence."""
     alike: dict[tuple[str, str], list[Row]] = {}
     for effect in effects:
         alike.setdefault((effect["f"], effect["how"]), []).append(effect)
@@ -274,7 +273,7 @@ def _alike(of: Clauses, f: str, how: str, effects: Sequence[Row]) -> str:
 
 
 def _evidence(of: Clauses, how: str, effect: Row) -> str:
-    """The delivery or the find in a store by which an effect is known."""
+    """Return the delivery or the find in a store that proves an effect."""
     message = effect["message"]
     if how in {"stored", "kept"}:
         kept = of.one("browse", "ok", message)
@@ -285,7 +284,7 @@ def _evidence(of: Clauses, how: str, effect: Row) -> str:
 
 
 def _wrong_total(of: Clauses) -> list[str]:
-    """A bank: how much is wrong, and what became of the first account that is."""
+    """Tell of a bank how much is wrong, and what became of the first account that is wrong."""
     details = of.story.finding.details
     wrong = next(iter(details.get("accounts", ())), None)
     if wrong is None:
@@ -314,7 +313,7 @@ def _wrong_total(of: Clauses) -> list[str]:
 
 
 def _with_changes(of: Clauses, number: int | None) -> list[str]:
-    """A transaction, and what changed meanwhile and soon after; nothing for none."""
+    """Tell of a transaction and of the changes meanwhile and soon after; nothing for none."""
     known = None if number is None else of.story.transactions.get(number)
     if known is None:
         return []
@@ -364,7 +363,7 @@ def _early(of: Clauses) -> list[str]:
 
 
 def _wished(of: Clauses, name: str, which: int) -> int | None:
-    """An end of the interval in which a message was to expire, or to be due."""
+    """Return an end of the interval in which a message was to expire or was due."""
     found = None
     for row in of.rows("send", None, of.message):
         span = (json_object(row.get("value")) or {}).get(name)
@@ -400,7 +399,7 @@ def _too_late(of: Clauses) -> list[str]:
 
 
 def _again(of: Clauses) -> list[str]:
-    """A message that came more than once."""
+    """Tell of a message that was delivered more than once."""
     late = of.completing()
     early = None if late is None else of.latest(of.rows("deliver", "ok", of.message), late["index"])
     if late is None or early is None:
@@ -409,7 +408,7 @@ def _again(of: Clauses) -> list[str]:
 
 
 def _twice(of: Clauses, early: Row, late: Row) -> list[str]:
-    """Two deliveries of one message, and what lies between."""
+    """Tell of two deliveries of one message, and of what happened between them."""
     confirmed = of.confirmed(early, late["index"])
     since = early if confirmed is None else confirmed
     what = "that delivery" if confirmed is None else "the acknowledgement was confirmed"
@@ -428,7 +427,7 @@ def _twice(of: Clauses, early: Row, late: Row) -> list[str]:
 
 
 def _came(of: Clauses) -> list[str]:
-    """All deliveries of a message, without more to say about them."""
+    """Tell of the deliveries of a message, without more to say about them."""
     return [
         of.sent(of.message),
         *(f"{capital(of.delivered(row))}." for row in of.rows("deliver", "ok", of.message)[:3]),
@@ -436,7 +435,7 @@ def _came(of: Clauses) -> list[str]:
 
 
 def _redelivered(of: Clauses) -> list[str]:
-    """The example of this kind is the first delivery."""
+    """Tell of the first two deliveries: the example of this kind of finding is the first."""
     got = of.rows("deliver", "ok", of.message)
     if len(got) < 2:
         return _came(of)
@@ -444,7 +443,7 @@ def _redelivered(of: Clauses) -> list[str]:
 
 
 def _held_twice(of: Clauses) -> list[str]:
-    """Two sessions at once, of a message or of a group."""
+    """Tell of two sessions that hold one message, or messages of one group, at once."""
     late = of.completing()
     if late is None:
         return []
@@ -467,7 +466,7 @@ def _held_twice(of: Clauses) -> list[str]:
 
 
 def _still_held(of: Clauses, early: Row, late: Row) -> str:
-    """Why the first of two sessions certainly had not let go."""
+    """Tell why the first of two sessions certainly still held its message."""
     holder = capital(of.names.client(early))
     what = of.names.message(early.get("message"))
     alive = [
@@ -504,7 +503,7 @@ def _out_of_order(of: Clauses) -> list[str]:
 
 
 def _overtaken(of: Clauses) -> list[str]:
-    """A delivery, and the message named by the key that should have come before it."""
+    """Tell of a delivery, and of the message named by the key that had to come before it."""
     early, key = of.completing(), str(of.example.get("key", ""))
     late = int(key) if key.lstrip("-").isdigit() else None
     if early is None or late is None:
@@ -586,7 +585,7 @@ def _not_recovered(of: Clauses) -> list[str]:
 
 
 def _in_general(of: Clauses) -> list[str]:
-    """A kind without words of its own: its sentence, and what happened to its messages."""
+    """Tell of a finding of any other kind: its sentence, and what happened to its messages."""
     messages = list(
         dict.fromkeys(row["message"] for row in of.story.finding.witness.rows if "message" in row)
     )

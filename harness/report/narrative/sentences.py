@@ -1,4 +1,4 @@
-"""One step in words: a few for the arrow, a sentence for the reader.
+"""The words of one step: a few for the arrow, a sentence for the reader.
 
 Kept apart from the choice of steps so that a change of wording can never change what is shown.
 """
@@ -50,9 +50,9 @@ _OPERATIONS: Final = {
 
 
 def phrase(rows: Sequence[Row], names: Names, standing: Standing) -> tuple[str, str]:
-    """(label, sentence) of one row, or of several that belong together.
+    """Return (label, sentence) of one row, or of several rows that belong together.
 
-    Of a question with its answer, or of a fault from asking to being seen.
+    These are a question with its answer, or a fault from its request to its observed effect.
     """
     first = rows[0]
     if first["process"] == MONITOR:
@@ -125,7 +125,7 @@ def _of_harness(row: Row, standing: Standing) -> tuple[str, str]:
 
 
 def thing(kind: str, key: str) -> str:
-    """What a view tells of; as much of a node ID as tells it from others."""
+    """Return what a view describes; a node ID is shortened to as much as distinguishes it."""
     return f"{kind} {key if ' ' in key else key[:8]}"
 
 
@@ -179,7 +179,7 @@ def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
 
 
 def _operation(row: Row, m: str) -> tuple[str, str, str]:
-    """What a client does, the same as a noun, and for the arrow."""
+    """Return what a client does as a verb, as a noun, and as a label for the arrow."""
     wish = wanted(selector_of(row.get("value"))) if row["f"] == "subscribe" else ""
     known = {
         "m": m,
@@ -198,7 +198,7 @@ def _operation(row: Row, m: str) -> tuple[str, str, str]:
 
 
 def _subscribed(row: Row) -> str:
-    """A queue, or which subscription of which topic."""
+    """Return a queue, or a topic and its subscription."""
     queue = str(row.get("queue", "a queue"))
     if "subscription" not in row:
         return queue
@@ -214,7 +214,7 @@ def _of_store(row: Row, m: str, at: str) -> tuple[str, str]:
 
 
 def _answer(row: Row, at: str) -> tuple[str, str]:
-    """What came back, before and after the time it took."""
+    """Return what was answered, as words before and after the time that it took."""
     if row["type"] == "ok":
         return f"{at} {'acknowledges it' if row['f'] == 'send' else 'confirms that'}", ""
     if row["type"] == "fail":
@@ -239,7 +239,10 @@ def _where(row: Row) -> str:
 
 
 def worth(row: Row) -> str:
-    """``account a3: 70``, of a send that says what its message stands for; nothing of others."""
+    """Return the amount that a send's message stands for: ``account a3: 70``.
+
+    Empty for other messages.
+    """
     told = json_object(row.get("value")) or {}
     if not isinstance(told.get("amount"), int):
         return ""
@@ -248,7 +251,7 @@ def worth(row: Row) -> str:
 
 
 def place_named(queue: str) -> str:
-    """``queue q0`` or ``topic news``."""
+    """Return ``queue q0`` or ``topic news``."""
     return f"topic {queue.removeprefix(TOPIC)}" if queue.startswith(TOPIC) else f"queue {queue}"
 
 
@@ -264,18 +267,18 @@ def _marks(row: Row) -> str:
 
 
 def because(row: Row) -> str:
-    """In brackets what a row says went wrong; nothing if nothing did."""
+    """Return in brackets what a row says went wrong; nothing if nothing did."""
     return f" ({shortened(row['error'])})" if row.get("error") else ""
 
 
 def shortened(error: object) -> str:
-    """What a broker said, as far as a sentence can bear it."""
+    """Return what a broker said, shortened to fit into a sentence."""
     text = " ".join(str(error).split())
     return text if len(text) <= _ERROR_MAX else f"{text[: _ERROR_MAX - 1]}…"
 
 
 def capital(text: str) -> str:
-    """At the begin of a sentence.
+    """Return a text as it stands at the begin of a sentence.
 
     A broker keeps its name as it is written everywhere else: "a1".
     """

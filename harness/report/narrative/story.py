@@ -1,11 +1,12 @@
 """The story of a finding.
 
-Which rows of the history a person must see, in which order, and who took part.
+It says which rows of the history a person must see, in which order, and which participants they
+have.
 
 Why a choice: a witness proves a finding but does not explain it. The story adds what happened to
-the same messages, who ruled meanwhile and what was broken, and leaves out all else: at most
-``STEPS_MAX`` steps, the witness always among them. It is drawn by ``harness.report.sequence``, told
-by ``harness.report.narrative.paragraphs``, and gets its log lines from
+the same messages, which broker was live meanwhile and what was broken. It leaves out all else: at
+most ``STEPS_MAX`` steps, the witness always among them. It is drawn by ``harness.report.sequence``,
+told by ``harness.report.narrative.paragraphs``, and gets its log lines from
 ``harness.report.narrative.logbook``.
 """
 
@@ -31,16 +32,16 @@ from harness.report.narrative.transactions import Transaction
 
 STEPS_MAX: Final = 40
 LANES_MAX: Final = 4
-"""Of each kind of party."""
+"""The maximum number of lanes of each kind of participant."""
 LIVES_MAX: Final = 3
-"""Of transactions, and of subscriptions."""
+"""The maximum number of transactions, and of subscriptions, that have lanes."""
 LOOK_BACK_NS: Final = 5_000_000_000
-"""How far before the first row of an anomaly its causes are shown: roles and faults."""
+"""How far before the first row of an anomaly its causes are shown: roles and faults (ns)."""
 NEAR_NS: Final = 1_000_000_000
-"""The same for sessions that began."""
+"""How far before the first row of an anomaly the begins of sessions are shown (ns)."""
 
 _TOO_MANY: Final = 5
-"""A rank of steps that are only counted."""
+"""The rank of steps that are only counted."""
 _PHASES: Final = frozenset({"heal", "recovered", "not-recovered", "drain", "browse", "end"})
 
 
@@ -54,11 +55,11 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a step does to a transaction or a subscription, on the lane of that.
+    """The effect of a step on a transaction or a subscription, drawn on its lane.
 
-    ``kind`` is "begin" or "effect" of a transaction or how it ended (``Transaction.outcome``);
-    "copy" or "perhaps" where a message is, or may be, meant for a subscription, "given" where a
-    session gets one of it.
+    For a transaction ``kind`` is "begin", "effect" or how it ended (``Transaction.outcome``). For a
+    subscription it is "copy" if a message is meant for it, "perhaps" if it may be, and "given" if a
+    session gets a message of it.
     """
 
     lane: str
@@ -67,14 +68,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing that happened.
+    """An event of a story.
 
-    A row, or a question with its answer if nothing of the story lies between.
-
-    ``source`` and ``target`` are lanes; without a target it happened at one place, without either
-    to the whole cluster. ``label`` is for the arrow, ``words`` for the reader. ``answered`` draws
-    the way back; ``marks`` are what it means for transactions and subscriptions; ``lines`` are what
-    brokers logged near it.
+    It is a row, or a question with its answer if nothing of the story lies between. ``source`` and
+    ``target`` are lanes; without a target the event happened at one place, without either it
+    concerns the whole cluster. ``label`` is for the arrow, ``words`` for the reader. ``answered``
+    draws the way back; ``marks`` are the effects on transactions and subscriptions; ``lines`` are
+    what brokers logged near it.
     """
 
     at: int
@@ -92,13 +92,13 @@ class Step:
 
     @property
     def index(self) -> int:
-        """Of its first row."""
+        """The index of the step's first row."""
         return int(self.rows[0]["index"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """Everything to draw and to tell of one finding.
+    """Everything that is drawn and told of one finding.
 
     ``transactions`` are all that its rows belong to, by number, ``subscriptions`` by lane.
     """
@@ -118,22 +118,22 @@ class Story:
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """The brokers with a lane."""
+        """The brokers that have a lane."""
         return tuple(lane.name for lane in self.lanes if lane.kind == "broker")
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Rows that would make a step, and how little they matter: 0 is the witness."""
+    """Rows that would make a step, and a rank: 0 is the witness, higher ranks matter less."""
 
     rows: tuple[Row, ...]
     rank: int
 
 
 def compose(finding: Finding, excerpt: Excerpt) -> Story:
-    """The story of the first example of a finding, without log lines.
+    """Return the story of the first example of a finding, without log lines.
 
-    Needs no more than the rows of the excerpt.
+    The rows of the excerpt are all that it needs.
     """
     standing = Standing(excerpt.control, load_began_ns(excerpt.control))
     own = tuple(row for row in excerpt.rows if row["process"] >= 0 or row["f"] == "browse")
@@ -185,7 +185,10 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
 
 
 def _among(step: Step, shown: set[str]) -> Step:
-    """A step whose client has no lane happens at its broker alone."""
+    """Return a step without participants that have no lane.
+
+    A step whose client has no lane happens at its broker alone.
+    """
     source, target = (name if name in shown else None for name in (step.source, step.target))
     return replace(step, source=source or target, target=target if source else None)
 
@@ -194,7 +197,7 @@ def _among(step: Step, shown: set[str]) -> Step:
 
 
 def _brokers(finding: Finding, rows: Sequence[Row], standing: Standing) -> list[str]:
-    """Those that the rows name, then those that ever stood in for them; few."""
+    """Return the brokers that the rows name, then those that ever replaced them; a few."""
     known = set(standing.roles)
     named = [word for word in str(example_of(finding).get("key", "")).split(" ") if word in known]
     named += [row["broker"] for row in finding.witness.rows if "broker" in row]
@@ -207,7 +210,7 @@ def _brokers(finding: Finding, rows: Sequence[Row], standing: Standing) -> list[
 
 
 def _window(finding: Finding, rows: Sequence[Row], control: Sequence[Row]) -> tuple[int, int]:
-    """The span of time of which roles and faults are shown."""
+    """Return the span of time of which roles and faults are shown."""
     messages = {row["message"] for row in rows if "message" in row and row["process"] >= 0}
     core = [row["time"] for row in rows if row.get("message") in messages and row["process"] >= 0]
     core += [row["time"] for row in finding.witness.rows if row["process"] >= 0]
@@ -233,7 +236,7 @@ def _window(finding: Finding, rows: Sequence[Row], control: Sequence[Row]) -> tu
 def _of_clients(
     finding: Finding, rows: Sequence[Row], witness: frozenset[int], low: int, high: int
 ) -> list[_Candidate]:
-    """The rows of messages, and begins and ends of their sessions within the span."""
+    """Return the rows of messages, and begins and ends of their sessions within the span."""
     done = example_of(finding).get("index", -1)
     both = split(example_of(finding).get("queue"))
     beside = _beside(finding, rows, witness)
@@ -263,9 +266,9 @@ def _of_clients(
 
 
 def _beside(finding: Finding, rows: Sequence[Row], witness: frozenset[int]) -> set[int]:
-    """Messages that only share a transaction with those of the finding.
+    """Return the messages that only share a transaction with those of the finding.
 
-    Of a torn one all effects matter.
+    There are none for a torn transaction: all of its effects matter.
     """
     if finding.name == torn.NAME:
         return set()
@@ -276,7 +279,7 @@ def _beside(finding: Finding, rows: Sequence[Row], witness: frozenset[int]) -> s
 
 
 def _of_neighbours(rows: Sequence[Row]) -> list[_Candidate]:
-    """Of messages beside: that they were sent, and that they arrived."""
+    """Return the sends and the first deliveries of neighbouring messages."""
     arrived: dict[int, Row] = {}
     for row in rows:
         if row["f"] == "deliver":
@@ -294,8 +297,8 @@ def _of_control(
     low: int,
     high: int,
 ) -> list[_Candidate]:
-    """Roles of the brokers involved, restarts, and the phases that end a test."""
-    loaded = Standing(control, 0).loaded  # what was so when the load began is where the lanes begin
+    """Return roles of the brokers involved, restarts, and the phases that end a test."""
+    loaded = Standing(control, 0).loaded  # the lanes begin with the roles at the begin of the load
     edges = _edges(finding, control, brokers, low) if loaded >= 0 else set()
     found = []
     restarts: list[Row] = []
@@ -310,16 +313,16 @@ def _of_control(
         elif row["process"] == HARNESS and inside and row["f"] == "phase" and row.get("value") in _PHASES:
             ends = finding.name in {"not-recovered", "unavailable"} and row.get("value") == "heal"
             found.append(_Candidate((row,), 2 if ends else 4))
-    # A broker that cannot start is started again four times a second: the first and the last tell
-    # it.
+    # A broker that cannot start is started again four times a second: the first two and the last
+    # restart show that.
     found += [_Candidate((row,), 2 if row in restarts[:2] or row is restarts[-1] else 5) for row in restarts]
     return found
 
 
 def _edges(finding: Finding, control: Sequence[Row], brokers: Sequence[str], low: int) -> set[int]:
-    """Changes of role beyond the span that belong to it.
+    """Return the changes of role outside the span that belong to the finding.
 
-    Those that ended an overlap, and those that nothing recovered from.
+    These are the changes that ended an overlap, and those after which nothing recovered.
     """
     roles = [row for row in control if row["f"] == "role" and row.get("broker") in brokers]
     if finding.name == "split-brain":
@@ -336,16 +339,16 @@ def _fault_rank(one: Break, concerned: bool, witness: frozenset[int]) -> int:
 
 
 def _ends(one: Break, high: int) -> list[tuple[Row, ...]]:
-    """The rows of a fault's begin, and those of its end if that still belongs here."""
+    """Return the rows of a fault's begin, and those of its end if it lies within the span."""
     begun = tuple(row for row in one.rows if not row["f"].startswith("heal:"))
     healed = tuple(row for row in one.rows if row["f"].startswith("heal:"))
     return [begun, *([healed] if healed and healed[0]["time"] <= high else [])]
 
 
 def _joined(candidates: Iterable[_Candidate]) -> list[_Candidate]:
-    """In order; a question and its answer become one where nothing lies between them.
+    """Return the candidates in order, a question and its answer joined if nothing lies between.
 
-    Nothing but more questions of the same transaction, which are asked all at once.
+    Other questions of the same transaction may lie between: they are all asked at once.
     """
     ordered = sorted({each.rows[0]["index"]: each for each in candidates}.values(), key=_first)
     joined: list[_Candidate] = []
@@ -360,7 +363,7 @@ def _joined(candidates: Iterable[_Candidate]) -> list[_Candidate]:
 
 
 def _reach(joined: Sequence[_Candidate], answer: _Candidate) -> Iterator[int]:
-    """Which steps an answer may belong to, the latest first."""
+    """Yield the steps that an answer may belong to, the latest first."""
     transaction = answer.rows[0].get("transaction")
     for n in range(len(joined) - 1, -1, -1):
         yield n
@@ -386,9 +389,9 @@ def _answers(question: tuple[Row, ...], answer: tuple[Row, ...]) -> bool:
 
 
 def _bounded(candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int]:
-    """The steps that matter most, of those that matter alike the nearest to the witness.
+    """Return the steps that matter most, and how many were left out.
 
-    And how many were left out.
+    Of steps that matter equally, those nearest to the witness are taken.
     """
     kept = [each for each in candidates if each.rank < _TOO_MANY]
     witness = [n for n, each in enumerate(kept) if each.rank == 0] or [len(kept) - 1]
@@ -426,7 +429,7 @@ def _step(candidate: _Candidate, names: Names, standing: Standing, witness: froz
 
 
 def _few(some: Iterable[Transaction], finding: Finding, steps: Sequence[Step]) -> list[Transaction]:
-    """The transactions that are drawn: those of the finding, then those that begin first."""
+    """Return the transactions to draw: those of the finding, then those that begin first."""
     shown = {row["index"] for step in steps for row in step.rows}
     proven = {row["index"] for step in steps if step.witness for row in step.rows}
     own = named_in(finding)
@@ -438,7 +441,7 @@ def _few(some: Iterable[Transaction], finding: Finding, steps: Sequence[Step]) -
 
 
 def _wanted(some: Mapping[str, Subscription], finding: Finding, rows: Sequence[Row]) -> list[Subscription]:
-    """The subscriptions that are drawn: that of the finding, and those that got its message."""
+    """Return the subscriptions to draw: that of the finding, and those that got its message."""
     both, message = split(example_of(finding).get("queue")), example_of(finding).get("message")
     got = [
         row["subscription"]
@@ -451,7 +454,7 @@ def _wanted(some: Mapping[str, Subscription], finding: Finding, rows: Sequence[R
 
 
 def _without(rows: Sequence[Row], hidden: set[str], witness: frozenset[int]) -> list[Row]:
-    """Without what consumers of these subscriptions did."""
+    """Return the rows without those of the consumers of hidden subscriptions."""
     sessions = {row["session"] for row in rows if row.get("subscription") in hidden and "session" in row}
     return [
         row
@@ -485,10 +488,10 @@ def _lanes(
     names: Names,
     lives: Sequence[Transaction | Subscription],
 ) -> tuple[tuple[Participant, ...], list[str]]:
-    """Producers, then brokers, then sessions: the way of a message from left to right.
+    """Return the lanes, and the names of clients for which there was no room.
 
-    Subscriptions stand before the sessions that consume them, transactions behind all. And who
-    found no place.
+    Producers come first, then brokers, then sessions: the way of a message from left to right.
+    Subscriptions stand before the sessions that consume them, transactions after all others.
     """
     used = {name: step.witness for step in steps for name in (step.source, step.target) if name}
     used |= {name: True for step in steps if step.witness for name in (step.source, step.target) if name}
@@ -515,5 +518,5 @@ def _lanes(
 
 
 def steps_of(name: str, steps: Sequence[Step]) -> int:
-    """Where in the story a party first appears."""
+    """Return the number of the step in which a participant first appears."""
     return next((n for n, step in enumerate(steps) if name in (step.source, step.target)), len(steps))

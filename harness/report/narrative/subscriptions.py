@@ -1,7 +1,7 @@
-"""The life of one subscription of a topic: when it was there, and what it asked for.
+"""The life of one subscription of a topic: when it existed, and what it asked for.
 
-Why only from rows: a question without an answer leaves open whether the subscription is there, and
-the picture must not decide what the checkers leave open. What is owed to it is theirs to say.
+Why only from rows: a question without an answer leaves open whether the subscription exists, and
+the picture must not decide what the checkers leave open. What is owed to it, they decide.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from checkers.subscriptions import matches
 from harness.report.narrative.excerpt import Row
 
 State = Literal["", "perhaps", "there"]
-"""Of a subscription at a moment: certainly not there, perhaps, certainly there."""
+"""The state of a subscription at a moment: not there, perhaps there, certainly there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One name: ``changes`` are (index, state after that row, row) in order."""
+    """A subscription known by one name.
+
+    ``changes`` are (index, state after that row, row) in order.
+    """
 
     topic: str
     called: str
@@ -30,32 +33,32 @@ class Subscription:
 
     @property
     def name(self) -> str:
-        """Of its lane."""
+        """The name of its lane."""
         return f"subscription {self.called}"
 
     @property
     def wants(self) -> str:
-        """Its selector in words; empty: everything."""
+        """The selector in words; empty if the subscription takes everything."""
         return wanted(self.selector)
 
     def before(self, index: int) -> State:
-        """How it stood just before the row of that index."""
+        """Return the state just before the row of that index."""
         return next((state for at, state, _ in reversed(self.changes) if at < index), "")
 
     def gets(self, send: Row) -> State:
-        """Whether a message is meant for it, as far as the question to send it tells."""
+        """Return whether a message is meant for the subscription, as far as its send shows."""
         if self.selector is not None and not matches(self.selector, properties_of(send.get("value"))):
             return ""
         return self.before(send["index"])
 
 
 def wanted(selector: Selector | None) -> str:
-    """A selector as people read it: ``colour = red or blue``."""
+    """Return a selector in words: ``colour = red or blue``."""
     return " and ".join(f"{name} = {' or '.join(some)}" for name, some in (selector or {}).items())
 
 
 def of_rows(rows: Sequence[Row]) -> list[Subscription]:
-    """The subscriptions that rows in order name."""
+    """Return the subscriptions that rows name; the rows are in order."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if "subscription" in row and str(row.get("queue", "")).startswith(TOPIC):

@@ -1,7 +1,7 @@
-"""One transaction of a story: what was asked for in it, and how it ended.
+"""The transactions of a story: their operations, and how they ended.
 
-Why a thing of its own: its rows belong to several messages, and a message that was sent in it is
-explained by its other rows, by when its end was asked for and by what came back.
+Why an object of its own: the rows of a transaction belong to several messages. A message that was
+sent in it is explained by the other rows: by when its end was requested, and by what was answered.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from typing import Literal
 from harness.report.narrative.excerpt import Row
 
 State = Literal["", "open", "ending"]
-"""Of a transaction at a moment: not begun or over, open, or its end is asked for."""
+"""The state of a transaction at a moment.
+
+"": not begun or over; "open"; "ending": its end has been requested.
+"""
 Outcome = Literal["committed", "rolled back", "refused", "unknown", "cut off", "open"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """Its rows, in order.
+    """A transaction and its rows, in order.
 
-    ``taken`` and ``sent`` are the questions about what was not refused; ``asked`` is the question
-    for its commit or roll-back, ``end`` the answer to that, or where nobody asked the end of its
-    connection. None: not recorded.
+    ``taken`` and ``sent`` are the acknowledgements and sends in it that were not refused. ``asked``
+    is the request for its commit or roll-back. ``end`` is the answer to that, or the end of its
+    connection if there was no such request. None: not recorded.
     """
 
     number: int
@@ -36,12 +39,12 @@ class Transaction:
 
     @property
     def name(self) -> str:
-        """Of its lane."""
+        """The name of its lane."""
         return f"transaction {self.number}"
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended, as far as its client knows."""
+        """The outcome of the transaction, as far as its client knows."""
         if self.asked is None:
             return "open" if self.end is None else "cut off"
         if self.end is None or self.end["type"] == "info":
@@ -51,14 +54,14 @@ class Transaction:
         return "committed" if self.asked["f"] == "commit" else "rolled back"
 
     def before(self, index: int) -> State:
-        """How it stood just before the row of that index."""
+        """Return the state just before the row of that index."""
         if index <= self.begun["index"] or (self.end is not None and index > self.end["index"]):
             return ""
         return "ending" if self.asked is not None and index > self.asked["index"] else "open"
 
 
 def of_rows(rows: Sequence[Row]) -> dict[int, Transaction]:
-    """The transactions that rows in order belong to, by number."""
+    """Return the transactions that rows belong to, by number; the rows are in order."""
     found: dict[int, list[Row]] = {}
     for row in rows:
         if "transaction" in row:
@@ -90,7 +93,7 @@ def _transaction(number: int, its: Sequence[Row], rows: Iterable[Row]) -> Transa
 
 
 def _parted(row: Row, its: Sequence[Row], last: int) -> bool:
-    """Whether a row says that the connection of these is gone."""
+    """Return whether a row says that the connection of a transaction's rows is gone."""
     if row["f"] != "disconnect":
         return False
     connections = {one["connection"] for one in its if "connection" in one}
