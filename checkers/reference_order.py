@@ -1,9 +1,10 @@
 """The second implementation of the rules about the order within a group.
 
-Every pair of messages of a group is looked at: one came early, the other late. They came in the
-wrong order if the late one was certainly stored before the early one. Of messages that were sent
-once by one producer its sequence says that, else the intervals in which each may have been stored.
-No order is kept between two messages of which a consumer's selector may have let one overtake.
+Every pair of messages of a group is compared: one came early, the other late. They came in the
+wrong order if the late one was certainly stored before the early one. The producer's sequence tells
+that of messages that one producer sent once; otherwise the intervals tell it in which each may have
+been stored. Two messages have no order if a consumer's selector may have let one overtake the
+other.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def out_of_order(history: History, options: CheckOptions) -> Iterator[Instance]:
     closings = _closings_by_group(history)
     for group, messages in delivered.items():
         in_order = sorted(messages, key=_first_read)
-        highest: dict[int | None, int] = {}  # by producer: only a message above it was overtaken
+        highest: dict[int | None, int] = {}  # by producer: a message below it was overtaken
         begun = -1
         for n, late in enumerate(in_order):
             by = stored_by(history, late)
@@ -69,7 +70,7 @@ def out_of_order(history: History, options: CheckOptions) -> Iterator[Instance]:
 
 
 def _by_group(history: History, wanted: Callable[[PlainMessage], bool]) -> dict[Group, list[PlainMessage]]:
-    """Return the messages that have a turn to keep, by queue and group."""
+    """Return the ``wanted`` messages with an order to keep, by queue and group."""
     groups: dict[Group, list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
         if m.group is not None and in_turn(m) and wanted(m):
@@ -86,10 +87,10 @@ def _closings_by_group(history: History) -> dict[Group, list[Closing]]:
 
 
 def _is_closed_before(history: History, closings: Iterable[Closing], early: PlainMessage, read: int) -> bool:
-    """Whether a group may have been closed before ``early``, read in row ``read``, was given out.
+    """Return whether a group may have been closed before the broker sent ``early``.
 
-    Then its owner was another one, who may read later what it was given before: the closing message
-    was read later, or never.
+    ``early`` was read in row ``read``, and the closing message later or never. Then another session
+    owned the group before, and may read later what it was sent before.
     """
     by = stored_by(history, early)
     latest = read if by is None else min(read, by)
@@ -104,10 +105,10 @@ def _first_read(m: PlainMessage) -> int:
 
 
 def _is_reordered(history: History, late: PlainMessage, early: PlainMessage) -> bool:
-    """Whether one producer sent ``late`` before ``early``, which was first delivered before it.
+    """Return whether one producer sent ``late`` before ``early``, which was delivered first.
 
-    The producer's sequence says that, if the late one was certainly sent. Of messages with several
-    attempts, or an attempt of unknown outcome, their intervals must say it, too.
+    The producer's sequence tells that if ``late`` was certainly sent. If one of the messages has
+    several attempts, or ``late`` is of unknown outcome, their intervals must tell it, too.
     """
     if early.producer != late.producer or early.sequence is None or late.sequence is None:
         return False
@@ -121,10 +122,11 @@ def _is_reordered(history: History, late: PlainMessage, early: PlainMessage) -> 
 def _backwards(
     history: History, messages: Sequence[PlainMessage], closings: Sequence[Closing]
 ) -> Iterator[Instance]:
-    """Find deliveries in a session after one of the same producer with a higher sequence.
+    """Find the deliveries in a session that follow a later message of the same producer.
 
-    Each message once a session, its first delivery to it, and each named once. In a group that is
-    closed only its very first delivery: what is given back may come behind what another got since.
+    Compared is the first delivery of each message to each session; a message is found only once. In
+    a group that may be closed only the very first delivery of a message counts: a message that was
+    given back may come behind those that another session got since.
     """
     firsts: dict[tuple[int, int], tuple[Row, PlainMessage]] = {}
     for m in messages:
@@ -153,10 +155,10 @@ def _backwards(
 
 
 def _goes_back(history: History, e: Row, early: PlainMessage, d: Row, late: PlainMessage) -> bool:
-    """Whether one session got ``late`` by ``d`` after ``early`` by ``e``, of the same producer.
+    """Return whether one session wrongly got ``late`` (by ``d``) after ``early`` (by ``e``).
 
-    What another session had before may be another copy of a message that was sent more than once:
-    then it was stored at the latest by the last attempt.
+    Both are of one producer. If another session got ``late`` before, this may be another copy of a
+    message that was sent more than once: that was stored at the latest by the last attempt.
     """
     if (e["session"], e.get("producer")) != (d["session"], d["producer"]):
         return False
@@ -170,9 +172,9 @@ def _goes_back(history: History, e: Row, early: PlainMessage, d: Row, late: Plai
 
 
 def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instance]:
-    """Find the first delivery of each group before which another message should have come.
+    """Find, in each group, the first delivery that overtook another message.
 
-    Of several such messages it names the one whose send was certain first.
+    If it overtook several, the instance names the one that was certainly stored first.
     """
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     sent = _by_group(
@@ -205,10 +207,10 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
 def _suspects(
     history: History, came: Sequence[PlainMessage], never: Iterable[PlainMessage]
 ) -> Sequence[PlainMessage]:
-    """Return what was begun after something was stored that came later, or never came.
+    """Return the messages that can have overtaken another.
 
-    Of what came in the order of its first deliveries. Nothing else can have overtaken anything,
-    and comparing each with each takes long.
+    Such a message was begun after one was stored that came later or never came. ``came`` is in the
+    order of first deliveries. Why: comparing every message with every other takes long.
     """
     stored = [by for m in never if (by := stored_by(history, m)) is not None]
     earliest = min(stored, default=NEVER)
@@ -222,10 +224,9 @@ def _suspects(
 
 
 def never_came(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether a message was certainly sent, and nobody got it for all that is known.
+    """Return whether a message was certainly sent and, by all rows, never delivered.
 
-    What has expired or died, or may have died of sessions that ended, was given out or is due no
-    more.
+    It must not be able to expire or to be a dead letter, as then it need not be delivered any more.
     """
     answered = any(r["f"] in ("ack", "nack") and r["type"] == "invoke" for r in m.rows)
     if m.ok is None or m.deliveries or answered or expires(m) is not None:
@@ -236,7 +237,7 @@ def never_came(history: History, m: PlainMessage, options: CheckOptions) -> bool
 
 
 def _came_after_send(history: History, m: PlainMessage) -> bool:
-    """Whether a message was first delivered when it can have been in the queue."""
+    """Return whether a message's first delivery came when it can have been in the queue."""
     begun = m.begun(history)
     return bool(m.deliveries) and begun is not None and begun <= _first_read(m)
 
@@ -244,9 +245,9 @@ def _came_after_send(history: History, m: PlainMessage) -> bool:
 def _overtaken(
     history: History, early: PlainMessage, others: Iterable[PlainMessage]
 ) -> Iterator[tuple[int, int]]:
-    """Return what came later than ``early``, though it was stored before ``early`` was begun.
+    """Yield the messages that came after ``early``, though they were stored before it was begun.
 
-    Of each the row by which it was stored, and its number.
+    Of each the row by which it was stored, and its id.
     """
     begun = early.begun(history)
     for late in others:

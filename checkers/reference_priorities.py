@@ -1,4 +1,7 @@
-"""The second implementation of priority-inversion: every pair of one producer and session."""
+"""The second implementation of ``priority-inversion``.
+
+It compares every pair of messages of one producer that were first delivered in one session.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 def inversions(
     history: History, messages: Sequence[PlainMessage], options: CheckOptions
 ) -> Iterator[Instance]:
-    """Of each message those of lower priority that were chosen though it was there."""
+    """Find the messages that were in the queue when one of lower priority was chosen.
+
+    The key of an instance is the id of the message of lower priority that was chosen last.
+    """
     if options.broker.marks_redeliveries != "always":
         return
     unheard = {r.get("queue") for r in history.rows if r["f"] == "receive"}
@@ -47,7 +53,7 @@ def _counts(m: PlainMessage) -> bool:
 
 
 def _beside(one: PlainMessage, other: PlainMessage) -> bool:
-    """Of one producer and queue, given to one session first."""
+    """Return whether two messages are of one producer and queue, and first went to one session."""
     ours = [(m.queue, m.producer, m.deliveries[0]["session"]) for m in (one, other)]
     return ours[0] == ours[1]
 
@@ -61,7 +67,7 @@ def _at(m: PlainMessage) -> int:
 
 
 def _stored(m: PlainMessage) -> int | None:
-    """Since when it was there for all to have; None where nobody can say."""
+    """Return the row since which a message was certainly deliverable; None if no row tells."""
     if len(m.sends) != 1 or m.transaction is not None or is_delayed(m):
         return None
     oks = [r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")]
@@ -72,7 +78,7 @@ def _stored(m: PlainMessage) -> int | None:
 
 
 def _chosen(history: History, m: PlainMessage, options: CheckOptions) -> int:
-    """After which row it was certainly chosen."""
+    """Return the latest row after which the broker certainly chose a message; -1 if none tells."""
     first = m.deliveries[0]
     begun = history.session_begin(first["session"])
     known = [int(m.sends[0]["index"]), *history.answered_before(first, options)]

@@ -1,4 +1,4 @@
-"""The second implementation of not-linearizable for queues as a whole: the definitions as loops."""
+"""The second implementation of ``not-linearizable`` for whole queues: the definitions as loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 def whole_queues(
     history: History, messages: Sequence[PlainMessage], options: CheckOptions
 ) -> Iterator[Instance]:
-    """Of each queue without groups the first delivery before which another should have come."""
+    """Find the first delivery of each queue that overtook another message.
+
+    Only messages without a group are judged, and only where queues are promised to be FIFO.
+    """
     if not options.broker.fifo:
         return
     queues: dict[str, list[PlainMessage]] = defaultdict(list)
@@ -83,7 +86,7 @@ def _of_queue(
 
 
 def _came(history: History, m: PlainMessage) -> bool:
-    """Whether it was delivered behind its send, which happened for all that is known."""
+    """Return whether a message was delivered after its send, which did not certainly fail."""
     begun = m.begun(history) if m.sends and not m.aborted and m.deliveries else None
     return begun is not None and m.deliveries[0]["index"] > begun
 
@@ -97,7 +100,7 @@ def _overtook(early: PlainMessage, late: PlainMessage, *, pulled: bool) -> bool:
 
 
 def _alone(history: History, sessions: set[int], early: PlainMessage, late: PlainMessage) -> bool:
-    """Whether who got ``early`` was the only one who can have been given ``late`` before that."""
+    """Return whether only the session that read ``early`` can have got ``late`` before that."""
     read = early.deliveries[0]
     begun = late.begun(history)
     mine = {c.session: c for c in reversed(list(consumers_of(history, early.queue)))}

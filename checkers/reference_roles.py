@@ -1,4 +1,4 @@
-"""Rules about roles and views from their definitions; see ``checkers.reference``."""
+"""The second implementation of the rules about roles and views; see ``checkers.reference``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlainReign:
-    """A broker was certainly live from ``begin`` to ``end`` (ns; None: the history's end)."""
+    """A span in which a broker was certainly live, from ``begin`` to ``end`` (ns).
+
+    ``end`` is None if the span lasts to the end of the history. ``index`` is the row that told of
+    it, ``life`` the number of this life, if the broker tells it.
+    """
 
     broker: str
     node_id: str
     begin: int
     end: int | None
     index: int
-    since: int  # the earliest it can have begun
+    since: int  # the earliest time (ns) at which the broker can have become live
     life: int | None
 
 
 def reigns(rows: Sequence[Row]) -> list[PlainReign]:
-    """Every certain reign, by the index of its row."""
+    """Return every certain reign, in the order of its row."""
     roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") is not None]
     found = []
     for n, r in enumerate(roles):
@@ -45,13 +49,13 @@ def reigns(rows: Sequence[Row]) -> list[PlainReign]:
 
 
 def _life(r: Row) -> int | None:
-    """The number that a row of the monitor tells of."""
+    """Return the number of a life or takeover that a row of the monitor tells, or None."""
     text = r.get("value") or ""
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two brokers, one node ID, certainly live at one moment."""
+    """Find two brokers that were certainly live under one node ID at one moment."""
     last = max((r["time"] for r in rows), default=0)
     all_reigns = reigns(rows)
     for n, late in enumerate(all_reigns):
@@ -68,9 +72,9 @@ def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def _doubts(roles: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
-    """When a broker may have been live unseen.
+    """Yield the spans (ns) in which a broker may have been live without the monitor seeing it.
 
-    It was last seen as something other than live, then not looked at, and then was something else.
+    Such a span is the interval of a change of role from any role but live.
     """
     seen = [r for r in roles if r.get("broker") == broker]
     for before, after in itertools.pairwise(seen):
@@ -79,7 +83,7 @@ def _doubts(roles: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
 
 
 def takeovers(rows: Sequence[Row]) -> list[Row]:
-    """All that were seen to be complete."""
+    """Return the rows of completed takeovers that name the broker and the node ID."""
     return [
         r
         for r in rows
@@ -91,7 +95,10 @@ def takeovers(rows: Sequence[Row]) -> list[Row]:
 
 
 def _still_live(rows: Sequence[Row], taker: Row, moment: int) -> bool:
-    """Whether it certainly was live with that node ID from its takeover until after ``moment``."""
+    """Return whether a taker was certainly live from its takeover until after ``moment`` (ns).
+
+    It must have been live under the node ID that it took over.
+    """
     roles = [
         r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == taker["broker"]
     ]
@@ -104,9 +111,9 @@ def _still_live(rows: Sequence[Row], taker: Row, moment: int) -> bool:
 
 
 def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two brokers that certainly took over one node's data at once.
+    """Find two brokers that certainly took over one node's data without a release in between.
 
-    Under one number, or the first taker was certainly live when the second certainly was.
+    Both takeovers have one number, or both takers were certainly live when both were complete.
     """
     for early, late in itertools.combinations(takeovers(rows), 2):
         if early["node_id"] != late["node_id"] or early["broker"] == late["broker"]:
@@ -120,7 +127,7 @@ def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two live brokers gave different answers about one thing, each repeatedly, at one time."""
+    """Find the subjects on which two live brokers repeatedly gave different answers at one time."""
     views = [
         (json.loads(r["value"]), r)
         for r in rows
@@ -142,18 +149,18 @@ def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def _sent_as(r: Row) -> tuple[Any, ...]:
-    """Return what a delivery and the send of its message have in common."""
+    """Return the key that a delivery and the send of its message share: queue, group and id."""
     queue = r.get("queue") or ""
     home = queue.split(" > ")[0] if queue.startswith(TOPIC) else r.get("queue")
     return home, r.get("group"), r.get("message")
 
 
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
-    """An operation answered ``ok`` by a broker, invoked after it was certainly replaced.
+    """Find the operations and deliveries of brokers that had certainly been replaced.
 
-    Another was live, or had taken it over.
-
-    Or a message delivered by it whose send was invoked only then.
+    A broker is replaced when another is live under its node ID, or has taken that node over. It
+    answered ``ok`` to an operation that was invoked after that, or delivered a message whose send
+    was invoked after that.
     """
     all_reigns = reigns(rows)
     taken = takeovers(rows)
@@ -196,7 +203,10 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def _successors(all_reigns: Sequence[PlainReign], broker: str) -> Iterator[tuple[PlainReign, int | None]]:
-    """Who was live after that broker under its last node ID; the earliest it can have been back."""
+    """Yield the reigns that followed a broker's under its last node ID.
+
+    With each comes the earliest time (ns) at which the broker can have been live again, or None.
+    """
     own = [reign for reign in all_reigns if reign.broker == broker]
     for successor in all_reigns:
         before = [x for x in own if x.index < successor.index][-1:]
@@ -208,9 +218,10 @@ def _successors(all_reigns: Sequence[PlainReign], broker: str) -> Iterator[tuple
 
 
 def _beside(all_reigns: Sequence[PlainReign], last: int, node_id: str, asked: Row, r: Row) -> bool:
-    """Whether another broker of that node ID was certainly live from the question to the answer.
+    """Return whether another broker was certainly live under a node ID all the while.
 
-    ``last`` is the time at which the history ends.
+    The span is from the invocation ``asked`` to the answer ``r``. ``last`` is the time (ns) at
+    which the history ends.
     """
     return any(
         other.broker != r["broker"]
@@ -222,9 +233,10 @@ def _beside(all_reigns: Sequence[PlainReign], last: int, node_id: str, asked: Ro
 
 
 def _never_live(roles: Sequence[Row], all_reigns: Sequence[PlainReign], asked: Row, r: Row) -> Iterator[str]:
-    """Under which node ID a broker that answered was certainly not live.
+    """Yield the node ID of a broker that answered ``r`` and had certainly never been live before.
 
-    From the question to the answer, if it had never been live before.
+    The broker must have told that node ID before the invocation ``asked``, and no other until the
+    answer.
     """
     own = [reign for reign in all_reigns if reign.broker == r["broker"]]
     if own and r["time"] >= own[0].since:
@@ -251,12 +263,11 @@ def _fenced(
     asked: Row,
     r: Row,
 ) -> bool:
-    """Whether the broker that answered had certainly been fenced before it was asked.
+    """Return whether the broker that answered ``r`` had certainly been fenced before ``asked``.
 
-    By a takeover with a higher number than its own, in a life that it was still in.
-
-    Asked to store something; of a delivery, before the message was sent. It cannot have begun a
-    later life before it answered.
+    A takeover with a higher number than the number of its life fences a broker, and the broker must
+    have been in the same life when it answered. Only sends and acks outside of transactions,
+    commits and deliveries count; of a delivery, ``asked`` is the send of its message.
     """
     if r["f"] not in ("send", "ack", "commit", "deliver") or (
         r["f"] != "commit" and r.get("transaction") is not None

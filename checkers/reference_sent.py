@@ -1,4 +1,4 @@
-"""The second implementation of which delivery was sent before what."""
+"""The second implementation of the order in which a broker sent deliveries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Row = Mapping[str, Any]
 
 
 def operation(r: Row) -> tuple[Any, ...]:
-    """Return what a question and its answer have in common.
+    """Return the key that an invocation and its answer share.
 
-    The process, and what tells two operations of one process apart.
+    It has the process, and the columns that tell two operations of one process apart.
     """
     who = r["process"], r["f"]
     if r["f"] in OF_SESSIONS:
@@ -28,7 +28,10 @@ def operation(r: Row) -> tuple[Any, ...]:
 
 
 def certainly_before(history: History, e: Row, d: Row, options: CheckOptions) -> bool:
-    """Whether ``e`` was sent before ``d``: in its session, or read before that can have been."""
+    """Return whether delivery ``e``, read before ``d``, was certainly sent before ``d``.
+
+    Both are of one session, or ``e`` was read before ``d`` can have been sent.
+    """
     possible = history.possible(d, options)
     return bool(e["session"] == d["session"] or (possible is not None and possible > e["index"]))
 
@@ -36,15 +39,17 @@ def certainly_before(history: History, e: Row, d: Row, options: CheckOptions) ->
 def may_have_been_under_way(
     history: History, rows: Sequence[Row], d: Row, settled: int, options: CheckOptions
 ) -> bool:
-    """Whether a delivery may have been under way when its message was settled.
+    """Return whether a delivery may have been under way when its message was settled.
 
-    Whether it may have been sent before an ack was certain (docs/decisions/0009), and nothing
-    refutes that (docs/decisions/0020).
+    The broker may have sent it before row ``settled``, since which an ack is certain
+    (docs/decisions/0009), and no row refutes that (docs/decisions/0020).
 
-    Its session was there before, the client found its connection dead afterwards (or had asked to
-    leave before it read this). No: if something that was answered before on its connection was
-    asked after the ack was certain, if the session was alive after that, if it had left for certain
-    before the message was sent, or if the broker took an ack of it there.
+    Its session must have been asked for before that row, and its client must have lost the
+    connection later, or have asked to unsubscribe before it read the delivery. It was not under way
+    if an operation that was answered before on its connection was invoked after that row; if the
+    session was proven alive after that; if the unsubscribe was answered before the message was
+    sent; or if the broker later accepted an ack of the message in this session and refuses stale
+    acks.
     """
     session = d["session"]
     begun, over, left = history.session_begin(session), history.session_end(session), history.left(session)

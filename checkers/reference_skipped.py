@@ -1,8 +1,8 @@
-"""The second implementation of what a subscription was owed while it existed.
+"""The second implementation of the messages that a subscription was owed while it existed.
 
 A plain subscription, a durable one that was dropped or made again with another selector, and a
-temporary queue are owed nothing in the end. What they were skipped for while they existed is lost
-all the same: a later message reached the session to which it was due.
+temporary queue are owed nothing at the end of the test. A message that was skipped while they
+existed is lost all the same: a later message reached the session to which it was due.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Row = Mapping[str, Any]
 
 
 def is_skipped(history: History, m: PlainMessage, options: CheckOptions, stored: int | None) -> bool:
-    """Whether a message was skipped in a subscription while that existed, and never came.
+    """Return whether a message was skipped in a subscription while that existed, and never came.
 
-    ``stored`` is the row since which it was certainly stored. Nobody needs to know it of what one
-    transaction sent together with the later message that came.
+    ``stored`` is the row since which the message was certainly stored. It may be None if one
+    transaction sent the message and the later one that came.
     """
     place = m.queue or ""
     if not place.startswith((TEMPORARY, TOPIC)) or not m.sends or _has_other_rows(m):
@@ -45,22 +45,22 @@ def is_skipped(history: History, m: PlainMessage, options: CheckOptions, stored:
 
 
 def _has_other_rows(m: PlainMessage) -> bool:
-    """Whether anything is known of a message in its place but that it was sent."""
+    """Return whether any row but a send names a message in its place."""
     return any(r["f"] != "send" for r in m.rows)
 
 
 def _may_have_been_received(history: History, place: str) -> bool:
-    """Whether a receive that was not answered may have taken a message of a place."""
+    """Return whether a receive that was not answered may have taken a message of a place."""
     return not history.received_from.isdisjoint((place, place.partition(" > ")[0]))
 
 
 def _comes_later(
     history: History, m: PlainMessage, later: PlainMessage, stored: int | None, options: CheckOptions
 ) -> bool:
-    """Whether order is promised between two messages of a place, and the second is the later one.
+    """Return whether ``later`` must come after ``m`` in their place.
 
-    It is of the same producer and group; or of the same queue, where the queue as a whole promises
-    order.
+    Both must be of the same producer and group, or of the same queue without a group, where the
+    queue as a whole promises order.
     """
     if later.id == m.id or not later.sends:
         return False
@@ -84,7 +84,7 @@ def _comes_later(
 
 
 def _was_due(history: History, m: PlainMessage, later: PlainMessage, d: Row, options: CheckOptions) -> bool:
-    """Whether a message was due to the session that got the later one by ``d``."""
+    """Return whether a message was due to the session that got the later one by delivery ``d``."""
     reader = _reader(history, m, d)
     return (
         reader is not None
@@ -109,10 +109,10 @@ def _reader(history: History, m: PlainMessage, d: Row) -> Consumer | None:
 
 
 def _existed(history: History, m: PlainMessage, d: Row, reader: Consumer) -> bool:
-    """Whether the subscription existed from before the send of a message until ``d`` was read.
+    """Return whether a subscription existed from before a message's send until ``d`` was read.
 
-    With the selector of the session that read it: nothing that may have ended it, or made it again
-    with another selector, was asked for between.
+    It must have had the selector of the session that read ``d``: in between, no operation was
+    invoked that may have ended it or made it again with another selector.
     """
     sent = stored_from(m)
     if sent is None:
@@ -133,7 +133,7 @@ def _existed(history: History, m: PlainMessage, d: Row, reader: Consumer) -> boo
 
 
 def _asked(history: History, place: str | None, f: str) -> Sequence[tuple[Row, Row | None]]:
-    """Return each subscribe or drop of a place that was asked for, with its answer."""
+    """Return each invocation of a subscribe or drop of a place, with its answer or None."""
     if (place, f) not in history.asked:
         mine = (r for r in history.subscribing_to[place] if (r["f"], r["type"]) == (f, "invoke"))
         history.asked[place, f] = [(r, answer_to(history, r)) for r in mine]
@@ -141,7 +141,10 @@ def _asked(history: History, place: str | None, f: str) -> Sequence[tuple[Row, R
 
 
 def _ends(history: History, m: PlainMessage, reader: Consumer) -> Sequence[tuple[Row, Row | None]]:
-    """Return what may have ended a subscription, or made it again with another selector."""
+    """Return the operations that may have ended a subscription or changed its selector.
+
+    Of each the invocation, and the answer or None.
+    """
     key = m.queue, reader.begin
     if key not in history.subscription_ends:
         asked = _asked(history, m.queue, "subscribe")
@@ -155,7 +158,7 @@ def _ends(history: History, m: PlainMessage, reader: Consumer) -> Sequence[tuple
 
 
 def _is_over(end: tuple[Row, Row | None], subscribe: Row) -> bool:
-    """Whether an end was answered before a subscribe was asked for."""
+    """Return whether a subscription's end was answered ``ok`` before a subscribe was invoked."""
     answer = end[1]
     return answer is not None and answer["type"] == "ok" and bool(answer["index"] < subscribe["index"])
 
@@ -168,10 +171,10 @@ def _may_have_expired(history: History, m: PlainMessage, d: Row) -> bool:
 def _others_may_hold(
     history: History, m: PlainMessage, d: Row, reader: Consumer, options: CheckOptions
 ) -> bool:
-    """Whether another session of the subscription could hold a message when ``d`` was read.
+    """Return whether another session of the subscription could hold a message when ``d`` was read.
 
-    What a session held that was certainly over before the reader was asked for had been given back,
-    unless it may have died of that.
+    A session that was certainly over before the reader was asked for had given its messages back.
+    It counts all the same where a message may have become a dead letter by that.
     """
     sessions = [c for c in consumers_of(history, m.queue) if c.session != reader.session]
     known = {c.session for c in sessions} | {reader.session}
@@ -184,9 +187,10 @@ def _others_may_hold(
 
 
 def _is_near(history: History, m: PlainMessage, d: Row, reader: Consumer) -> bool:
-    """Whether nothing had to be forwarded: the broker that took a message delivered the later one.
+    """Return whether a message did not have to be forwarded to reach the reader of ``d``.
 
-    Or a broker of the same node did, to a session that was asked for after the message was sent.
+    The broker that took the message delivered the later one. Or a broker of the same node did, to a
+    session that was asked for after the message was sent.
     """
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
     if taken is None:
@@ -199,9 +203,11 @@ def _is_near(history: History, m: PlainMessage, d: Row, reader: Consumer) -> boo
 
 
 def is_not_copied(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether one subscription got a plain send of unknown outcome, and this one did not.
+    """Return whether another subscription shows a message of which this one got no copy.
 
-    This one was owed it, and the broker that has the copy of the other is of its node.
+    The message was sent outside of transactions with unknown outcome. A broker that showed the
+    other copy must be of the node that serves this subscription. Callers ensure that the
+    subscription was owed the message.
     """
     if not m.sends or m.ok is not None or m.aborted or _has_other_rows(m):
         return False
@@ -216,7 +222,7 @@ def is_not_copied(history: History, m: PlainMessage, options: CheckOptions) -> b
 
 
 def topic_of(m: PlainMessage) -> str | None:
-    """Return the topic of which the place of a message is a subscription; else its queue."""
+    """Return the topic to whose subscription a message belongs; else its queue."""
     queue = m.queue or ""
     return queue.split(" > ")[0] if queue.startswith(TOPIC) else m.queue
 
@@ -230,7 +236,7 @@ def copies_of(history: History, m: PlainMessage) -> list[PlainMessage]:
 
 
 def serves(history: History, place: str | None, broker: str | None) -> bool:
-    """Whether all brokers that answered a subscribe of a place are of one node with a broker."""
+    """Return whether every broker that answered a subscribe of a place is of a broker's node."""
     subscribed = [
         answer.get("broker")
         for _, answer in _asked(history, place, "subscribe")

@@ -1,7 +1,7 @@
-"""The second implementation of what a subscription is owed and must not get.
+"""The second implementation of the messages that a subscription is owed or must not get.
 
-Rows of consumers of a topic are given the name of their place as their queue; every send to the
-topic is a send to each of its places.
+The rows of a topic's consumers get the name of their place (topic and subscription) as their queue;
+every send to the topic is a send to each of its places.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def by_place(rows: Iterable[Row]) -> list[Row]:
-    """Each row of a consumer of a topic is of the place of its subscription."""
+    """Return the rows; those of a topic's consumers have the place of the subscription as queue."""
     return [{**r, "queue": _place(r)} if _place(r) is not None else r for r in rows]
 
 
@@ -32,7 +32,7 @@ def _place(r: Row) -> str | None:
 
 
 def spread(rows: Sequence[Row]) -> Iterator[Row]:
-    """Rows by place, sends to a topic once for each place that any row names."""
+    """Yield the rows, each send to a topic once for every place of it that any row names."""
     places = {r["queue"] for r in rows if r.get("subscription") is not None and " > " in r.get("queue", "")}
     for r in rows:
         topic = r.get("queue") or ""
@@ -44,7 +44,7 @@ def spread(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def is_owed(history: History, m: PlainMessage) -> bool:
-    """Whether a message was meant for its place; one of a lasting queue always is."""
+    """Return whether a message is owed to its place; to a lasting queue every message is."""
     if (m.queue or "").startswith(TEMPORARY):
         return lives_on(history, m)
     if not (m.queue or "").startswith(TOPIC):
@@ -72,7 +72,10 @@ def is_owed(history: History, m: PlainMessage) -> bool:
 
 
 def kept_until_settled(history: History, m: PlainMessage) -> bool:
-    """Whether its place was never dropped, nor made anew for another selector."""
+    """Return whether the place of a message was never dropped, nor made anew for another selector.
+
+    The answer is no for a temporary queue.
+    """
     if (m.queue or "").startswith(TEMPORARY):
         return False
     if not (m.queue or "").startswith(TOPIC):
@@ -89,7 +92,11 @@ def kept_until_settled(history: History, m: PlainMessage) -> bool:
 
 
 def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str]]:
-    """The first row that shows it where it was sent too early for, and where it is unwanted."""
+    """Find the rows that show a message where it must not be, the first of each kind with its kind.
+
+    The kinds: it was certainly sent before the subscription existed, the selector of the session
+    does not match it, or another connection than the owner's got it from a temporary queue.
+    """
     wrong = [r["index"] for r in m.shown if _came_before(history, m, r)]
     if wrong:
         yield min(wrong), "sent before it"
@@ -103,9 +110,9 @@ def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str
 
 
 def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
-    """Certainly sent at a time when the subscription certainly did not exist, before it was shown.
+    """Return whether a message was certainly sent while its subscription certainly did not exist.
 
-    To a session that began after that time, or in a store.
+    That time must be before the row ``shown``: before its session began, if the row is a delivery.
     """
     sent = over(m)
     if sent is None or not (m.queue or "").startswith(TOPIC):
@@ -114,7 +121,7 @@ def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
     subscribes = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
     if shown["f"] != "browse":
         begun = _begun(history, shown)
-    elif shown.get("value") in ("dead-letter", "expired"):  # which keep what it had when it is dropped
+    elif shown.get("value") in ("dead-letter", "expired"):  # these outlive a dropped subscription
         begun = subscribes[0]["index"] if subscribes else None
     else:
         begun = shown["index"]
@@ -142,7 +149,10 @@ def _over_before(history: History, subscribe: Row, index: int) -> bool:
 
 
 def answer_to(history: History, asked: Row) -> Row | None:
-    """Return what the same process was answered, before it asked again."""
+    """Return the answer to a subscribe or drop: the next row of the same process and operation.
+
+    Return None if there is none, or if that row is another invocation.
+    """
     index = asked["index"]
     if index not in history.answers:
         what = asked["process"], asked["f"]
@@ -153,7 +163,7 @@ def answer_to(history: History, asked: Row) -> Row | None:
 
 
 def selector(history: History, session: int | None) -> Any:
-    """What a session asked for; None: everything."""
+    """Return the selector that a session subscribed with last; None: it gets every message."""
     if session is None:
         return None
     if session not in history.selectors:
@@ -164,7 +174,7 @@ def selector(history: History, session: int | None) -> Any:
 
 
 def asked_selector(subscribe: Row) -> Any:
-    """Return what a subscribe asks for; None: everything."""
+    """Return the selector of a subscribe; None: it asks for every message."""
     return _object(subscribe, "selector")
 
 
@@ -174,7 +184,10 @@ def _object(r: Row, name: str) -> Any:
 
 
 def matches(selector: Any, m: PlainMessage) -> bool:
-    """Whether a message is wanted; of one that nobody sent nobody knows."""
+    """Return whether a selector matches a message.
+
+    A message without a send matches only where there is no selector, as its properties are unknown.
+    """
     if not m.sends:
         return not selector
     properties = _object(m.sends[0], "properties") or {}

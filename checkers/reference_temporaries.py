@@ -1,6 +1,7 @@
-"""The second implementation of what is owed to a temporary queue, and what must not come of it.
+"""The second implementation of the rules about temporary queues.
 
-See ``checkers.temporaries`` for the rules.
+They say which messages a temporary queue is owed, and which must not come from it. See
+``checkers.temporaries`` for the rules.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ Row = Mapping[str, Any]
 
 
 def lives_on(history: History, m: PlainMessage) -> bool:
-    """Whether its queue was there when it was sent, at the broker that took it, until the drain."""
+    """Return whether the temporary queue of a message existed from its send until the drain.
+
+    The broker that took the message must have had the queue.
+    """
     mine = rows_of(history, m.queue)
     begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
@@ -38,7 +42,10 @@ def lives_on(history: History, m: PlainMessage) -> bool:
 
 
 def outlived(history: History, m: PlainMessage) -> int | None:
-    """The first row of a main store that has it though its queue ended after it was sent."""
+    """Return the first row of a main store that has a message though its queue had ended.
+
+    The queue must have ended after the message was sent. Return None if there is no such row.
+    """
     mine = rows_of(history, m.queue)
     ends = [(asked, answer) for asked, answer in endings(mine) if asked["f"] == "drop"]
     drops = [(a["index"], b["index"]) for a, b in ends if b is not None and b["type"] == "ok"]
@@ -50,9 +57,9 @@ def outlived(history: History, m: PlainMessage) -> int | None:
 
 
 def _killed(history: History, m: PlainMessage, mine: list[Row]) -> Iterator[tuple[int, int]]:
-    """Where the first fault was asked for that ended the broker of its owner, and where seen.
+    """Yield the invocation and the completion of the first fault that ended the owner's broker.
 
-    Of what another broker took nothing is said.
+    Nothing is yielded if another broker took the message.
     """
     begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
@@ -75,7 +82,10 @@ def _label(r: Row) -> str:
 
 
 def is_anothers(history: History, m: PlainMessage, delivery: Row) -> bool:
-    """Whether it came on another connection than the first that subscribed to its queue."""
+    """Return whether a delivery came on another connection than the owner's.
+
+    The owner of a temporary queue is the first connection that subscribed to it.
+    """
     asked = (r for r in rows_of(history, m.queue) if r["f"] == "subscribe")
     owner = next((r["connection"] for r in asked if r.get("connection") is not None), None)
     return owner is not None and delivery.get("connection") not in (owner, None)
@@ -91,7 +101,10 @@ def _is_drain(r: Row) -> bool:
 
 
 def endings(mine: list[Row]) -> Iterator[tuple[Row, Row | None]]:
-    """Return what may have ended a queue, and what was answered; a lost session by itself."""
+    """Yield the rows that may have ended a temporary queue, each with its answer or None.
+
+    A lost session has no answer.
+    """
     for n, r in enumerate(mine):
         if r["f"] == "disconnect":
             yield r, None

@@ -1,4 +1,4 @@
-"""The second implementation of wrong-total: the definitions as loops."""
+"""The second implementation of ``wrong-total``: the definitions as loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Taken = Mapping[int, Mapping[int, int]]
 def wrong_total(
     history: History, messages: Sequence[PlainMessage], options: CheckOptions
 ) -> Iterator[Instance]:
-    """One, where there is certainly not as much left as was put in and not taken out."""
+    """Find whether the amounts that are left certainly differ from those that should be.
+
+    That is what was put in less what was taken out. There is at most one instance.
+    """
     amounts = {id(m): amount for m in messages if (amount := _amount(m)) is not None}
     mine = [m for m in messages if id(m) in amounts]
     promised, drain = options.broker, _drained_from(history)
@@ -83,7 +86,7 @@ def _said(r: Row) -> int | None:
 
 
 def _clear(history: History, mine: Sequence[PlainMessage], drain: int) -> bool:
-    """Whether nothing but transactions may have taken or made any of them."""
+    """Return whether only transactions may have taken or made messages with amounts."""
     queues = {m.queue for m in mine}
     for r in history.rows:
         if r["f"] == "receive" and r.get("queue") in queues:
@@ -107,7 +110,10 @@ def _clear(history: History, mine: Sequence[PlainMessage], drain: int) -> bool:
 
 
 def _read_late(history: History, delivery: Row, drain: int) -> bool:
-    """Whether a session of before read it in the drain; it may have been given that long before."""
+    """Return whether a session that began before the drain read a delivery in the drain.
+
+    The broker may have sent it that delivery long before.
+    """
     session = delivery.get("session")
     begun = None if session is None else history.session_begin(session)
     return bool(delivery["index"] > drain and begun is not None and begun < drain)
@@ -119,7 +125,7 @@ def _drained_from(history: History) -> int:
 
 
 def _taken(m: PlainMessage) -> dict[int, int]:
-    """Each transaction that asked for an ack of it, and the last row that did."""
+    """Return the transactions with an ack of a message, each with the last invocation of one."""
     asked = [r for r in m.rows if r["f"] == "ack" and r["type"] == "invoke"]
     return {r["transaction"]: r["index"] for r in asked if r.get("transaction") is not None}
 
@@ -146,7 +152,7 @@ def _may_be_committed(history: History, number: int) -> bool:
 
 
 def _failed(number: int, m: PlainMessage) -> bool:
-    """Whether its send, or an ack of it, failed in that transaction."""
+    """Return whether the send of a message, or an ack of it, failed in a transaction."""
     sent = any(r["f"] == "send" and r["type"] == "fail" for r in m.rows)
     acked = any(r["f"] == "ack" and r["type"] == "fail" and r.get("transaction") == number for r in m.rows)
     return (sent and m.transaction == number) or (acked and number in _taken(m))
@@ -159,7 +165,7 @@ def _deposited(m: PlainMessage) -> bool:
 
 
 def _left(history: History, m: PlainMessage, drain: int, options: CheckOptions) -> bool:
-    """Whether the drain or a store had it before an ack of it was certain."""
+    """Return whether the drain or a store had a message before an ack of it was certain."""
     late = [r["index"] for r in m.deliveries if r["index"] > drain]
     late += [r["index"] for r in m.stored]
     settled = min((at for at, _ in settlements(history, m, options, alone=True)), default=None)
@@ -169,7 +175,7 @@ def _left(history: History, m: PlainMessage, drain: int, options: CheckOptions) 
 def _tied(
     mine: Sequence[PlainMessage], inside: Mapping[int, list[PlainMessage]], unconfirmed: set[int]
 ) -> list[list[PlainMessage]]:
-    """Sets of messages: whom a commit without an ``ok`` concerns are in one."""
+    """Return the messages in sets: messages of one commit without an ``ok`` are in one set."""
     sets = [[m] for m in mine]
     for number in unconfirmed:
         touched = [some for some in sets if any(m in inside[number] for m in some)]

@@ -1,4 +1,4 @@
-"""The second implementation of torn-transaction: the definitions as loops."""
+"""The second implementation of ``torn-transaction``: the definitions as loops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
-    """Transactions of which an effect happened and another certainly did not."""
+    """Find the transactions with one effect that happened and another that certainly did not."""
     complete = history.looked_everywhere()
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     happened: set[int] = set()
@@ -42,14 +42,17 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
 
 
 def _order(instance: Instance) -> tuple[int, str]:
-    """Return a key by which the first effect of a transaction comes first, of copies one."""
+    """Return a key that sorts the first effect of a transaction first; the queue decides ties.
+
+    Ties are the copies of one send to a topic.
+    """
     return instance.index, str(instance.queue)
 
 
 def _is_seen_elsewhere(history: History, m: PlainMessage) -> bool:
-    """Whether a message was shown in a queue or group to which this send of it did not go.
+    """Return whether a message was shown in a queue or group to which this send of it did not go.
 
-    Other subscriptions of its topic have copies of their own.
+    Other subscriptions of its topic do not count, because they have copies of their own.
     """
     copies = copies_of(history, m)
     others = (one for one in history.same_id[m.id] if one is not m)
@@ -59,12 +62,12 @@ def _is_seen_elsewhere(history: History, m: PlainMessage) -> bool:
 def _send(
     history: History, m: PlainMessage, options: CheckOptions, absent: bool
 ) -> Iterator[tuple[int, int, bool]]:
-    """Return its transaction, the row that asked for it, and whether it happened.
+    """Yield the transaction of a send, the row of its invocation, and whether the send happened.
 
-    Nothing if that is unknown. A send to a topic has an effect in each of its subscriptions. It
-    certainly did not happen where it was answered ``ok``, and the message is nowhere; in a
-    subscription, if that was owed it. Nor did it in a subscription that was skipped, whether all
-    stores were read or not.
+    Yield nothing if that is unknown. A send to a topic has an effect in each of its subscriptions.
+    It certainly did not happen if it was answered ``ok`` and the message is nowhere; in a
+    subscription only if that was owed the message. It did not happen either in a subscription that
+    was skipped, whether all stores were read or not.
     """
     if len({s.get("transaction") for s in m.sends}) != 1 or m.transaction is None:
         return
@@ -89,7 +92,7 @@ def _send(
 
 
 def _is_skipped(history: History, m: PlainMessage, options: CheckOptions) -> bool:
-    """Whether a subscription was skipped for its copy, if the transaction happened."""
+    """Return whether a subscription was skipped for its copy, if the transaction happened."""
     copied = [r["index"] for copy in copies_of(history, m) for r in copy.shown]
     stored = m.ok if m.ok is not None else min(copied, default=None)
     return is_skipped(history, m, options, stored)
@@ -122,7 +125,10 @@ def _acks(
 
 
 def _kept(history: History, m: PlainMessage, a: Row) -> bool:
-    """Whether a store had it after the commit, or else the ack, was asked for."""
+    """Return whether a store had a message after the commit and its ack were invoked.
+
+    ``a`` is the ack; without a commit only the ack counts.
+    """
     asked = history.ended(a["transaction"], "commit", "invoke")
     since = a["index"] if asked is None else max(a["index"], asked)
     return any(r.get("value") in ("main", "dead-letter", "expired") and r["index"] > since for r in m.stored)
@@ -131,11 +137,12 @@ def _kept(history: History, m: PlainMessage, a: Row) -> bool:
 def _given_again(
     history: History, m: PlainMessage, a: Row, got: int, upto: int | None, options: CheckOptions
 ) -> bool:
-    """Whether it was certainly given to a session after the delivery that was acknowledged.
+    """Return whether a message was certainly delivered again, which undid ack ``a`` of it.
 
-    To the same one, or to one that was asked for after that had been read: it had been given back,
-    and with that its ack was undone. Not if its session was left before the commit was asked for,
-    nor if the broker may have taken the message back because that ack was late.
+    It was delivered to the same session, or to one that was asked for after that delivery (row
+    ``got``) had been read: so it had been given back, and its ack was undone. That is not certain
+    if the session ended before the commit was invoked, or if the broker may have taken the message
+    back because the ack was late.
     """
     asked, ended = history.ended(a["transaction"], "commit", "invoke"), history.session_end(a["session"])
     if asked is not None and ended is not None and ended < asked:
@@ -154,7 +161,10 @@ def _given_again(
 
 
 def _consumed(history: History, m: PlainMessage, a: Row, got: int, options: CheckOptions) -> bool:
-    """Whether it is gone since it was delivered, and this ack is all that can have settled it."""
+    """Return whether a message is gone since row ``got``, and only ack ``a`` can explain that.
+
+    ``got`` is the delivery that the ack is about.
+    """
     if m.stored or any(d["index"] > got for d in m.deliveries) or not options.broker.keeps_dead_letters:
         return False
     settling = ("ack", "nack") if options.broker.nack == "consume" else ("ack",)

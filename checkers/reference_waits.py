@@ -1,8 +1,9 @@
-"""The second implementation of time-outs: how long a message is its holder's.
+"""The second implementation of time-outs: how long a session certainly holds a message.
 
-Some brokers take a message back when its acknowledgement is late. They count from when they sent
-it, which nobody saw: it was certainly the holder's for as long as they wait from the first moment
-at which they can have sent it. A row of a client may say the same.
+Some brokers take a message back when its acknowledgement is late. They count from the moment at
+which they sent it, which no row tells. So the session certainly held the message for the time that
+the broker waits, counted from the first moment at which the broker can have sent it. A ``timeout``
+row of a client may say, too, that the broker took a message back.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 NEVER = 2**62
-"""Later than any moment (ns)."""
+"""A time (ns) after every moment of a history."""
 
 
 def answers(rows: Sequence[Row], d: Row) -> list[Row]:
-    """Invocations of acks and nacks of a message in the session of a delivery of it."""
+    """Return the invocations of acks and nacks of a message in the session of a delivery of it."""
     asked = (r for r in rows if r["f"] in ("ack", "nack") and r["type"] == "invoke")
     return [r for r in asked if r.get("session") == d["session"]]
 
 
 def releases(history: History, rows: Sequence[Row], d: Row) -> list[int]:
-    """The rows with which its session asked to let go of what it got; in a transaction its end."""
+    """Return the rows with which a session asked to settle a delivery that it got.
+
+    Of an ack in a transaction that is the invocation of the transaction's end.
+    """
     found: list[int] = []
     for r in answers(rows, d):
         if r["index"] > d["index"]:
@@ -39,7 +43,11 @@ def releases(history: History, rows: Sequence[Row], d: Row) -> list[int]:
 
 
 def _release(history: History, asked: Row) -> int | None:
-    """The row with which an ack or nack asked to let go; in a transaction the first end of that."""
+    """Return the row from which an ack or nack may settle its message; None if there is none.
+
+    Of an ack in a transaction that is the first invocation of an end of the transaction, otherwise
+    the invocation itself.
+    """
     if asked["f"] == "nack" or asked.get("transaction") is None:
         return int(asked["index"])
     ends = (history.ended(asked["transaction"], f, "invoke") for f in ("commit", "abort"))
@@ -48,11 +56,12 @@ def _release(history: History, asked: Row) -> int | None:
 
 @dataclass(slots=True)
 class TimeOuts:
-    """Deliveries of a message in one session, by row, that the broker took back.
+    """The deliveries of a message to one session, by row, that the broker took back.
 
-    ``certainly``, or ``perhaps`` where a row may mean either of two; ``unread`` when the client had
-    not read them yet. ``crossed``: an answer to an earlier one was under way when it was read,
-    which may have let go of it.
+    ``certainly`` has those that were taken back for certain, ``perhaps`` all that may have been (a
+    ``timeout`` row may mean either of two), ``unread`` those that may have been taken back before
+    the client read them. ``crossed``: when the delivery was read, an ack or nack of an earlier one
+    was unanswered, which may have settled this one.
     """
 
     perhaps: set[int]
@@ -62,10 +71,11 @@ class TimeOuts:
 
 
 def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
-    """What rows say of time-outs in a session.
+    """Return the deliveries of a message to a session that its ``timeout`` rows tell of.
 
-    Each tells of the latest delivery, of which the client hears later than it happens; or if that
-    has ended already, of the next, of which it has not heard yet.
+    Such a row is about the latest delivery, as the client hears of a time-out later than it
+    happens. If that delivery has ended already, the row is about the next one, which the client has
+    not read yet.
     """
     found = TimeOuts(set(), set(), set(), set())
     under_way = 0
@@ -104,11 +114,11 @@ def time_outs(rows: Sequence[Row], session: int) -> TimeOuts:
 def given_since(
     history: History, rows: Sequence[Row], d: Row, options: CheckOptions, *, alone: bool = False
 ) -> int:
-    """The first moment (ns) at which a delivery can have been sent.
+    """Return the first moment (ns) at which the broker can have sent a delivery.
 
-    Its message had been sent and its session asked for, and so was what was answered before on its
-    connection; what was certainly sent before had been; and it was not another's any more.
-    ``alone``: for all that the rows of its message say, whatever else was answered.
+    By then the message had been sent, the session and every operation that was answered earlier on
+    its connection had been invoked, every delivery that certainly came first had been sent, and no
+    other session held the message any more. ``alone``: judged by the rows of the message only.
     """
     if (d["index"], alone) in history.given:
         return history.given[d["index"], alone]
@@ -129,10 +139,10 @@ def given_since(
 def _not_before(
     history: History, rows: Sequence[Row], e: Row, d: Row, since: int, options: CheckOptions, *, alone: bool
 ) -> int:
-    """The first moment at which a delivery can have been sent, for all that one read before tells.
+    """Return the first moment (ns) at which ``d`` can have been sent, judged by ``e``, read before.
 
-    If it cannot have been sent so long before that one that it had lapsed, it was sent after that
-    had lapsed, or was answered.
+    ``d`` was sent after ``e`` had lapsed or was settled, unless ``d`` can have been sent so long
+    before ``e`` that it had lapsed itself. ``since`` is what is known already of that moment.
     """
     first = given_since(history, rows, e, options, alone=alone)
     older = was_first(e, d, options)
@@ -162,7 +172,7 @@ def _not_before(
 
 
 def was_first(e: Row, d: Row, options: CheckOptions) -> bool:
-    """Whether their marks or counts say that one delivery was sent before another."""
+    """Return whether the redelivery marks or counts say that ``e`` was sent before ``d``."""
     marks = e.get("redelivered") is False and d.get("redelivered") is True
     one, other = e.get("delivery_count"), d.get("delivery_count")
     counted = one is not None and other is not None and one < other
@@ -172,9 +182,10 @@ def was_first(e: Row, d: Row, options: CheckOptions) -> bool:
 def lapses(
     history: History, rows: Sequence[Row], d: Row, options: CheckOptions, *, alone: bool = False
 ) -> int:
-    """Return until when (ns) a delivery was certainly its session's, for all that time-outs tell.
+    """Return until when (ns) a session certainly held a delivery, as far as time-outs tell.
 
-    ``alone``: for all that the rows of its message tell.
+    ``NEVER`` means that no time-out ended it, ``-NEVER`` that it is not certain at any time.
+    ``alone``: judged by the rows of the message only.
     """
     told = time_outs(rows, d["session"])
     timed = options.broker.ack_wait_s is not None or any(r["f"] == "timeout" for r in rows)
@@ -195,9 +206,10 @@ def has_lapsed(
 def may_have_been_taken_back(
     history: History, rows: Sequence[Row], d: Row, ack: Row, settled: int, options: CheckOptions
 ) -> bool:
-    """Whether the broker may have taken a delivery back unread before its message was settled.
+    """Return whether the broker may have taken ``d`` back, unread, before its message was settled.
 
-    A row says so; or it was sent long enough before, and so before the delivery that was settled.
+    A ``timeout`` row says so; or ``d`` can have been sent long enough before row ``settled``, and
+    so before the delivery that ``ack`` settled.
     """
     if d["index"] in time_outs(rows, d["session"]).unread:
         return True
@@ -211,7 +223,7 @@ def may_have_been_taken_back(
 
 
 def latest_delivery(rows: Sequence[Row], ack: Row) -> Row | None:
-    """The delivery that an ack settled: the latest in its session when it was asked for."""
+    """Return the delivery that an ack settled: the latest in its session before its invocation."""
     asked = [r for r in answers(rows, ack) if r["f"] == "ack" and r["index"] <= ack["index"]]
     since = asked[-1]["index"] if asked else ack["index"]
     got = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok" and r["index"] < since]
@@ -219,7 +231,7 @@ def latest_delivery(rows: Sequence[Row], ack: Row) -> Row | None:
 
 
 def certainly_taken_back(rows: Sequence[Row], d: Row, until: int, options: CheckOptions) -> bool:
-    """Whether the broker certainly took it back before a moment (ns)."""
+    """Return whether the broker certainly took a delivery back before a moment (ns)."""
     if d["index"] in time_outs(rows, d["session"]).certainly:
         return True
     wait_s = options.broker.ack_wait_s
@@ -227,9 +239,9 @@ def certainly_taken_back(rows: Sequence[Row], d: Row, until: int, options: Check
 
 
 def refused_late(rows: Sequence[Row], previous: Row, options: CheckOptions) -> bool:
-    """Whether a nack of an earlier delivery may have refused this one, which came after a time-out.
+    """Return whether a nack of an earlier delivery may have refused ``previous`` after a time-out.
 
-    It was asked before this one had been read, and not answered by then.
+    The nack was invoked before ``previous`` was read, and not answered by then.
     """
     if options.broker.ack_wait_s is None and not any(r["f"] == "timeout" for r in rows):
         return False
@@ -243,9 +255,9 @@ def is_late(
 ) -> bool:
     """Return whether an ack that was answered ``ok`` may have come too late to settle anything.
 
-    Where stale acks are refused the answer says that it did not. ``alone``: for all that the rows
-    of its message tell. What a message is owed at the end is judged so, since little depends on it:
-    what was perhaps settled and is found in a store is found either way.
+    Where stale acks are refused, the answer ``ok`` proves that it did not. ``alone``: judged by the
+    rows of the message only. What is owed at the end is judged in this way, because little depends
+    on it: a message that was perhaps settled and is in a store is found either way.
     """
     if options.broker.refuses_stale_acks:
         return False
