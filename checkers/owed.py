@@ -292,9 +292,12 @@ def _may_be_dead(
     too_late = [_too_late(rows, nacked, late)]
     nacked = nacked[late == NONE]
     run, transaction = rows.run[acked], rows.transaction[acked]
-    back, kept, failed = (transactions.find(name, run, transaction) for name in ("back", "kept", "refused"))
+    back, kept, failed, answered = (
+        transactions.find(name, run, transaction) for name in ("back", "kept", "refused", "abort")
+    )
     undone = ((back != NONE) & (kept == NONE)) | (failed != NONE)
-    acked, back = acked[undone], np.where(failed == NONE, back, NONE)[undone]
+    doubtful = (failed == NONE) & (answered == NONE)  # an end that was answered reached somebody
+    acked, back = acked[undone], np.where(doubtful, back, NONE)[undone]
     late = gone_before(rows, custody.deaths, acked, np.maximum(back, rows.index[acked]))
     too_late.append(_too_late(rows, acked, late))
     acked = acked[late == NONE]

@@ -72,12 +72,14 @@ def gone_before(history: History, asked: Row, inside: Row | None = None) -> bool
     """Return whether the broker process at the other end of a connection was gone before ``asked``.
 
     The process must have been seen gone after the connection was made and before the invocation
-    ``asked``. No later answer or delivery there may prove that the broker was alive again. If
-    ``asked`` ends a transaction, ``inside`` is an ack or nack in that transaction.
+    ``asked``. No later answer or delivery there may prove that the broker was alive again; an
+    answer proves that even if it names no broker. If ``asked`` ends a transaction, ``inside`` is an
+    ack or nack in that transaction.
     """
     if asked["index"] <= history.first_departure:
         return False
-    there = [r for r in history.beside(asked) if r["type"] == "ok" and r.get("broker") is not None]
+    answers = [r for r in history.beside(asked) if r["type"] == "ok"]
+    there = [r for r in answers if r.get("broker") is not None]
     since = _first_served(history, there, asked, inside)
     if since is None or len({r["broker"] for r in there}) != 1:  # the client changed its broker
         return False
@@ -86,7 +88,7 @@ def gone_before(history: History, asked: Row, inside: Row | None = None) -> bool
             continue
         if r["process"] == MONITOR and r.get("time_low", since["time"]) <= since["time"]:
             continue  # a row that was written late, about an earlier process
-        answered = any(s["f"] != "deliver" and s["index"] > r["index"] for s in there)
+        answered = any(s["f"] != "deliver" and s["index"] > r["index"] for s in answers)
         lived = asked.get("session") is not None and history.proven(asked["session"]) > r["index"]
         if not answered and not lived:
             return True
@@ -528,8 +530,8 @@ def wrong_either_way(
     """Return whether a stored message is an anomaly whatever the outcome of its unanswered acks.
 
     No session held the message for a full quiet period before the reading: every session that had
-    got or acknowledged it was over when the drain began. If an ack was processed, the message is
-    resurrected; if none was, it is stuck.
+    got or acknowledged it was over when the drain began, and had given it back. If an ack was
+    processed, the message is resurrected; if none was, it is stuck.
     """
     drain = next((r["index"] for r in history.control if r.get("value") == "drain"), None)
     browse = next((r["index"] for r in history.control if r.get("value") == "browse"), None)
@@ -539,6 +541,8 @@ def wrong_either_way(
         if not over_before(history, one.asked.get("session"), drain, cut=one.transaction is not None):
             return False
     if not all(over_before(history, d.get("session"), drain) for d in m.deliveries):
+        return False
+    if not all(is_given_back(history, m, d, options) for d in m.deliveries):
         return False
     return any(
         r.get("value") == "main" and r["index"] > browse and serves(history, r.get("broker"), r["index"])

@@ -51,7 +51,7 @@ def answer(
     ]
 
 
-def end(at: int, f: str, transaction: int, outcome: str = "ok", broker: str = "a1") -> list[Row]:
+def end(at: int, f: str, transaction: int, outcome: str = "ok", broker: str | None = "a1") -> list[Row]:
     return [
         o(at, 1, "invoke", f, transaction=transaction),
         o(at + 1, 1, outcome, f, transaction=transaction, broker=broker),

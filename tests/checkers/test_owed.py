@@ -56,6 +56,7 @@ UNKNOWN = answer(20, 1, outcome="info", broker=None)
 OVER = [*gone(22, 1), *DONE]
 TAKEN = [*HELD, *answer(10, 1, transaction=9)]
 BOTH_READ = finished(90, read=("a1", "a2"))
+NOT_HEARD = answer(10, 1, outcome="info", transaction=9, broker=None)
 NO_COMMIT_HEARD = end(20, "commit", 9, "info")
 BY_CONNECTION = [
     o(0, 11, "invoke", "connect"), o(1, 11, "ok", "connect", broker="a1", connection=7),
@@ -119,6 +120,12 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
         [*TAKEN, *NO_COMMIT_HEARD, *stopped(21), *OVER], ANY, set()),
     "a commit that was answered happened, whatever was seen": (
         [*TAKEN, *stopped(15), *end(20, "commit", 9), *OVER], ANY, set()),
+    "so did one whose ack was not heard of": (
+        [*HELD, *NOT_HEARD, *stopped(15), *end(20, "commit", 9), *OVER], ANY, set()),
+    "whoever answered it": (
+        [*HELD, *NOT_HEARD, *stopped(15), *end(20, "commit", 9, broker=None), *OVER], ANY, set()),
+    "not if the commit was not heard of, either": (
+        [*HELD, *NOT_HEARD, *stopped(15), *NO_COMMIT_HEARD, *OVER], ANY, LOST),
     "so is that of an ack that is asked for in it": (
         [*send(2, 1), *begun(6), *killed(8), *deliver(10, 1), *answer(12, 1, transaction=9, outcome="info",
          broker=None), *NO_COMMIT_HEARD, *OVER], ANY, LOST),
@@ -308,6 +315,17 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
          *stopped(15), *end(20, "abort", 9, "info"), *DEAD], Promises(delivery_attempts=1), EARLY),
     "an answer behind an answer is a refusal of its own": (
         [*HELD, *refused(6), refused(8)[1], *DEAD], Promises(delivery_attempts=2), set()),
+    "a roll-back of unknown outcome that was asked of a process that was gone is none": (
+        [*HELD, *refused(6), *again(8), *answer(10, 1, transaction=9), *stopped(13),
+         *end(15, "abort", 9, "info"), *DEAD], TWO, EARLY),
+    "a roll-back that was answered is one, whatever was seen": (
+        [*HELD, *refused(6), *again(8), *answer(10, 1, transaction=9), *stopped(13), *end(15, "abort", 9),
+         *DEAD], TWO, set()),
+    "so it is if nobody knows who answered it": (
+        [*HELD, *refused(6), *again(8), *answer(10, 1, transaction=9), *stopped(13),
+         *end(15, "abort", 9, broker=None), *DEAD], TWO, set()),
+    "a refusal that was answered is one, whatever was seen and whoever answered it": (
+        [*HELD, *refused(6), *again(8), *stopped(9), *refused(10, broker=None), *DEAD], TWO, set()),
     "what failed without a question was no refusal": (
         [*HELD, refused(6, "fail")[1] | {"process": 99}, *DEAD], Promises(delivery_attempts=1), EARLY),
 }  # fmt: skip
@@ -387,6 +405,12 @@ STUCK = {("stuck", "either way")}
 LET_GO = [*gone(22, 1)]
 STAYS = [*finished(90)[:4], *seen(94, "a1"), *[dict(row, index=row["index"] + 1) for row in finished(90)[4:]]]
 
+
+def of_temporary(rows: list[Row]) -> list[Row]:
+    """The same of a temporary queue."""
+    return [{**row, "queue": "/temp-queue/r"} if row.get("queue") else row for row in rows]
+
+
 ON_ITS_WAY = [dict(row, value="store-and-forward") if row.get("value") == "main" else row for row in STAYS]
 
 EITHER_WAY: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
@@ -401,6 +425,8 @@ EITHER_WAY: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] =
         [*HELD, *UNKNOWN, *finished(90)[:3], *gone(93, 1), phase(94, "browse"), *seen(95, "a1"),
          *[dict(row, index=row["index"] + 2) for row in finished(90)[4:]]], ANY, set()),
     "who may hold it all the time decides nothing": ([*HELD, *UNKNOWN, *STAYS], ANY, set()),
+    "who was given what is in a queue that ended with his session may hold it": (
+        [*of_temporary([*HELD, *UNKNOWN]), *LET_GO, *of_temporary(STAYS)], ANY, set()),
     "another that got it may hold it": (
         [*HELD, *UNKNOWN, *LET_GO, *joined(24, 2), *deliver(26, 1, 2, redelivered=True), *STAYS], ANY, set()),
     "unless it is over, too": (
