@@ -29,7 +29,7 @@ def check_command(
 
     PATH is a run's directory or one that holds runs.
     The verdict and the report are written anew in a run that is named; in those that a directory
-    holds nothing is changed.
+    holds nothing is changed. The page of all runs, index.html, is written anew in their store.
     A run that was killed is judged as far as it got.
     """
     from harness.run import session  # noqa: PLC0415 - errors of usage need none of it

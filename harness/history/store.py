@@ -38,6 +38,8 @@ HISTORY: Final = "history"
 STREAM: Final = "history.arrows"
 """The history while its Parquet files are not complete."""
 REPORT: Final = "report.html"
+OVERVIEW: Final = "index.html"
+"""The page of all runs, in the store itself."""
 DEFAULT: Final = Path("store")
 LATEST: Final = "latest"
 """The link to the run that began last, of a test and of all."""
@@ -129,6 +131,12 @@ def is_store(path: Path) -> bool:
 def has_history(store: Path) -> bool:
     """Whether there is a history to judge, complete or cut off."""
     return (store / STREAM).is_file() or (store / HISTORY).is_dir()
+
+
+def root_of(run: Path) -> Path | None:
+    """Return the store in which a run's directory lies; None for a directory that was copied."""
+    root = run.resolve().parent.parent
+    return root if (root / LATEST).is_symlink() else None
 
 
 def find(path: Path) -> list[Path]:

@@ -137,13 +137,18 @@ def text(
         lines += _evidence(spec, verdict, judged_s, story)
     lines += [
         "",
-        *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}"]),
+        *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}{_overview(store)}"]),
         *([] if spec.imported is not None else [f"Again    {again(spec, store, schedule_file)}"]),
         f"Judge    jepsen-run check {shlex.quote(str(store))}{otherwise and ' '}{otherwise}",
     ]
     if verdict.valid is False and spec.imported is None:
         lines.append(f"Replay   jepsen-run replay {shlex.quote(str(store))}")
     return "\n".join(map(visible, lines))
+
+
+def _overview(store: Path) -> str:
+    root = stores.root_of(store)
+    return "" if root is None else f"  (all runs: {store.parent.parent / stores.OVERVIEW})"
 
 
 def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:

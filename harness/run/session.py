@@ -404,7 +404,8 @@ def check(
     """Judge stored runs; return the gravest exit status of all.
 
     Verdicts and reports are written for runs that are named. Runs that are only found below a named
-    directory are judged without any change to them.
+    directory are judged without any change to them. The page of all runs of a store is written
+    anew.
     """
     held = {path: stores.find(path) for path in paths}
     # "store/*" names the latest run twice, of which one is a link.
@@ -435,6 +436,8 @@ def check(
         status, document = _check_one(store, judge, changes, talk, entries, judged, keep=keep)
         statuses.append(status)
         documents.append(document)
+    for root in dict.fromkeys(filter(None, map(stores.root_of, runs))):
+        files.write_overview(root)
     status = judging.gravest_status(statuses)
     _tell_known(entries, judged, talk)
     if as_json:
@@ -453,8 +456,8 @@ def _holding(path: Path, runs: Sequence[Path]) -> str:
     more = f" and {len(runs) - len(names)} more" if len(runs) > len(names) else ""
     count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
     return (
-        f"{path} holds {count} ({', '.join(names)}{more}): judged, and nothing is changed there; name a run "
-        "itself to have its verdict and its report written anew"
+        f"{path} holds {count} ({', '.join(names)}{more}): judged, and their files stay as they are; name a "
+        "run itself to have its verdict and its report written anew"
     )
 
 

@@ -1,0 +1,296 @@
+"""All runs of a store on one page: ``index.html``, and the same for programs: ``index.json``.
+
+Why every run writes both: a nightly job keeps its store, and whoever opens the page in the morning
+wants to see what is new without opening each report. They are made from what the runs have stored
+and from nothing else, so ``jepsen-run check`` makes them again.
+
+Why ``index.json`` is read before it is written: a run whose verdict has not changed since is taken
+from it, so that a store of a thousand runs costs a new one no second. A file that is damaged, or of
+another version, is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import jinja2
+import markupsafe
+import msgspec
+
+from harness.history import known
+from harness.history import store as stores
+from harness.interface import UsageError
+
+INDEX: Final = "index.json"
+VERSION: Final = 1
+NEWEST: Final = 1000
+"""The page shows so many runs, those that began last; older ones stay where they are."""
+TREND: Final = 40
+"""Of each test the trend shows so many runs."""
+
+_TEMPLATES: Final = jinja2.Environment(
+    loader=jinja2.PackageLoader("harness.report"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One run of a store.
+
+    ``directory`` is relative to the store. ``verdict`` is "valid", "invalid", "unknown", or, where
+    there is none, "running", "killed", "interrupted" or "not judged". ``known`` says that all grave
+    findings are accepted ones. ``findings`` and ``warnings`` are counts by kind. ``judged_ns`` is
+    when the verdict was written, 0 for none.
+    """
+
+    directory: str
+    test: str
+    started: str
+    again: str
+    system: str
+    policy: str
+    workload: str
+    environment: str
+    seed: int
+    verdict: str
+    known: bool = False
+    duration_s: float = 0.0
+    rows: int = 0
+    findings: dict[str, int] = msgspec.field(default_factory=dict)
+    warnings: dict[str, int] = msgspec.field(default_factory=dict)
+    judged_ns: int = 0
+
+    @property
+    def decided(self) -> bool:
+        """Whether its verdict says that a finding is there, or is not."""
+        return self.verdict in ("valid", "invalid")
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs of a store, the newest first: ``index.json``."""
+
+    version: int
+    runs: tuple[RunSummary, ...] = ()
+
+
+class _Finding(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    severity: str
+    count: int
+
+
+class _Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    rows: int = 0
+    duration_s: float = 0.0
+
+
+class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page shows of ``findings.json``; the witnesses in it are skipped, not decoded."""
+
+    valid: bool | None
+    findings: tuple[_Finding, ...] = ()
+    statistics: _Statistics = _Statistics()
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One kind of finding in the runs of a test.
+
+    ``counts`` has the oldest run first; None where a run was not decided. ``standing`` is "new" if
+    the newest decided run has the finding and the one before has not, "again" if both have it,
+    "gone" if only an earlier one has it.
+    """
+
+    kind: str
+    standing: str
+    counts: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TestHistory:
+    """The runs of one test, the newest first, and the trend of each kind of finding."""
+
+    name: str
+    runs: tuple[RunSummary, ...]
+    trends: tuple[Trend, ...]
+
+    @property
+    def newest(self) -> RunSummary:
+        """The run that began last."""
+        return self.runs[0]
+
+
+def write(root: Path) -> Path:
+    """Write the pages of a store, and return the path of ``index.html``. Raises OSError."""
+    runs = read(root)
+    _replace(
+        root / INDEX, msgspec.json.format(msgspec.json.encode(Index(version=VERSION, runs=runs)), indent=1)
+    )
+    _replace(root / stores.OVERVIEW, render(runs, root).encode())
+    return root / stores.OVERVIEW
+
+
+def read(root: Path) -> tuple[RunSummary, ...]:
+    """Return the newest runs of a store, the newest first."""
+    earlier = {run.directory: run for run in _earlier(root)}
+    found = sorted(_directories(root), key=lambda run: (run.name, str(run)), reverse=True)[:NEWEST]
+    return tuple(_summary(root, run, earlier.get(str(run.relative_to(root)))) for run in found)
+
+
+def render(runs: Sequence[RunSummary], root: Path) -> str:
+    """Return the page that shows these runs, the newest first."""
+    shown = histories(runs)
+    return _TEMPLATES.get_template("overview.html.j2").render(
+        runs=runs,
+        tests=shown,
+        news=dict(zip((run.directory for run in runs), news(runs), strict=True)),
+        check=f"jepsen-run check {shlex.quote(str(root))}",
+        report=stores.REPORT,
+        trend=TREND,
+        runs_json=markupsafe.Markup(_in_script(msgspec.json.encode(runs))),  # noqa: S704 - no tag is left in it
+    )
+
+
+def _in_script(json: bytes) -> str:
+    """Return JSON as it may stand in a script element: nothing in it ends that element."""
+    return json.decode().replace("<", "\\u003c")
+
+
+def histories(runs: Sequence[RunSummary]) -> list[TestHistory]:
+    """Return the history of each test, the one that ran last first."""
+    by_test: dict[str, list[RunSummary]] = defaultdict(list)
+    for run in runs:
+        by_test[run.test].append(run)
+    return [TestHistory(name, tuple(mine), _trends(mine)) for name, mine in by_test.items()]
+
+
+def news(runs: Sequence[RunSummary]) -> Iterator[Mapping[str, str]]:
+    """For each run, newest first, say of each finding whether it is "new", "again" or "gone".
+
+    Compared is the decided run of the same test before it. The first decided run has nothing to be
+    compared with: what it finds is "new".
+    """
+    for number, run in enumerate(runs):
+        before = next((one for one in runs[number + 1 :] if one.test == run.test and one.decided), None)
+        had = {} if before is None else before.findings
+        if run.decided:
+            yield {
+                kind: _standing(kind in run.findings, kind in had) for kind in sorted({*run.findings, *had})
+            }
+        else:
+            yield {}
+
+
+def _standing(has: bool, had: bool) -> str:
+    return ("again" if had else "new") if has else "gone"
+
+
+def _trends(runs: Sequence[RunSummary]) -> tuple[Trend, ...]:
+    shown = runs[:TREND]
+    decided = [run for run in shown if run.decided]
+    kinds = sorted({kind for run in shown for kind in run.findings})
+    found = []
+    for kind in kinds:
+        has, had = (kind in run.findings for run in [*decided, *decided[-1:]][:2])
+        counts = tuple(run.findings.get(kind, 0) if run.decided else None for run in reversed(shown))
+        found.append(Trend(kind, _standing(has, had and len(decided) > 1), counts))
+    return tuple(sorted(found, key=lambda one: (["new", "again", "gone"].index(one.standing), one.kind)))
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    """Find the runs below a store; links to them are left out."""
+    for test in _below(root):
+        for run in _below(test):
+            if stores.is_store(run):
+                yield run
+
+
+def _below(directory: Path) -> list[Path]:
+    try:
+        with os.scandir(directory) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # removed just now
+        return []
+
+
+def _earlier(root: Path) -> tuple[RunSummary, ...]:
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        index = msgspec.json.decode((root / INDEX).read_bytes(), type=Index)
+        if index.version == VERSION:
+            return index.runs
+    return ()
+
+
+def _summary(root: Path, directory: Path, earlier: RunSummary | None) -> RunSummary:
+    judged_ns = 0
+    with contextlib.suppress(OSError):
+        judged_ns = (directory / stores.FINDINGS).stat().st_mtime_ns
+    if earlier is not None and judged_ns and earlier.judged_ns == judged_ns:
+        return earlier
+    relative = str(directory.relative_to(root))
+    try:
+        spec, record = stores.load_spec(directory), stores.load_run(directory)
+    except UsageError:
+        return RunSummary(
+            directory=relative, test=directory.parent.name, started="", again="", system="", policy="",
+            workload="", environment="", seed=0, verdict="not judged",
+        )  # fmt: skip
+    verdict = _verdict(directory) if judged_ns else None
+    reviewed = None
+    with contextlib.suppress(msgspec.MsgspecError, OSError):
+        reviewed = known.kept(directory)
+    return RunSummary(
+        directory=relative,
+        test=spec.name,
+        started=record.started,
+        again=record.again,
+        system=spec.system,
+        policy=spec.policy,
+        workload=spec.workload,
+        environment=record.environment or spec.environment,
+        seed=spec.seed,
+        verdict=_state(record)
+        if verdict is None
+        else {True: "valid", False: "invalid", None: "unknown"}[verdict.valid],
+        known=reviewed is not None and reviewed.known,
+        duration_s=verdict.statistics.duration_s if verdict is not None else 0.0,
+        rows=verdict.statistics.rows if verdict is not None else 0,
+        findings=_counts(verdict, grave=True),
+        warnings=_counts(verdict, grave=False),
+        judged_ns=judged_ns,
+    )
+
+
+def _verdict(directory: Path) -> _Verdict | None:
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode((directory / stores.FINDINGS).read_bytes(), type=_Verdict)
+    return None
+
+
+def _counts(verdict: _Verdict | None, *, grave: bool) -> dict[str, int]:
+    findings = () if verdict is None else verdict.findings
+    return {one.name: one.count for one in findings if (one.severity == "grave") == grave}
+
+
+def _state(record: stores.RunRecord) -> str:
+    """Return what became of a run that has no verdict."""
+    if record.state == "running":
+        return "running" if record.alive() else "killed"
+    return "interrupted" if record.state == "interrupted" else "not judged"
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; several runs may write it at once."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
