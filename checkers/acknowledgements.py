@@ -1,4 +1,4 @@
-"""Acknowledgements and refusals as operations: each question with its answer."""
+"""Acknowledgements and refusals as operations: each invocation with its answer."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _NACKS = (NACK_INVOKE, NACK_OK, NACK_FAIL)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Acks or nacks, one row each.
+    """Acknowledgements or refusals, one row for each.
 
-    ``at`` is the position of the question; ``answer`` that of an ``ok`` (-1: none); ``failed``: the
-    answer was ``fail``.
+    ``at`` is the position of the invocation, ``answer`` the position of its ``ok`` (-1: none).
+    ``failed`` says that the answer was ``fail``.
     """
 
     at: Numbers
@@ -42,28 +42,28 @@ class Operations:
     failed: Flags
 
     def some(self, which: Flags) -> Operations:
-        """Return the operations of the given rows."""
+        """Return the operations that ``which`` flags."""
         return Operations(self.at[which], self.answer[which], self.failed[which])
 
     def with_(self, others: Operations) -> Operations:
-        """Return these operations and the others."""
+        """Return these operations and ``others`` together."""
         return joined([self, others])
 
 
 def acks(rows: Rows, of: Flags) -> Operations:
-    """Return the acks of the messages ``of``."""
+    """Return the acknowledgements of the messages that ``of`` flags."""
     return _operations(rows, of, _ACKS)
 
 
 def nacks(rows: Rows, of: Flags) -> Operations:
-    """Return the nacks of the messages ``of``."""
+    """Return the refusals of the messages that ``of`` flags."""
     return _operations(rows, of, _NACKS)
 
 
 def _operations(rows: Rows, of: Flags, kinds: tuple[int, int, int]) -> Operations:
-    """Pair each question with its answer, the next row of that message by the same process.
+    """Pair each invocation with its answer, the next row of that message by the same process.
 
-    A process has one operation at a time. An ``ok`` without a question counts as an operation, too.
+    A process has one operation at a time. An ``ok`` without an invocation is an operation, too.
     """
     asking, ok, fail = kinds
     at = rows.of(*kinds)
@@ -85,12 +85,13 @@ def _operations(rows: Rows, of: Flags, kinds: tuple[int, int, int]) -> Operation
 def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numbers:
     """Return the rows that show that acks and nacks cannot have taken effect.
 
-    ``NONE`` where they may have.
+    The result has the index of one row for each ack or nack, ``NONE`` where it may have taken
+    effect. Such a row saw the broker's process gone before ``asked``. That is when the ack was
+    invoked; in a transaction, when the end of the transaction was invoked.
 
-    Such a row saw the broker process gone before the ack was invoked (``asked``; in a transaction,
-    before its end was). The broker at the other end of the connection is named by the answers to
-    the session's ``subscribe``, to the ``connect`` and to the ``begin``, or by the latest delivery
-    of the message in that session.
+    The broker at the other end of the connection is the one that an answer names: the answer to
+    the session's ``subscribe``, to the ``connect`` or to the ``begin``. If there is none, the
+    latest delivery of the message in that session names it.
     """
     if not deaths.rows or not len(at):
         return np.full(len(at), NONE, dtype=np.int64)
@@ -108,9 +109,9 @@ def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numb
 
 
 def given_before(rows: Rows, at: Numbers) -> Numbers:
-    """Return the position of the latest delivery before each row; -1: none.
+    """Return the position of the latest delivery of each row's message in the row's session.
 
-    That of the row's message in its session.
+    Only deliveries before the row count; -1 where there is none.
     """
     delivers = rows.of(DELIVER)
     delivers = delivers[marked(rows.id[at], rows.messages)[rows.id[delivers]]]

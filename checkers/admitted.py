@@ -1,8 +1,8 @@
-"""What brokers admit: an answer by which one says that an error of its own kept it from answering.
+"""Internal errors that brokers admit in their answers: internal-error.
 
 Such an answer breaks no promise about messages by itself, and its client goes on as after any other
-error; but no broker is meant to give it, whatever was done to it. What it says is its dialect's
-(``Promises.admits``).
+error. But no broker is meant to give it, whatever was done to the broker. The words of the answer
+belong to the broker's dialect (``Promises.admits``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READ = ("index", "message", "process", "broker", "error")
 
 
 def of_table(table: pa.Table, words: str) -> Iterator[Instance]:
-    """One for each row of a client whose error has these words."""
+    """Yield one instance for each row of a client whose error contains ``words``."""
     if "error" not in table.column_names or not words:
         return
     error = table["error"].cast(pa.string())
@@ -38,5 +38,5 @@ def of_table(table: pa.Table, words: str) -> Iterator[Instance]:
 
 
 def of_part(part: HistoryPart, words: str) -> list[Instance]:
-    """The same of all slices of a part."""
+    """Return one instance for each row of a client in a part whose error contains ``words``."""
     return [one for table in part.slices(_READ) for one in of_table(table, words)]

@@ -1,16 +1,21 @@
 """Groups whose first deliveries alternate between sessions: group-split.
 
-A group is one session's until that ends, or a message that closes the group is given out. Where
-acknowledgements are missing nothing proves what a session still holds. But a group that goes back
-and forth has not changed its owner each time. It is split if it returns five times to sessions that
-had it, one change after the other, and nothing explains one of them: between two sessions those are
-six changes, more than a handful.
+A group belongs to one session until the session ends, or a message that closes the group is given
+out. Where acknowledgements are missing, nothing proves what a session still holds. But a group that
+goes back and forth has not changed its owner each time. It is split if it returns five times to
+sessions that had it, one change after the other, and nothing explains one of the changes. Between
+two sessions those are six changes, more than a handful.
 
-What explains a change, and every change before it: a redelivery in the group, since what was given
-back goes to another session; a delivery that says it is one; the end of a session of the queue, or
-a lost session that the client noticed later; a closing message; a consumer with a selector. Where
-groups are not promised to stay with their session, a change does not count if the session that was
-left had certainly let go of all that it had got of the group.
+A change, and every change before it, is explained by
+
+- a redelivery in the group, since what was given back goes to another session
+- a delivery that is marked as a redelivery
+- the end of a session of the queue, or a lost session that the client noticed later
+- a closing message
+- a consumer with a selector.
+
+Where groups are not promised to stay with their session, a change does not count if the session
+that the group left had certainly let go of all that it had got of the group.
 """
 
 from __future__ import annotations
@@ -28,15 +33,16 @@ from checkers.running import highest_before, segments, starts
 from checkers.selective import SelectiveQueues
 
 HANDFUL: Final = 5
-"""How often a group returns to a session that had it when it is split."""
+"""The number of returns to sessions that had the group at which the group is split."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDeliveries:
-    """The deliveries of groups, and which are the ``first`` of their messages.
+    """The deliveries of groups, one row for each.
 
-    ``marked``: a delivery says that it is not. ``let_go``: since when it was certainly not its
-    session's any more (``checkers.lifecycle``).
+    ``first`` flags the first delivery of each message, ``marked`` the deliveries that are marked
+    as redeliveries. ``let_go`` says since when the session certainly did not hold the message any
+    more (``checkers.lifecycle``).
     """
 
     place: npt.NDArray[np.int32]
@@ -47,7 +53,7 @@ class GroupDeliveries:
     let_go: Numbers
 
     def at(self, some: Numbers) -> GroupDeliveries:
-        """Some of them."""
+        """Return the deliveries at the given places in this table."""
         return GroupDeliveries(
             self.place[some], self.index[some], self.session[some], self.first[some], self.marked[some],
             self.let_go[some],
@@ -56,18 +62,18 @@ class GroupDeliveries:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What may explain a change of session."""
+    """The facts that may explain why a group changed its session."""
 
     places: PlaceTable
     ends: Ends
     closings: Closings
     choosers: SelectiveQueues
     sticky: bool = True
-    """Whether a group stays with its session though that holds nothing of it."""
+    """True if a group is promised to stay with its session though that holds nothing of it."""
 
 
 def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np.int32], Numbers]:
-    """Return the groups that alternate, and of each the delivery that exceeds the handful."""
+    """Return the groups that alternate, and the index of the delivery that shows it for each."""
     often = _change_often(every, len(beside.places.named))
     some = every.at(np.flatnonzero(often[every.place]))
     some = some.at(ordered(some.place, some.index))
@@ -97,7 +103,7 @@ def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np
 def _change_often(every: GroupDeliveries, places: int) -> Flags:
     """Return by place whether a group changes its session more than a handful of times.
 
-    Few do, and nothing else has to be put in order.
+    Few groups do, and only their deliveries are then sorted.
     """
     at = np.flatnonzero(every.first)
     at = at[ordered(every.place[at], every.index[at])]
@@ -108,7 +114,10 @@ def _change_often(every: GroupDeliveries, places: int) -> Flags:
 
 
 def _holding(some: GroupDeliveries) -> Numbers:
-    """Return since when the session of each delivery has let go of that and all before it."""
+    """Return since when the session of each delivery has let go of it and all before it.
+
+    *All before it* are the earlier deliveries of the same group to the same session.
+    """
     order = ordered(some.place, some.session, some.index)
     let_go = some.let_go[order]
     result = np.empty(len(order), dtype=np.int64)
@@ -118,14 +127,17 @@ def _holding(some: GroupDeliveries) -> Numbers:
 
 
 def _changed(firsts: GroupDeliveries) -> Flags:
-    """Return which first deliveries are of another session than the one before."""
+    """Flag the first deliveries that went to another session than the one before."""
     result = np.zeros(len(firsts.place), dtype=bool)
     result[1:] = firsts.session[1:] != firsts.session[:-1]
     return result
 
 
 def _explained(firsts: GroupDeliveries, beside: Changes) -> Flags:
-    """Return before which first deliveries, but the very first, something explains a change."""
+    """Flag the first deliveries before which something explains a change of session.
+
+    The result has a flag for each first delivery but the very first.
+    """
     place, before, after = firsts.place[1:], firsts.index[:-1], firsts.index[1:]
     result: Flags = beside.closings.freed(place, after) >= before
     lost = beside.ends.sessions.find("lost", beside.places.runs()[place], firsts.session[:-1])

@@ -1,14 +1,14 @@
-"""Every anomaly that the checkers know, as one table.
+"""The table of every anomaly that the checkers know.
 
-All that is said of a finding by its name is said here.
+Everything that depends on a finding's name alone is in this table.
 
 Why one table: a name that stands in ten places is forgotten in one of them. A new finding needs its
 rule (and the twin of the rule in ``checkers.reference``), a row here, and a line in
-docs/explanation/verdicts.md; severity, order, witness, sentence, JUnit and reports follow from the
+docs/explanation/verdicts.md. Severity, order, witness, sentence, JUnit and reports follow from the
 row.
 
-The order of the rows is the order in which findings are told: causes before what usually follows
-from them. Two lives deliver twice, hardly the other way round.
+Findings are reported in the order of the rows: causes come before what usually follows from them.
+Two live brokers cause duplicate deliveries; duplicate deliveries hardly cause two live brokers.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ LOSSLESS: Final = frozenset({"at-least-once", "exactly-once"})
 ONCE: Final = frozenset({"at-most-once", "exactly-once"})
 
 Partner = Literal["none", "sent-later", "higher-number", "higher-number-in-session", "held", "key"]
-"""How the other message of a pair is found among those delivered before.
+"""The way to find the other message of a pair among the messages that were delivered before.
 
-By its send, by its producer's numbers, or by who held it; or it is the instance's key.
+It is found by its send, by its producer's sequence numbers, by the session that held it, or it is
+the instance's key.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Which rows can show an anomaly.
+    """The rows that an anomaly's witness needs besides those that every witness may have.
 
-    Beside those of its message and what belongs to their sessions and transactions.
+    Every witness may have the rows of its message and those of their sessions and transactions.
 
-    ``control`` are operations of the harness and the monitor; ``clients`` all rows of clients at
-    the moments of the anomaly. ``paired`` says that it takes the rows of its group before it; then
-    ``partner`` says which message is the other one. ``alive``: it takes proof that its sessions
-    lived on. ``linked``: it takes what was answered before it on its connection. ``alone``: rows of
-    messages of which not all are there say something else.
+    ``control`` names operations of the harness, the monitor and the nemesis. ``clients``: all rows
+    of clients at the moments of the anomaly. ``paired``: the rows of its group before it; then
+    ``partner`` says which message is the other one. ``alive``: proof that its sessions lived on.
+    ``linked``: what was answered before it on its connection. ``alone``: a message of which only
+    some rows are in the witness would say something else.
     """
 
     control: tuple[str, ...] = ()
@@ -53,28 +54,26 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """What is said of one kind of finding.
+    """A kind of finding: its rule, its sentence, its severity and the rows that prove it.
 
-    ``rule`` is the promise that it contradicts, for a reader who does not know the name; ``words``
-    its sentence, with the fields of ``checkers.words``; ``words_without_message`` the same for an
-    instance that has none.
+    ``rule`` is the promise that it contradicts, for a reader who does not know the name. ``words``
+    is its sentence, with the fields of ``checkers.words``; ``words_without_message`` is the
+    sentence of an instance that has no message.
 
-    ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` its severity
-    under the others. ``ordered``: only if order was promised, else it is an info; ``grouped``
-    likewise of groups, ``single`` of one broker alone having a message, and ``atomic`` of
-    transactions. ``excusable``: a
-    warning where the faults in force explain it. ``allowed``: guarantees under which it is no
-    finding at all.
+    ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` is its severity
+    under the others. Where the promise that it rests on was not given, it is an info: ``ordered``
+    is the promise of order, ``grouped`` that of groups, ``single`` that one broker alone has a
+    message, ``atomic`` that of transactions. ``excusable``: it is a warning where the faults in
+    force explain it. ``allowed`` are the guarantees under which it is no finding at all.
 
-    ``columns`` are those that tell of it: where a history does not have them it is not judged;
-    ``one_column``: any of them is enough.
-    ``of_queues``: where queues as a whole are promised to be in order it is told of them, too,
-    which takes none of these.
+    ``columns`` are the columns that it is judged by: a history without them is not judged by this
+    rule. ``one_column``: any one of them is enough. ``of_queues``: where queues as a whole are
+    promised to be in order, queues are judged, too, which takes none of these columns.
 
-    ``at_end``: it says what became of a message in the end, so it cannot be told before everything
-    was drained and every store read. ``follows_two_lives``: it is to be expected once two brokers
-    serve one queue from two journals. ``follows``: each of those says more exactly what it says, so
-    that where one is grave it is an info.
+    ``at_end``: it says what became of a message in the end, so it cannot be judged before
+    everything was drained and every store read. ``follows_two_lives``: it is to be expected once
+    two brokers serve one queue from two journals. ``follows`` are findings that say the same more
+    exactly: where one of them is grave, this finding is an info.
     """
 
     name: str
@@ -99,11 +98,11 @@ class Anomaly:
 
 
 DEADLY: Final = ("kill", "destroy", "stop", "power-loss")
-"""Faults that end processes."""
+"""The kinds of faults that end processes."""
 READ_ALL: Final = ("phase", "browse", "role", "takeover")
-"""What says that everything was drained, and whose stores were read."""
+"""The operations that say that everything was drained, and which brokers' stores were read."""
 _OF_THE_END: Final = (*READ_ALL, "restart", *DEADLY)
-"""That, and what says which acknowledgements cannot have been processed."""
+"""``READ_ALL``, and the operations that say which acknowledgements cannot have been processed."""
 
 _OF_ORDER: Final = "{message} ({place}, producer {producer}, number {number})"
 
@@ -419,7 +418,7 @@ ANOMALIES: Final = (
         evidence=Evidence(clients=True),
     ),
 )  # fmt: skip
-"""Causes first."""
+"""Every anomaly, causes before what follows from them."""
 
 BY_NAME: Final = {anomaly.name: anomaly for anomaly in ANOMALIES}
 AT_END: Final = frozenset(anomaly.name for anomaly in ANOMALIES if anomaly.at_end)
@@ -428,22 +427,25 @@ _RANKS: Final = {anomaly.name: number for number, anomaly in enumerate(ANOMALIES
 
 
 def named(name: str) -> Anomaly:
-    """What is known of a finding; one the table lacks (of another version) is grave."""
+    """Return the table's row of a finding.
+
+    A name that the table lacks (of another version) gets a row that is grave.
+    """
     return BY_NAME.get(name) or Anomaly(name=name, rule="", words=f"{name} at row {{index}}")
 
 
 def rank(name: str) -> tuple[int, str]:
-    """The place of a finding's name among others, to sort by: causes first."""
+    """Return a key by which names of findings are sorted: causes come first."""
     return _RANKS.get(name, len(_RANKS)), name
 
 
 def severity(name: str, options: CheckOptions, *, excused: bool = False) -> Severity:
-    """Of a finding under what was promised.
+    """Return the severity of a finding under what was promised.
 
-    ``excused``: the faults in force explain it, which only some may be.
+    ``excused``: the faults in force explain it; this matters only to findings that are excusable.
 
-    Every finding is reported whatever the guarantee; this decides only whether it makes the test
-    invalid.
+    Every finding is reported whatever the guarantee. The severity decides only whether it makes the
+    test invalid.
     """
     anomaly = named(name)
     if options.guarantee not in anomaly.breaks:
@@ -460,5 +462,5 @@ def severity(name: str, options: CheckOptions, *, excused: bool = False) -> Seve
 
 
 def looked_for(options: CheckOptions) -> tuple[str, ...]:
-    """The names of all that is a finding under what was promised."""
+    """Return the names of the anomalies that are findings under what was promised."""
     return tuple(anomaly.name for anomaly in ANOMALIES if options.guarantee not in anomaly.allowed)

@@ -30,21 +30,24 @@ if TYPE_CHECKING:
 
 
 def start(master: str | None = None) -> SparkSession:
-    """See ``checkers.session.start``."""
+    """Return the Spark session of this process, started if needed (``checkers.session.start``)."""
     from checkers import session  # noqa: PLC0415 - imports Spark, which small histories do without
 
     return session.start(master)
 
 
 def stop(*, at_once: bool = False) -> None:
-    """See ``checkers.session.stop``; nothing where Spark was never started."""
+    """Stop Spark (``checkers.session.stop``); do nothing where Spark was never started."""
     session = sys.modules.get("checkers.session")
     if session is not None:
         session.stop(at_once=at_once)
 
 
 def start_in_background(master: str | None = None, *, wanted: bool = False) -> Starting:
-    """A session that starts in a thread: now if it is wanted or a master named, else on demand."""
+    """Return a session that starts in a thread.
+
+    It starts now if ``wanted`` is true or a master is named, else when its result is asked for.
+    """
     return Starting(master, wanted=wanted)
 
 

@@ -1,7 +1,7 @@
 """The columns of a history (``checkers.schema``) as Arrow and Parquet have them.
 
-Apart from their names, because most processes write or judge no file: a simulated run, a search,
-most commands.
+Why a module apart from the names of the columns: importing Arrow takes time, and most processes (a
+simulated run, a search, most commands) neither write nor judge a file.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ VERSIONS: Final = tuple(
     pa.schema([field for field in SCHEMA if field.name not in ADDED[count:]])
     for count in range(len(ADDED), -1, -1)
 )
-"""The columns that histories have had, newest first; they were added in the order of ``ADDED``."""
+"""The schemas of all versions, newest first; columns were added in the order of ``ADDED``."""
 OLDER: Final = VERSIONS[-1]
-"""The columns that every history has that does not declare its own."""
+"""The columns that every history has, unless the history declares its own columns."""
 
 
 def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
-    """A schema's columns in its order; null where the table, as may be, lacks one."""
+    """Return a table with a schema's columns in their order, null where ``table`` lacks one."""
     for field in schema:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -43,7 +43,7 @@ def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Rows that leave out what is null, as one batch with all columns."""
+    """Return one batch with all columns from rows that leave out what is null."""
     used: set[str] = set().union(*rows)
     arrays = []
     for field in SCHEMA:

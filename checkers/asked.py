@@ -1,24 +1,25 @@
-"""What a send asks for, and a subscription wants: the ``value`` of their rows, a JSON object.
+"""The options of sends and subscribes: the ``value`` of their rows, a JSON object.
 
-Of a send, each only where it asks for it:
+The keys of a send, each only where the send asks for it:
 
     properties  {name: text}
-    priority    a number: of what waits in a queue the highest is to come first
-    expires     [low, high], moments of the history's clock (ns): before ``low`` it has certainly
-                not expired, after ``high`` it certainly has, and must not be sent to a client any
-                more. A null ``high``: nobody knows (the broker counts from when it got the
-                message; then the row that answers the send has it)
+    priority    a number: the message with the highest one in a queue is to come first
+    expires     [low, high], moments of the history's clock (ns): before ``low`` the message has
+                certainly not expired, after ``high`` it certainly has, and must not be sent to a
+                client any more. A null ``high`` is not known yet: the broker counts from when it
+                got the message; then the row that answers the send has it
     delay       likewise: before ``low`` it must not be delivered, after ``high`` it may be
     reply_to    the queue that is to have the answer
-    close       true: once the message is given out its group is closed, and may go to another
+    close       true: once the message is given out, its group is closed and may go to another
                 consumer (JMSXGroupSeq -1)
-    amount      a number: what its message stands for, of ``account``, a text (``checkers.totals``)
+    amount      a number: the money that the message stands for, in the account that the text
+                ``account`` names (``checkers.totals``)
 
-Of a subscribe: ``selector``, {property: [texts]}. A value that is no such thing asks for nothing.
+The key of a subscribe: ``selector``, {property: [texts]}. Any other value asks for nothing.
 
-Why intervals: the broker's clock says when a message expires or is due, and counts from when it got
-the message; what the history knows for certain is when that was asked for and answered. A fault of
-clocks makes even that uncertain (``checkers.clocks``).
+Why intervals: the broker's clock says when a message expires or is due, and counts from when the
+broker got the message. The history knows for certain only when the send was invoked and answered. A
+fault of clocks makes even that uncertain (``checkers.clocks``).
 """
 
 from __future__ import annotations
@@ -37,32 +38,35 @@ from checkers.schema import json_object
 Selector = Mapping[str, Any]
 
 ORDINARY: Final = 4
-"""The priority of what asks for none."""
+"""The priority of a message whose send asks for none."""
 
 
 def selector_of(value: str | None) -> Selector | None:
-    """What a ``subscribe`` asks for; None: everything."""
+    """Return the selector that a ``subscribe`` asks for; None if it wants every message."""
     told = (json_object(value) or {}).get("selector")
     return told if isinstance(told, dict) and told else None
 
 
 def properties_of(value: str | None) -> Mapping[str, Any]:
-    """The properties of a message that was sent."""
+    """Return the properties that a send gives its message."""
     told = (json_object(value) or {}).get("properties")
     return told if isinstance(told, dict) else {}
 
 
 def closes(value: str | None) -> bool:
-    """Whether a send asks to close the group of its message."""
+    """Return whether a send asks to close the group of its message."""
     return value is not None and '"close"' in value and (json_object(value) or {}).get("close") is True
 
 
 _AMOUNT_MAX: Final = 2**40
-"""More than that is no amount: sums must fit into 64 bits."""
+"""The largest amount; more is taken for no amount, since sums must fit into 64 bits."""
 
 
 def amount_of(value: str | None) -> tuple[str, int] | None:
-    """Account and amount of what is sent; None where it says no amount."""
+    """Return the account and the amount of a send; None where it names no amount.
+
+    The account is "" where the send names none.
+    """
     if value is None or '"amount"' not in value:
         return None
     told = json_object(value) or {}
@@ -73,7 +77,7 @@ def amount_of(value: str | None) -> tuple[str, int] | None:
 
 
 def priority_of(value: str | None) -> int | None:
-    """The priority that is asked for; None where none is."""
+    """Return the priority that a send asks for; None where it asks for none."""
     if value is None or '"priority"' not in value:
         return None
     priority = (json_object(value) or {}).get("priority")
@@ -82,9 +86,9 @@ def priority_of(value: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What each message asked for when it was sent; ``NONE`` where nothing.
+    """The options that each message was sent with, by message; ``NONE`` where it had none.
 
-    ``expires`` and ``expired``: the low and the high end of when it expires; ``early`` and ``due``
+    ``expires`` and ``expired`` are the low and the high end of its expiry, ``early`` and ``due``
     those of its delay. ``delayed``: some attempt to send it asked for a delay.
     """
 
@@ -97,18 +101,20 @@ class Asked:
 
     @property
     def in_turn(self) -> Flags:
-        """Which are to come in the order in which they were sent."""
+        """The messages without a delay or a priority of their own: they come in the order sent."""
         result: Flags = ~self.delayed & ((self.priority == NONE) | (self.priority == ORDINARY))
         return result
 
 
 def asked_by(rows: Rows, attempts: Attempts | None) -> Asked:
-    """Return what whole messages asked for.
+    """Return the options of all messages.
 
-    Of a message that was sent more than once each attempt asked for itself, and any may be the one
-    that was stored: low ends are the lowest, high ends the highest, if every attempt has one.
-    ``attempts`` tell which of them certainly stored nothing and count for nothing; None: nothing is
-    asked of messages that were sent more than once.
+    If a message was sent more than once, each attempt has its own options, and any attempt may be
+    the one that was stored. So ``expires`` is the lowest of all attempts, and ``expired`` the
+    highest if every attempt has one. ``early`` is the lowest if every attempt has a delay, and
+    ``due`` the highest if every delay has an end. Attempts that certainly stored nothing, as
+    ``attempts`` says, do not count. ``attempts`` may be None for callers that do not look at
+    messages that were sent more than once.
     """
     size = rows.messages
     sends = rows.of(SEND_INVOKE, SEND_OK)
@@ -130,7 +136,7 @@ def asked_by(rows: Rows, attempts: Attempts | None) -> Asked:
 def _refine(
     asked: Asked, rows: Rows, attempts: Attempts, codes: npt.NDArray[np.int32], read: Numbers
 ) -> None:
-    """Set what messages that were sent more than once asked for, by their possible attempts."""
+    """Set the options of messages that were sent more than once, from their possible attempts."""
     size = rows.messages
     some = np.flatnonzero(attempts.possible)
     ids = attempts.message[some]

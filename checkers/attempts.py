@@ -1,11 +1,11 @@
 """The attempts of messages that were sent more than once.
 
 A client may repeat a send under the same id. Each ``send`` invocation is an attempt; its answer is
-the next completion of the same process and message, before that process asks for it again. An
-attempt without an answer is of unknown outcome. An attempt in a transaction has the outcome of that
-transaction: it failed if that was rolled back with ``ok``, or each commit of it failed. Where
-transactions are batches each send has its own answer: it must be answered ``ok``, too, and that
-the commit failed says nothing of it.
+the next completion of the same process and message, before that process sends it again. An attempt
+without an answer is of unknown outcome. An attempt in a transaction has the outcome of that
+transaction: it failed if the transaction was rolled back with ``ok``, or each of its commits
+failed. Where transactions are batches, each send has an answer of its own: the send must be
+answered ``ok``, too, and a commit that failed says nothing of it.
 
 Most messages are sent once and have no row here: their fate follows from their few rows directly
 (``checkers.lifecycle``).
@@ -38,17 +38,18 @@ from checkers.running import segments
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """One row an attempt to send a message that was sent more than once.
+    """The attempts to send messages that were sent more than once, one row for each attempt.
 
-    ``several``      by message, whether it was
+    ``several``      by message: whether it was sent more than once
     ``message``      the number of the message among all messages
-    ``row``          the position of the invocation; ``answer``: that of its answer, -1 for none
+    ``row``          the position of the invocation
+    ``answer``       the position of its answer, -1 for none
     ``asked``        the index of the invocation
-    ``transaction``  in which the message was sent; ``NONE``: in none
+    ``transaction``  the transaction in which the message was sent; ``NONE``: in none
     ``certain``      since when the message is certainly stored by this attempt; ``NONE``: it is not
-    ``failed``       the attempt certainly stored nothing
-    ``visible``      since when a consumer may get the message by this attempt: of one in a
-                     transaction since its commit was asked for; ``NONE``: never
+    ``failed``       whether the attempt certainly stored nothing
+    ``visible``      since when a consumer may get the message by this attempt; in a transaction,
+                     since the commit was invoked; ``NONE``: never
     """
 
     several: Flags
@@ -63,13 +64,19 @@ class Attempts:
 
     @property
     def possible(self) -> Flags:
-        """The attempts that may have stored their message; all of a message of which all failed."""
+        """The attempts that may have stored their message.
+
+        If all attempts of a message failed, all of them are included.
+        """
         result: Flags = ~self.failed | self.aborted[self.message]
         return result
 
     @property
     def aborted(self) -> Flags:
-        """Flag the messages that were sent more than once, and each time failed for certain."""
+        """The messages of which each attempt certainly failed, by message.
+
+        It says something only of messages that were sent more than once (``several``).
+        """
         result: Flags = ~marked(self.message[~self.failed], len(self.several))
         return result
 
@@ -80,13 +87,19 @@ class Attempts:
         return result
 
     def instead(self, usual: Numbers, values: Numbers, of: Flags) -> Numbers:
-        """Return by message the lowest value of some attempts, or what is usual if sent once."""
+        """Return by message the lowest of ``values`` among the attempts that ``of`` flags.
+
+        A message that was sent once gets its value in ``usual``.
+        """
         size = len(self.several)
         return np.where(self.several, lowest(self.message[of], values[of], size), usual)
 
     @property
     def over(self) -> Numbers:
-        """By message, since when no attempt can store it any more; ``NONE``: nothing says so."""
+        """The row after which no attempt can store the message, by message.
+
+        ``NONE`` where nothing says so.
+        """
         latest = highest(self.message, self.certain, len(self.several))
         return np.where(marked(self.message[self.unknown], len(self.several)), NONE, latest)
 
@@ -127,7 +140,7 @@ def attempts_of(rows: Rows, ends: Ends, *, atomic: bool) -> Attempts | None:
 
 
 def rolled_back(ends: Ends, run: Numbers, transaction: Numbers, *, atomic: bool) -> Flags:
-    """Return in which transactions nothing happened, if none of their commits was ``ok``."""
+    """Flag the transactions in which nothing happened, if none of their commits was ``ok``."""
     result: Flags = ends.transactions.find("abort", run, transaction) != NONE
     if atomic:
         result |= ends.transactions.find("void", run, transaction) != NONE

@@ -1,20 +1,21 @@
-"""Liveness: unavailable and not-recovered.
+"""The liveness rules: unavailable and not-recovered.
 
 A window of unavailability begins with the first question after an ``ok`` and ends with the last
-completion that is not ``ok`` before the next: longer than the bound, and with at least three
-questions in it. Keys are each operation, each operation in each queue and in each group, each
-client (a producer) and each broker by its sends; a question to a broker is a completion that names
-it and is not ``ok``, since an invocation does not know where it will arrive.
+completion that is not ``ok`` before the next ``ok``. It is longer than the bound and has at least
+three questions in it. Keys are each operation, each operation in each queue and in each group, each
+client (a producer), and each broker by its sends. A question is an invocation. An invocation does
+not know at which broker it will arrive, so a question to a broker is a completion that names the
+broker and is not ``ok``.
 
-The refusal of an acknowledgement that may have come too late (``checkers.timeouts``) is what a
-broker has to answer: with its question it counts neither as failed nor as ``ok``.
+A broker has to refuse an acknowledgement that comes too late (``checkers.timeouts``). Such a
+refusal and its question count neither as failed nor as ``ok``.
 
 Why time slots: one key's rows are spread over all parts, and sorting a history by time to see
 pauses would cost more than all other rules. A pause longer than the bound lies between the last
-``ok`` of one slot and the first of another, so the extremes of each slot (a fraction of the bound)
-suffice to find it; only a pause that was found is looked at row by row. A group lies whole in one
-part and may be one of very many: those in which anything was not ``ok`` are looked at row by row,
-at once.
+``ok`` of one slot and the first of another. So the extremes of each slot, which is as long as the
+bound, suffice to find it; only a pause that was found is looked at row by row. A group lies whole
+in one part and may be one of very many: groups in which anything was not ``ok`` are looked at row
+by row at once.
 """
 
 from __future__ import annotations
@@ -57,18 +58,19 @@ from checkers.verdict import Promises
 OPERATIONS: Final = ("send", "ack", "nack")
 ATTEMPTS: Final = 3
 BREADTH: Final = ("operation", "broker", "queue", "client", "group")
-"""What a key begins with, the broadest first."""
+"""The words that keys begin with, the broadest first."""
 FAR: Final = np.iinfo(np.int64).max
 
 Key = tuple[int, str]
-"""(run, what)."""
+"""A run, and the operation, broker, queue, client or group in it that a window is judged for."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Outage:
-    """A window of unavailability of ``key``: its first question, times (ns), what shows it.
+    """A window of unavailability of ``key``.
 
-    ``brokers`` are those that the operations of the key went to.
+    ``index`` is its first question, ``begin`` and ``end`` are times (ns), ``rows`` the indexes of
+    the rows that show it. ``brokers`` are those that the operations of the key went to.
     """
 
     run: int
@@ -80,16 +82,17 @@ class Outage:
     brokers: frozenset[str] = field(default=frozenset(), compare=False)
 
     def instance(self) -> Instance:
-        """The finding; its row is the unanswered question."""
+        """Return the window as an instance of ``unavailable``, at its first question."""
         return Instance("unavailable", None, None, None, self.index, self.key, self.run)
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What one key did, by slot: one row for each ``number``, in order.
+    """The extremes of one key in each slot: one row for each slot's ``number``, in order.
 
-    ``lows`` has the first ``ok`` (row and ns) and the first question (row and ns), ``FAR`` where
-    there was none; ``highs`` the last ``ok`` and the last row of any kind, -1 where there was none.
+    ``lows`` has the first ``ok`` and the first question (index and ns of each), ``FAR`` where there
+    was none. ``highs`` has the last ``ok`` and the last row of any kind (index and ns of each), -1
+    where there was none.
     """
 
     number: Numbers
@@ -98,7 +101,7 @@ class Slots:
 
 
 class Gap(NamedTuple):
-    """Rows of ``key`` strictly between two indexes, none of them ``ok``; ``end`` in ns."""
+    """A span of indexes, ends excluded, in which no row of ``key`` is ``ok``; ``end`` in ns."""
 
     run: int
     key: str
@@ -108,7 +111,10 @@ class Gap(NamedTuple):
 
 
 def judged(rows: Rows, ends: Ends, promises: Promises) -> Rows:
-    """All but acks and nacks that were refused and may have come too late, with their questions."""
+    """Return the rows without the acks and nacks that were refused and may have come too late.
+
+    Their questions are left out, too.
+    """
     late = _refused_late(rows, ends, promises)
     if not len(late):
         return rows
@@ -119,10 +125,11 @@ def judged(rows: Rows, ends: Ends, promises: Promises) -> Rows:
 
 
 def _refused_late(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
-    """The refusals of what the broker may have taken back by then.
+    """Return the refused acks and nacks of messages that the broker may have taken back by then.
 
-    A row ``timeout`` of the session names the message; or so much time has passed as the broker
-    waits, since the message was sent and the session was asked for, as far as either is known.
+    It may have if a row ``timeout`` of the session names the message. It may have, too, if the time
+    for which the broker waits has passed since the message was sent and the session was asked for,
+    as far as either is known.
     """
     refused = rows.of(ACK_FAIL, NACK_FAIL)
     wait, told = waiting_ns(promises), rows.of(TIMEOUT)
@@ -143,7 +150,7 @@ def _refused_late(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
 
 
 def _numbered(*keys: npt.NDArray[Any]) -> Numbers:
-    """A number of each row, the same for the same keys."""
+    """Return a number for each row, the same for rows with the same keys."""
     order = ordered(*keys)
     numbers = np.empty(len(order), dtype=np.int64)
     numbers[order] = segments(*(key[order] for key in keys))
@@ -151,7 +158,7 @@ def _numbered(*keys: npt.NDArray[Any]) -> Numbers:
 
 
 def _questions_of(rows: Rows, answers: Numbers) -> Numbers:
-    """Return the question of each answer: what its process asked last about the message.
+    """Return the question of each answer: the last before it of its process about the message.
 
     Questions and answers are positions of rows; -1: no row has the question.
     """
@@ -171,9 +178,9 @@ def _questions_of(rows: Rows, answers: Numbers) -> Numbers:
 
 
 def slots(rows: Rows, places: PlaceTable, bound_ns: int) -> dict[Key, Slots]:
-    """Of every key in these rows but groups.
+    """Return the slots of every key in these rows, except the keys of groups.
 
-    A slot is as long as the bound: what is longer begins in one and ends in another.
+    A slot is as long as the bound: a pause that is longer begins in one slot and ends in another.
     """
     found: dict[Key, Slots] = {}
     for family in _families(rows, places):
@@ -182,10 +189,11 @@ def slots(rows: Rows, places: PlaceTable, bound_ns: int) -> dict[Key, Slots]:
 
 
 class _Family(NamedTuple):
-    """The rows of all keys of one sort, in order.
+    """The rows of all keys of one sort (operations, queues, clients or brokers), in order.
 
-    ``key`` is that of each row; ``ok`` and ``asking`` say whether the row is ``ok``, or asks.
-    ``moves``: a key is one client, which is at one broker after the other.
+    ``at`` has the positions of the rows, ``key`` the number of each row's key. ``ok``, ``asking``
+    and ``failed`` say whether a row is ``ok``, is a question, or is an answer that is not ``ok``.
+    ``moves``: a key is one client, which is connected to one broker after the other.
     """
 
     names: Mapping[int, Key]
@@ -198,7 +206,7 @@ class _Family(NamedTuple):
 
 
 def _operations(rows: Rows) -> Numbers:
-    """Of each row the number of its operation; -1 for others, and for what no client did."""
+    """Return the number of each row's operation; -1 for others and for rows of no client."""
     operations = np.full(len(rows.f.values) + 1, -1, dtype=np.int64)
     for number, name in enumerate(OPERATIONS):
         if name in rows.f.values:
@@ -207,7 +215,7 @@ def _operations(rows: Rows) -> Numbers:
 
 
 def _families(rows: Rows, places: PlaceTable) -> Iterator[_Family]:
-    """By operation, each by queue, and the sends by producer and by broker."""
+    """Yield the rows by operation, by queue and operation, and the sends by producer and broker."""
     invoke, ok = rows.type.code("invoke"), rows.type.code("ok")
     operation = _operations(rows)
 
@@ -242,12 +250,12 @@ def _families(rows: Rows, places: PlaceTable) -> Iterator[_Family]:
 
 
 def of_queue(queue: str | None, operation: str) -> str:
-    """The key of an operation in a queue."""
+    """Return the key of an operation in a queue."""
     return f'queue "{queue}", {operation}'
 
 
 def of_group(queue: str | None, group: str | None, operation: str) -> str:
-    """The key of an operation in a group."""
+    """Return the key of an operation in a group."""
     return f'group "{group}" of queue "{queue}", {operation}'
 
 
@@ -290,7 +298,7 @@ def _of(column: Numbers, positions: Numbers, missing: int) -> Numbers:
 
 
 def merged(parts: Iterable[Mapping[Key, Slots]]) -> dict[Key, Slots]:
-    """The slots of several parts as one."""
+    """Return the slots of several parts as one."""
     return {key: some[0] if len(some) == 1 else _merged(some) for key, some in gathered(parts).items()}
 
 
@@ -304,7 +312,10 @@ def _merged(some: Sequence[Slots]) -> Slots:
 
 
 def gaps(whole: Mapping[Key, Slots], bound_ns: int) -> list[Gap]:
-    """Where no ``ok`` came for longer than the bound; ``questions`` finds what was asked then."""
+    """Return the gaps of all keys: spans without an ``ok`` that are longer than the bound.
+
+    ``questions`` then finds what was asked in them.
+    """
     return [gap for key, mine in whole.items() for gap in _gaps(key, mine, bound_ns)]
 
 
@@ -324,10 +335,12 @@ def _gaps(key: Key, mine: Slots, bound_ns: int) -> Iterator[Gap]:
 
 @dataclass(frozen=True, slots=True)
 class GapRows:
-    """Some rows of a gap, (row, ns): the first few questions, the last that is not ``ok``.
+    """The rows of a gap that matter, each an index and a time (ns), and the brokers of its key.
 
-    And the brokers of its key: all of them; of a client those in the gap (``brokers``), and with
-    its row the last ``before`` and the first ``after``.
+    ``questions`` are the first few questions, ``failed`` is the last answer that is not ``ok``.
+    ``brokers`` are all brokers that rows of the key name. If the key is a client, they are those
+    that rows in the gap name; the broker named last ``before`` the gap and the one named first
+    ``after`` it are then kept apart, with their rows.
     """
 
     questions: Sequence[tuple[int, int]]
@@ -338,7 +351,7 @@ class GapRows:
 
 
 def questions(rows: Rows, places: PlaceTable, wanted: Sequence[Gap]) -> dict[int, GapRows]:
-    """Of each gap, by its number, what these rows have."""
+    """Return the rows of each gap that are among ``rows``, by the number of the gap."""
     by_key: dict[Key, list[int]] = defaultdict(list)
     for number, gap in enumerate(wanted):
         by_key[gap.run, gap.key].append(number)
@@ -383,9 +396,10 @@ def _named(rows: Rows, at: Numbers) -> tuple[int, str] | None:
 
 
 def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_ns: int) -> list[Outage]:
-    """The pauses, each from its first question in all parts to its last failure.
+    """Return the windows of unavailability that the gaps contain.
 
-    Gaps in which too little was asked, or for too short a time, go.
+    Each lasts from the first question in all parts to the last failure. Gaps with too few
+    questions, or that are too short, are left out.
     """
     found = []
     for number, some_parts in gathered(parts).items():
@@ -406,7 +420,7 @@ def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_n
 
 
 def troubled(rows: Rows, places: PlaceTable) -> frozenset[Place]:
-    """The groups in which an operation was not ``ok``."""
+    """Return the groups in which an operation was not ``ok``."""
     failed = (_operations(rows) >= 0) & ~rows.type.are("invoke", "ok")
     return frozenset(
         place for place in map(places.named.__getitem__, _distinct(rows.place[failed].astype(np.int64)))
@@ -416,9 +430,9 @@ def troubled(rows: Rows, places: PlaceTable) -> frozenset[Place]:
 
 @dataclass(frozen=True, slots=True)
 class GroupOperations:
-    """Operations in some groups, one row each.
+    """The rows of operations in some groups.
 
-    Which group and operation (``key``), and whether it asks or is ``ok``; else it failed.
+    ``key`` stands for a group and an operation. A row asks (``asking``), is ``ok``, or else failed.
     ``broker`` is a place in a list of names, -1 where a row names none.
     """
 
@@ -433,7 +447,10 @@ class GroupOperations:
 def attempts(
     rows: Rows, places: PlaceTable, of: Container[Place], brokers: dict[str, int]
 ) -> GroupOperations:
-    """Return those of these rows; ``brokers`` gets a number for each that they name."""
+    """Return the rows of operations in the groups ``of``.
+
+    ``brokers`` gets a number for each broker that the rows name.
+    """
     wanted = np.array([place in of for place in places.named], dtype=bool)
     operation = _operations(rows)
     at = np.flatnonzero((operation >= 0) & wanted[rows.place])
@@ -447,7 +464,7 @@ def attempts(
 def in_groups(
     slices: Sequence[GroupOperations], places: PlaceTable, brokers: Sequence[str], bound_ns: int
 ) -> list[Outage]:
-    """The pauses of groups, of whose rows none lies elsewhere."""
+    """Return the windows of unavailability of groups that have all of their rows in ``slices``."""
     whole = joined(slices)
     order = np.lexsort((whole.index, whole.key))
     key, index, time, asking, ok, broker = (getattr(whole, name)[order] for name in GroupOperations.__slots__)
@@ -474,10 +491,12 @@ def in_groups(
 
 
 class Late(NamedTuple):
-    """After heal and bound: whether anything was ``ok``, and what was asked last of what failed.
+    """The operations of one run that ended after heal and recovery bound.
 
-    ``ok_until`` is the last row of all that was ``ok``, and its moment. ``asked`` is that question,
-    ``ended`` the row that ended it (-1: none); ``failed_ns`` when the last of them ended.
+    ``ok``: one of them was ``ok``. ``ok_until`` is the last row of the whole run that was ``ok``:
+    its index and its time (ns). ``asked`` is the question that was asked last among the operations
+    that failed, ``ended`` the row that answered it (-1: none). ``failed_ns`` is when the last
+    failed operation ended.
     """
 
     ok: bool = False
@@ -487,14 +506,14 @@ class Late(NamedTuple):
     failed_ns: int = -1
 
     def merged(self, other: Late) -> Late:
-        """Return the latest of both, and whether anything was ok in either."""
+        """Return both as one: the later of their rows and times, ``ok`` if either is."""
         asked, ended = max((self.asked, self.ended), (other.asked, other.ended))
         ok_until, failed_ns = max(self.ok_until, other.ok_until), max(self.failed_ns, other.failed_ns)
         return Late(self.ok or other.ok, ok_until, asked, ended, failed_ns)
 
 
 def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
-    """By run, of those that ``waiting`` names."""
+    """Return the late operations of each run that ``waiting`` names, by run."""
     found = {}
     operation = _operations(rows) >= 0
     for run, since in since_ns.items():
@@ -517,9 +536,9 @@ def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
 def waiting(
     phases: Mapping[int, Sequence[Mapping[str, Any]]], last_ns: Mapping[int, int], bound_s: float
 ) -> dict[int, int]:
-    """Since when operations must succeed again (ns), by run.
+    """Return since when operations must succeed again (ns), by run.
 
-    Of the runs that went on so long and did not say how it ended.
+    Runs that ended earlier, or that recorded that they did not recover, are left out.
     """
     bound_ns = int(bound_s * 1e9)
     result = {}
@@ -534,10 +553,11 @@ def waiting(
 def not_recovered(
     phases: Mapping[int, Sequence[Mapping[str, Any]]], parts: Iterable[Mapping[int, Late]], bound_s: float
 ) -> dict[Instance, int]:
-    """The harness said so; or after heal and bound operations still end, none of them ``ok``.
+    """Return the runs that did not recover, each with the question that shows it.
 
-    Nor was anything ``ok`` since the last of them was asked, or within the bound before the last of
-    them ended. Beside each finding that question (-1: it needs none).
+    A run did not recover if the harness recorded so; then the question is -1. Else it did not if
+    operations ended after heal and recovery bound, and none of them was ``ok``. Nor may anything
+    have been ``ok`` since the last of them was asked, or within the bound before the last ended.
     """
     found = {
         Instance("not-recovered", None, None, None, row["index"], None, run): -1

@@ -1,19 +1,20 @@
-"""What a history must be before it is judged, and the first place where one is not.
+"""The validation of a history before it is judged: the first place where its form is broken.
 
 Why before any rule: a row that is missing, doubled or out of order looks like the fault of a
-broker, and a column that is empty like a broker without any. So what breaks the form of a history
-is no finding: it is one line that names file, row and cause, and there is no verdict.
+broker, and an empty column looks like a broker without any fault. So a history whose form is broken
+is no finding: one line names file, row and cause, and there is no verdict.
 
-How it costs little: each part is looked at when its columns lie in memory anyway, in passes over
-numbers without a sort (``of_part``); what concerns the history as a whole is told by a few numbers
+How it costs little: each part is validated when its columns lie in memory anyway, in passes over
+numbers without a sort (``of_part``). The form of the history as a whole follows from a few numbers
 of each part (``Look``). That ``index`` is dense follows from its first three power sums: other
 numbers, as many and in the same range, agree in them only by an accident that no damage brings
-about. That ``time`` never goes back is seen between rows of one part, and between the knots of all
-of them: each row of a history with fewer than ``KNOTS``, else one in so many. So a step back
-between two files of a larger history is seen if it is longer than what lies between two knots.
+about. That ``time`` never goes back is checked between rows of one part, and between the knots of
+all parts. In a history of fewer than ``KNOTS`` rows each row is a knot, else one in so many. So a
+step back between two files of a larger history is found if it is longer than what lies between two
+knots.
 
 A control row of the monitor, the nemesis or the harness that says nothing sensible is *confined*:
-the rules that read such rows are not judged (``of``), and what the other rows prove stands.
+the rules that read such rows (``of``) are not judged, and what the other rows prove stands.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ from checkers.subscriptions import of_topics
 from checkers.temporaries import of_temporaries
 
 KNOTS: Final = 1 << 18
-"""Rows of all parts together whose time is compared with that of the others."""
+"""The number of rows, of all parts together, whose time is compared with that of other parts."""
 
 Subject = Literal["", "roles", "faults", "phases", "stores", "views"]
-"""What a confined breakage concerns; "" concerns everything."""
+"""The kind of rows that a confined breakage concerns; "" concerns everything."""
 
 TWICE: Final = "there are two rows of this index"
 
@@ -72,30 +73,30 @@ _IN_CONTROL: Final = {
     **dict.fromkeys(OF_TRANSACTIONS, "transaction"),
     "drop": "subscription",
 }
-"""The paired operations of clients that carry no message, and what tells two of one process
-apart.
+"""The paired operations of clients that carry no message, each with the column that tells two
+operations of one process apart.
 """
 
 _NONE: Final[frozenset[str]] = frozenset()
 
 _DELIVERED, _KEPT, _TAKEN_BACK = range(2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 4)
-"""What a row of a part is.
+"""The kinds of rows that have no invocation, as numbers (``_what``).
 
-2 n + 1 an invocation of the n-th paired operation, 2 n + 2 its completion, or one of these; 0 is
-nothing of a part.
+The other numbers: 2 n + 1 is an invocation of the n-th paired operation, 2 n + 2 its completion,
+and 0 a row that does not belong into a part.
 """
 _ALONE: Final = {("deliver", "ok"): _DELIVERED, ("browse", "ok"): _KEPT, ("timeout", "info"): _TAKEN_BACK}
-"""Rows of a part without an invocation."""
+"""The kinds of rows of a part that have no invocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breakage:
-    """The row (None: no row in particular) and what is wrong with it.
+    """A row (None: no row in particular) that breaks the form of a history, and the cause.
 
-    ``of``: what cannot be judged because of it.
+    ``of`` names what cannot be judged because of it.
 
-    ``follows``: rows that are missing or doubled may have brought it about, so that is looked for
-    and told first.
+    ``follows``: missing or doubled rows may have caused it, so these are looked for, and reported,
+    first.
     """
 
     index: int | None
@@ -104,17 +105,18 @@ class Breakage:
     follows: bool = False
 
     def __str__(self) -> str:
-        """The row and the cause."""
+        """Return the row and the cause."""
         return self.cause if self.index is None else f"row {self.index}: {self.cause}"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one part, or a slice of it, tells of the whole.
+    """A summary of one part, or of a slice of it, for the validation of the whole history.
 
-    ``sums`` are the power sums of its indexes modulo 2^64, ``low`` and ``high`` the first and last
-    of them, ``knots`` the index and time of some rows, ``keys`` hashes of what must lie in one part
-    (queue and group; queue and producer of what has no group).
+    ``sums`` are the power sums of its indexes modulo 2^64, ``low`` and ``high`` the first and the
+    last index. ``knots`` are the index and the time of some rows. ``keys`` are hashes of what must
+    lie in one part: queue and group, or queue and producer for messages without a group. ``broken``
+    is the first breakage within it.
     """
 
     rows: int = 0
@@ -129,7 +131,7 @@ class Look:
 
 
 def step_of(rows: int) -> int:
-    """Of how many rows one is a knot."""
+    """Return the step between knots: one in so many rows is a knot."""
     return max(1, -(-rows // KNOTS))
 
 
@@ -145,10 +147,10 @@ def of_part(
     lacking: frozenset[str] = _NONE,
     nameless: Breakage | None = None,
 ) -> Look:
-    """Look at the rows of a part that carry messages.
+    """Validate the rows of a part that carry messages.
 
-    ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have;
-    ``nameless`` is what ``of_consumers`` found.
+    ``keys``: the part has to hold whole groups. ``lacking`` are the columns that the history does
+    not have. ``nameless`` is the breakage that ``of_consumers`` found.
     """
     broken = _first([*_of_messages(rows, places, lacking), nameless])
     wanted = keys and (broken is None or broken.follows)
@@ -157,7 +159,7 @@ def of_part(
 
 
 def of_consumers(table: pa.Table) -> Breakage | None:
-    """The first row of a consumer of a topic that does not name its subscription."""
+    """Return the first row of a topic's consumer that does not name its subscription, if any."""
     table = table.unify_dictionaries().combine_chunks()
     f, index = texts_of(table, "f"), numbers_of(table, "index")
     wrong = f.are("deliver", "ack", "nack") & of_topics(texts_of(table, "queue"))
@@ -185,7 +187,7 @@ def _look(
 
 
 def _first(found: Iterable[Breakage | None]) -> Breakage | None:
-    """The first in the order of looking, which is from what is plainest to what follows from it."""
+    """Return the first breakage that follows from no other, else the first one."""
     follows = None
     for one in found:
         if one is not None and not one.follows:
@@ -237,7 +239,7 @@ def _whose(kept: bool) -> str:
 
 
 def _of_order(index: Numbers, time: Numbers) -> Breakage | None:
-    """Rows in order of index."""
+    """Return the first breakage of index or time, of rows that are sorted by index."""
     if not len(index):
         return None
     if index[0] < 0:
@@ -311,12 +313,12 @@ def _number(value: int) -> str:
 
 
 def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
-    """Checks that each completion has one invocation of its own before it, by the same process.
+    """Check that each completion has one invocation of its own before it, by the same process.
 
-    Given are the positions of both.
+    ``asked`` and ``done`` are the positions of the invocations and of the completions.
 
-    Almost every message is sent and acknowledged once: then two tables by message say it. Only
-    those that were not are sorted.
+    Almost every message is sent and acknowledged once: then two tables by message are enough. Only
+    the rows of other messages are sorted.
     """
     if not len(asked) and not len(done):
         return None
@@ -348,10 +350,10 @@ def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
 
 
 def _unpaired(key: npt.NDArray[Any], process: Numbers, invoke: Flags, *, once: Flags) -> Numbers:
-    """The positions of rows, given in order, that break the pairing.
+    """Return the positions of the rows, of rows in order, that break the pairing.
 
-    A completion that nothing open asked for; an invocation while that very operation is open (where
-    ``once``).
+    A completion breaks it if no open invocation asked for it. An invocation breaks it, where
+    ``once`` is true, if the same operation is open already.
     """
     order = np.lexsort((np.arange(len(key)), process, key))
     key, process, invoke, once = key[order], process[order], invoke[order], once[order]
@@ -372,7 +374,7 @@ def _unpaired_words(what: str, type_: str, process: int, again: bool) -> str:
 
 
 def of_key(rows: Rows, places: PlaceTable, key: int) -> tuple[int, str] | None:
-    """The first row (index, what it is) of what has to lie where all of a key do."""
+    """Return the index and a description of the first row with a key; None where none has it."""
     for n, place in enumerate(rows.place.tolist()):
         _, queue, group = places.named[place]
         producer = None if group is not None else max(0, int(rows.producer[np.array([n])][0]))
@@ -385,11 +387,12 @@ def of_key(rows: Rows, places: PlaceTable, key: int) -> tuple[int, str] | None:
 
 
 def _keys(rows: Rows, places: PlaceTable) -> Iterator[int]:
-    """What must lie in one part.
+    """Yield the keys (``key_of``) of these rows: all rows of one key must lie in one part.
 
-    Without a group: all of a producer's; who has none counts as 0, as in the recorder's layout.
+    Messages without a group have a key for each producer. Messages without a producer count as
+    those of producer 0, as in the recorder's layout.
     """
-    # Every row is of a message, if only of the one that could not be read.
+    # Every row belongs to a message, if only to the one that stands for all unreadable bodies.
     of_messages = rows.place[rows.first_row]
     here, grouped = marked(of_messages, len(places.named)), places.grouped()
     for place in np.flatnonzero(here & grouped).tolist():
@@ -406,7 +409,7 @@ def _keys(rows: Rows, places: PlaceTable) -> Iterator[int]:
 
 
 def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
-    """A hash of what must lie in one part."""
+    """Return the hash of a group, or of a producer's messages without one, for ``Look.keys``."""
     return int.from_bytes(blake2b(repr((queue, group, producer)).encode(), digest_size=8).digest(), "little")
 
 
@@ -414,7 +417,7 @@ def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
 
 
 def of_control(table: pa.Table, step: int, lacking: frozenset[str] = _NONE) -> tuple[Look, list[Breakage]]:
-    """Look at rows without messages, and tell every breakage confined to their subject."""
+    """Validate the rows without messages; return the breakages that are confined apart."""
     if not len(table):
         return Look(), []
     table = completed(table).unify_dictionaries().combine_chunks()
@@ -482,7 +485,10 @@ def _of_control(
 
 
 def _told_apart(table: pa.Table, column: str) -> Numbers:
-    """Numbers that tell apart what a column names."""
+    """Return a number for each row that tells apart what a column names.
+
+    A subscription is named by its topic and its name.
+    """
     if column != "subscription":
         return numbers_of(table, column)
     queue, name = texts_of(table, "queue").codes, texts_of(table, column).codes
@@ -498,12 +504,12 @@ _OBSERVED: Final[Mapping[tuple[int, str], tuple[Subject, tuple[str, ...]]]] = {
     (HARNESS, "browse"): ("stores", ()),
     (HARNESS, "view"): ("views", ("broker",)),
 }
-"""What observers write, what it is about, and what it must say."""
+"""The operations that observers write, each with its subject and the columns it must not lack."""
 _OF: Final[Mapping[int, Subject]] = {NEMESIS: "faults", MONITOR: "roles", HARNESS: "phases"}
 
 
 def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage]:
-    """Each of the few rows of monitor, nemesis and harness that is not what it must be."""
+    """Yield a breakage for each row of monitor, nemesis and harness that says nothing sensible."""
     names = ["index", "process", "type", "f", "broker", "node_id", "role", "time_low", "time_high", "value"]
     rows = table.filter(pc.less(table["process"], 0)).select(names).to_pylist()
     faults: dict[tuple[str, str], str] = {}
@@ -519,7 +525,7 @@ def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage
 
 
 def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
-    """What is wrong with a row of the monitor or the harness; "" where nothing is."""
+    """Return what is wrong with a row of the monitor or the harness; "" where nothing is."""
     f, type_ = row["f"], row["type"]
     _, needed = _OBSERVED.get((row["process"], f), ("", None))
     who = "monitor" if row["process"] == MONITOR else "harness"
@@ -547,7 +553,10 @@ def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
 
 
 def of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
-    """The same of a fault's row; ``known`` is the latest type of each label and operation."""
+    """Return what is wrong with a row of a fault; "" where nothing is.
+
+    ``known`` has the latest type of each label and operation, and gets that of this row.
+    """
     told = json_object(row["value"])
     if told is None:
         return f"value is not a JSON object: {row['value']!r:.60}"
@@ -569,9 +578,10 @@ def of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
 def of_whole(
     looks: Sequence[Look], ask: Spans, spread: Callable[[], Breakage | None] = lambda: None
 ) -> Breakage | None:
-    """What breaks the form of all parts together, of which ``ask`` tells spans of the index.
+    """Return what breaks the form of all parts together; None where nothing does.
 
-    ``spread`` finds what lies in several and must not.
+    ``ask`` returns spans of the index from each part. ``spread`` finds what lies in several parts
+    and must lie in one.
     """
     broken = [look.broken for look in looks if look.broken is not None]
     first = min(broken, key=lambda one: (one.follows, -1 if one.index is None else one.index), default=None)
@@ -592,21 +602,24 @@ def of_whole(
 
 
 def _power_sums(rows: int) -> tuple[int, int, int]:
-    """Of 0 to rows - 1, modulo 2^64."""
+    """Return the first three power sums of the numbers from 0 to rows - 1, modulo 2^64."""
     first = rows * (rows - 1) // 2
     return first % 2**64, (rows - 1) * rows * (2 * rows - 1) // 6 % 2**64, first * first % 2**64
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """By span of the index, of equal widths: how many rows, and the sum of them modulo 2^64."""
+    """The rows of a part in spans of the index that have equal widths.
+
+    ``count`` has the number of rows in each span, ``total`` the sum of their indexes modulo 2^64.
+    """
 
     count: Numbers
     total: npt.NDArray[np.uint64]
 
 
 def spans(index: Numbers, low: int, width: int, count: int) -> Span:
-    """Of indexes in order, in ``count`` spans of ``width`` from ``low`` on."""
+    """Count and sum sorted indexes in ``count`` spans of ``width`` from ``low`` on."""
     edges = np.searchsorted(index, low + np.arange(count + 1, dtype=np.int64) * width)
     running = np.concatenate(
         [np.zeros(1, dtype=np.uint64), np.cumsum(index.view(np.uint64), dtype=np.uint64)]
@@ -615,14 +628,14 @@ def spans(index: Numbers, low: int, width: int, count: int) -> Span:
 
 
 Spans = Callable[[int, int, int], Sequence[Span]]
-"""From where on, of what width, how many: what each part has in them."""
+"""A function from the low end, the width and the number of spans to the ``Span`` of each part."""
 _SPANS: Final = 4096
 
 
 def _hole(rows: int, ask: Spans) -> Breakage:
-    """Finds the first index that is missing or doubled, by asking for ever smaller spans.
+    """Find the first index that is missing or doubled, by asking for ever smaller spans.
 
-    The history has so many rows, none of them below 0.
+    ``rows`` is the number of rows of the history; none of them has an index below 0.
     """
     low, width = 0, max(1, -(-FOREVER // _SPANS))
     while True:
@@ -630,7 +643,7 @@ def _hole(rows: int, ask: Spans) -> Breakage:
         count = np.sum([span.count for span in some], axis=0)
         total = np.sum([span.total for span in some], axis=0, dtype=np.uint64)
         first = (low + np.arange(_SPANS, dtype=np.uint64) * np.uint64(width)).astype(np.uint64)
-        # Where the history ends is not known yet: everything from the last row on counts as there.
+        # The indexes from 0 to ``rows`` - 1 are expected, so spans beyond these must be empty.
         size = np.clip(rows - first.astype(np.int64), 0, width)
         doubled = first.astype(np.int64) * size + size * (size - 1) // 2
         wrong = np.flatnonzero((count != size) | (total != doubled.view(np.uint64)))
@@ -648,12 +661,15 @@ def _hole(rows: int, ask: Spans) -> Breakage:
 
 
 def by_subject(confined: Iterable[Breakage]) -> list[Breakage]:
-    """The first of each."""
+    """Return the first confined breakage of each subject."""
     return list({one.of: one for one in reversed(list(confined))}.values())[::-1]
 
 
 def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, list[Breakage]]:
-    """What breaks the form of a history (rows with messages, and others), and what is confined."""
+    """Return what breaks the form of a history, and the breakages that are confined.
+
+    ``messages`` are the rows that carry messages, ``control`` the others.
+    """
     step = step_of(len(messages) + len(control))
     places = PlaceTable()
     carried = of_part(from_table(messages, places), places, step, keys=False)
@@ -666,7 +682,10 @@ def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, l
 
 
 def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:
-    """What is wrong with a file's columns ("": nothing); texts may be plain or by dictionary."""
+    """Return what is wrong with a file's columns; "" where nothing is.
+
+    Texts may be plain or encoded by a dictionary.
+    """
     for name in required:
         if name not in schema.names:
             return f'it has no column "{name}"'

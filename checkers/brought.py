@@ -1,12 +1,13 @@
-"""``check``: a verdict for a program, about a history that it has in its hands.
+"""``check``, the function with which a program judges a history of its own.
 
     from checkers import check
 
     verdict = check(events, drained=True)
     assert verdict.valid, verdict.reasons
 
-Why beside ``checkers.api``: who runs tests knows what his brokers promise and has files; here are
-events of any harness (``checkers.intake``), a table, or files of which nothing else is known.
+Why apart from ``checkers.api``: that judges files of our own tests, whose brokers' promises are
+known. This takes events of any harness (``checkers.intake``), a table, or files of which nothing
+else is known.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _BATCH_ROWS: Final = 20_000
 
 
 class Checked(Verdict, frozen=True, kw_only=True):
-    """A verdict and who judged: "here", in this process, or "spark"."""
+    """A verdict, and the engine that judged: "here" (in this process) or "spark"."""
 
     engine: str
 
@@ -57,19 +58,19 @@ def check(
 
     Args:
         history: events as ``checkers.intake`` takes them, in order of time; or a table with columns
-            of ``checkers.schema``, of which those that it lacks are told to be absent; or the
+            of ``checkers.schema`` (what needs columns that it lacks is not judged); or the
             directory of a run, or Parquet files.
         guarantee: "at-most-once", "at-least-once" or "exactly-once".
         ordered: whether order within a group is promised.
-        drained: of events: everything was received in the end, so that what is missing is lost.
-        ack_wait_s: after how many seconds without an acknowledgement a broker takes a message back
-            (``Promises.ack_wait_s``); None: what ``options`` say.
-        engine: "here" or "spark"; "auto": here up to ``checkers.api.HERE_ROWS`` rows.
-        options: what else is promised, and how patient the judge is; the brokers' ``Promises``
-            are those of any broker where none are given. ``guarantee`` and ``ordered`` are not
-            taken from here.
+        drained: for events only: everything was received in the end, so a missing message is lost.
+        ack_wait_s: the seconds without an acknowledgement after which a broker takes a message
+            back (``Promises.ack_wait_s``); None: as ``options`` say.
+        engine: "here" or "spark"; "auto": "here" up to ``checkers.api.HERE_ROWS`` rows.
+        options: what else is promised, and how patient the judge is. Without options, brokers
+            promise only what every broker does (``CAUTIOUS``). ``guarantee`` and ``ordered`` are
+            not taken from here.
 
-    Raises HistoryError for what is no history, ValueError for a wrong argument.
+    Raises HistoryError for an input that is not a history, ValueError for a wrong argument.
     """
     if engine not in ENGINES:
         raise ValueError(f'engine is "{engine}"; it must be one of {", ".join(ENGINES)}')

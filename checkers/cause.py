@@ -1,4 +1,4 @@
-"""What an error says, in one line: of one that was raised somewhere else, what was said there."""
+"""The cause of an error in one line, also of an error that a worker or Java raised."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")  # the line of a traceback
 
 
 def in_a_line(error: BaseException) -> str:
-    """The cause of an error, in a line.
+    """Return the cause of an error in one line.
 
-    Of an error in a worker of Spark, the last line of what was raised there, or why the worker
-    could not start; of one in Java its last cause; else its name and first line.
+    For an error in a worker of Spark this is the last line of the traceback there, or the reason
+    why the worker could not start. For an error in Java it is the last cause. For any other error
+    it is the name of its class and its first line.
     """
     lines = [line.rstrip() for line in str(error).strip().splitlines() if line.strip()]
     if _WORKER in lines[:-1]:

@@ -1,10 +1,10 @@
 """The clocks that were wrong, and the messages whose expiry and delay they make uncertain.
 
 A clock is wrong from the row that asked for the fault to the row in which its healing was observed,
-if any does. It concerns the messages that went by a broker of the fault or of its pair: the expiry
-is written down by the clock of the broker that took the send, and read by the clock of the one that
-delivers. A message that was never delivered may have been forwarded to any broker at which its
-queue had a consumer.
+or to the end if there is none. The messages concerned are those that went by a broker of the fault
+or of its pair. The broker that takes a send writes down the expiry by its clock, and the broker
+that delivers the message reads it by its own. A message that was never delivered may have been
+forwarded to any broker at which its queue had a consumer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Spans = tuple[Numbers, Numbers]
-"""Where spans begin, in order, and until which row any of those so far lasts."""
+"""The rows at which spans begin, in order, and the last row of all spans up to each."""
 Consumed = tuple[str | None, str | None]
 """(broker, queue)."""
 
@@ -33,8 +33,9 @@ Consumed = tuple[str | None, str | None]
 class WrongClocks:
     """The clocks of some brokers of a run, which were wrong in the same ``spans``.
 
-    ``elsewhere`` are the brokers that are certainly others; None: nobody tells which were wrong.
-    ``queues`` are those that had a consumer at a broker that may be one of them.
+    ``elsewhere`` are the brokers whose clocks these certainly are not; None: the history does not
+    say whose clocks were wrong. ``queues`` are the queues that had a consumer at a broker whose
+    clock may be one of these.
     """
 
     run: int
@@ -45,23 +46,26 @@ class WrongClocks:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """All clocks of a history that were wrong."""
+    """The wrong clocks of a history."""
 
     wrong_clocks: tuple[WrongClocks, ...] = ()
 
     def wrong(self, rows: Rows, ids: Numbers, low: Numbers, high: Numbers) -> Flags:
-        """Return which messages went by a broker whose clock was wrong from ``low`` to ``high``.
+        """Flag the messages that went by a broker whose clock was wrong between two rows.
 
-        ``ids`` are the numbers of the messages, ``low`` and ``high`` indexes of rows.
+        ``ids`` are the numbers of the messages, ``low`` and ``high`` the indexes of the two rows.
         """
         return self._wrong(rows, ids, low, high, None)
 
     def wrong_at_end(self, rows: Rows, ids: Numbers, low: Numbers, places: PlaceTable) -> Flags:
-        """Return the same to the end, where messages may have been forwarded unseen."""
+        """Flag the messages that may have gone by a broker whose clock was wrong after ``low``.
+
+        Every message may have been forwarded unseen to a broker at which its queue had a consumer.
+        """
         return self._wrong(rows, ids, low, np.full(len(ids), FOREVER), places)
 
     def wrong_from(self, rows: Rows, ids: Numbers, low: Numbers) -> Numbers:
-        """Return up to which row ``wrong`` is false of each message; ``FOREVER``: always."""
+        """Return the row up to which ``wrong`` is false for each message; ``FOREVER``: always."""
         result = np.full(len(ids), FOREVER, dtype=np.int64)
         run = rows.run[rows.first_row[ids]]
         for clocks in self.wrong_clocks if len(ids) else ():
@@ -89,7 +93,7 @@ class Clocks:
 
 
 def _concerned(rows: Rows, ids: Numbers, clocks: WrongClocks, places: PlaceTable | None) -> Flags:
-    """Return which messages went by these brokers, or may have."""
+    """Flag the messages that went by a broker with one of these clocks, or may have."""
     if clocks.elsewhere is None or not len(ids):
         return np.ones(len(ids), dtype=bool)
     codes = rows.broker.codes
@@ -106,9 +110,9 @@ def _concerned(rows: Rows, ids: Numbers, clocks: WrongClocks, places: PlaceTable
 
 
 def read(known: Mapping[int, Facts], control: pa.Table) -> Clocks:
-    """Return the wrong clocks, by what the nemesis wrote down.
+    """Return the wrong clocks, from the faults that the nemesis recorded.
 
-    ``control`` has the rows that say which queues had consumers where.
+    ``control`` has the rows that say at which brokers queues had consumers.
     """
     found = [one for run, facts in known.items() for one in _of_run(run, facts)]
     if all(one.elsewhere is None for one in found):

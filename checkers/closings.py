@@ -1,12 +1,12 @@
-"""Messages that close their group, and what may happen beside them.
+"""The messages that close their group, and what a closed group permits.
 
-A closing message frees its group when it is given out: the next message may go to another session,
-and be read there before the closing one, and what came before that, is read. So the order between
-what came before a closing message and what came after it is off until the closing one was read, and
-two sessions may hold messages of the group on either side of it.
+A closing message frees its group when it is given out. The next message may go to another session,
+and be read there before the closing message, or an earlier one, is read. So the order between what
+came before a closing message and what came after it is off until the closing message was read. Two
+sessions may hold messages of the group on either side of it.
 
-A closing message that is given back and comes again frees the group again. So for holders it counts
-until its last delivery if it was acknowledged for certain, else for ever.
+A closing message that is given back and comes again frees the group again. So for the sessions that
+hold messages it counts until its last delivery if it was acknowledged for certain, else for ever.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MASK: Final = 2**_BITS - 1
 
 @dataclass(frozen=True, slots=True)
 class Closings:
-    """The closing messages of all groups, by group and ``begun``, when each may have been stored.
+    """The closing messages of all groups, in order of the group and of ``begun``.
 
-    ``read``: the highest row of each, and of all before it in its group, with which one was first
-    delivered; ``over``: after which none of these is given out any more. Both are packed with the
-    group.
+    ``begun`` is the row from which on the message may have been stored. ``read`` is the highest row
+    of a first delivery, among this message and all before it in its group. ``over`` is the row
+    after which none of these is given out any more. All three are packed with the group.
     """
 
     place: npt.NDArray[np.int32]
@@ -40,7 +40,7 @@ class Closings:
 
     @classmethod
     def of(cls, lives: Lives) -> Closings:
-        """Return those of some messages."""
+        """Return the closing messages among some messages."""
         at = np.flatnonzero((lives.closing != NONE) & (lives.since != NONE) & ~lives.aborted)
         at = at[ordered(lives.place[at], lives.since[at])]
         group = lives.place[at].astype(np.int64) << _BITS
@@ -52,20 +52,23 @@ class Closings:
         )
 
     def any_in(self, places: int) -> Flags:
-        """Return of each place whether it has any."""
+        """Flag the places that have a closing message."""
         result = np.zeros(places, dtype=bool)
         result[self.place] = True
         return result
 
     def unread(self, place: npt.NDArray[np.int32], begun_by: Numbers, read: Numbers) -> Flags:
-        """Return before which rows of a group a closing message may have been given out, unread.
+        """Flag the rows of groups before which a closing message may have been given out unread.
 
-        It may have been stored before ``begun_by``, and was first read after ``read``.
+        Such a message may have been stored before ``begun_by``, and was first read after ``read``.
         """
         return self._latest(self.read, place, begun_by) > read
 
     def freed(self, place: npt.NDArray[np.int32], index: Numbers) -> Numbers:
-        """Return up to which row closing messages of a group count that were sent before a row."""
+        """Return the row up to which the closing messages count that were sent before each row.
+
+        -1 where the group had none.
+        """
         return self._latest(self.over, place, index)
 
     def _latest(self, of: Numbers, place: npt.NDArray[np.int32], before: Numbers) -> Numbers:

@@ -1,9 +1,9 @@
 """The consumers that each queue may have had, from the rows that ask for them.
 
-A consumer may have been there from the invocation of its subscribe on, unless that was refused,
-until its unsubscribe was answered or the process that served it was seen to be gone. A lost
-connection does not end it for certain. A session that asks for several queues is a consumer of
-each; one that names no queue may be of any.
+A consumer may have existed from the invocation of its subscribe on, unless that was refused, until
+its unsubscribe was answered or the process that served it was seen to be gone. A lost connection
+does not end it for certain. A session that asks for several queues is a consumer of each; one that
+names no queue may consume from any.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _COLUMNS: Final = ("run", "index", "process", "type", "queue", "session", "broke
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A session that may have consumed from a queue since row ``begun`` and until row ``over``.
+    """A session that may have consumed from a queue from row ``begun`` to row ``over``.
 
-    ``queue`` is None where no row says it; ``selector`` None where every message is wanted.
+    ``queue`` is None where no row names it. ``selector`` is None where the session wants every
+    message.
     """
 
     run: int
@@ -39,7 +40,7 @@ class Consumer:
 
 
 def read(control: pa.Table, ends: Ends, deaths: Deaths) -> list[Consumer]:
-    """Return the consumers in the order in which they were asked for, from all control rows."""
+    """Return the consumers from all control rows, in the order in which they were asked for."""
     rows = control.filter(
         pa.array(texts_of(control, "f").are("subscribe") & (numbers_of(control, "session") != NONE))
     )

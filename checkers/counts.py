@@ -1,7 +1,7 @@
 """Delivery counts that did not grow though their message had been given back: count-stuck.
 
-Told only of deliveries of one process of a broker, or in one session: whether counts outlive that
-is another promise.
+Only deliveries by one process of a broker, or in one session, are compared. Whether counts outlive
+the process is another promise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def stuck(
     refusals: Refusals,
     deliveries: Redeliveries,
 ) -> Flags:
-    """Which deliveries are not counted higher than one before them that was given back."""
+    """Flag the deliveries whose count is not above that of an earlier one that was given back."""
     at = deliveries.at
     result = np.zeros(len(at), dtype=bool)
     count = rows.delivery_count[at]
@@ -50,7 +50,10 @@ def stuck(
         by_message[int(ids[n])].append(n)
 
     def given_back(earlier: int, read: int) -> bool:
-        """Return whether what was asked for, or ended, before a row gave a delivery back."""
+        """Return whether something before row ``read`` gave a delivery back.
+
+        The end of its session did, an ack of it that failed, or a refusal that was asked for.
+        """
         if over[earlier] != NONE and over[earlier] < read:
             return True
         if failed.get(int(at[earlier]), FOREVER) < read:
@@ -81,7 +84,7 @@ def stuck(
 
 
 def _failed(rows: Rows, of: Flags) -> dict[int, int]:
-    """Return by the position of a delivery the row of the first ack of it that failed."""
+    """Return the row of the first ack that failed, by the position of the acked delivery."""
     some = acks(rows, of)
     some = some.some(some.failed)
     given = given_before(rows, some.at)

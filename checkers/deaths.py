@@ -1,16 +1,16 @@
-"""When a broker's process was seen to be gone: what it had not stored by then it never will.
+"""The deaths of brokers' processes, and the sends and acknowledgements that they decide.
 
-Why: a send of unknown outcome may sit in the buffers of the process that took it, and be stored
-long after its client gave it up. A process that is gone has no buffers. So such a send was stored
-before that, or never, and what was sent later comes later: unless the message came by way of
-another broker. Of a message that was sent more than once each attempt of unknown outcome may sit
-in another process, and all of these must be gone.
+Why sends: a send of unknown outcome may sit in the buffers of the process that took it, and be
+stored long after its client gave it up. A process that is gone has no buffers. So such a send was
+stored before the process was seen to be gone, or never, and what was sent later comes later. The
+exception is a message that came by way of another broker. If a message was sent more than once,
+each attempt of unknown outcome may sit in another process, and all of these must be gone.
 
-Nor can a process that is gone have done what it was asked for later: an acknowledgement, or a
-commit, that was asked for on a connection to it after it had been seen gone did not happen.
+Why acknowledgements: a process that is gone cannot do what it is asked for. An acknowledgement, or
+a commit, did not happen if it was asked for on a connection to a process that had been seen gone.
 
-Seen by the monitor (role "stopped"), by a fault that ended the process ("gone"), or by the harness
-(``restart``).
+A process is seen to be gone by the monitor (role "stopped"), by a fault that ended it ("gone"), or
+by the harness (``restart``).
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ _EVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What shows who was at the other end of a connection, one row a question.
+    """The rows that show which broker was at the other end of a connection, one for each question.
 
-    ``told`` is the latest row that names a broker, ``ns`` its moment and ``broker`` its place in
-    ``Deaths.names``: ``NONE`` where no row does, or two rows name two.
+    ``told`` is the latest row that names a broker, ``ns`` its moment and ``broker`` the place of
+    the broker in ``Deaths.names``. They are ``NONE`` where no row names a broker; ``broker`` is
+    ``NONE``, too, where two rows name two brokers.
     """
 
     told: Numbers
@@ -67,13 +68,16 @@ class Answers:
 
     @classmethod
     def of(cls, links: Keyed, run: Numbers, number: Numbers, before: Numbers) -> Answers:
-        """The answers of some sessions, connections or transactions before some rows."""
+        """Return the answers to some sessions, connections or transactions before some rows.
+
+        ``number`` are the numbers of these in ``links``, ``before`` the rows.
+        """
         told, ns, broker = (links.find(name, run, number) for name in ("told", "ns", "broker"))
         known = (told != NONE) & (told < before) & (number != NONE)
         return cls(*(np.where(known, some, NONE) for some in (told, ns, broker)))
 
     def with_(self, others: Answers) -> Answers:
-        """The later of each two, if they name one broker."""
+        """Return the later of each two answers; its broker is ``NONE`` if they name two brokers."""
         later = others.told > self.told
         one = (self.broker == others.broker) | (self.told == NONE) | (others.told == NONE)
         return Answers(
@@ -83,10 +87,11 @@ class Answers:
         )
 
     def beside(self, delivered: Answers) -> Answers:
-        """Return these, or where there are none the deliveries; none where they name two brokers.
+        """Return these answers, and deliveries in place of those that are missing.
 
-        A delivery may be read long after it was sent, so it says nothing of when a connection was
-        there if an answer does.
+        The broker is ``NONE`` where an answer and a delivery name two brokers. A delivery may be
+        read long after it was sent. So the moment of an answer says until when a connection
+        existed, and the moment of a delivery counts only where there is no answer.
         """
         both = self.with_(delivered)
         known = self.told != NONE
@@ -97,10 +102,10 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredSince:
-    """Until when sessions and connections were answered, as far as was asked for.
+    """The latest answers to sessions and connections, of the questions that were looked at.
 
-    ``sessions`` and ``connections``: the latest answer (``until``), and whether two brokers served
-    them (``several``); ``proven``: until when a session was certainly alive
+    ``sessions`` and ``connections`` have the latest answer (``until``), and whether two brokers
+    served them (``several``, 1 or 0). ``proven`` has until when a session was certainly alive
     (``checkers.sessions``).
     """
 
@@ -110,7 +115,7 @@ class AnsweredSince:
 
     @classmethod
     def of(cls, some: Questions, servers: Servers, proven: Keyed) -> AnsweredSince:
-        """The latest of some answers."""
+        """Return the latest answers of some questions."""
 
         def known(column: str) -> Keyed:
             number, served = getattr(some, column), getattr(servers, column)
@@ -139,14 +144,14 @@ class AnsweredSince:
 class Deaths:
     """The deaths of brokers' processes, by (run, broker).
 
-    ``rows`` has the rows that saw the broker gone, in order; ``possible_ns`` since when each of
-    these deaths may have been, so that whoever was served later may have met the next process
-    (the very end, where the order of rows tells).
-    ``node_ids`` has the node ID that a broker told last. ``changes`` has all rows that tell of its
-    role, as (index, earliest moment in ns): it may have been another process before.
+    ``rows`` has the rows that saw the broker gone, in order. ``possible_ns`` has the earliest
+    moment of each of these deaths: a client that was served later may have met the next process. It
+    is the very end where the order of rows alone decides.
+    ``node_ids`` has the node ID that a broker reported last. ``changes`` has all rows of its role,
+    as (index, earliest moment in ns): it may have been another process before.
 
-    ``lives`` has since when and until when at most each broker was live, by run and broker: the
-    moments (ns) in order, as many of the one as of the other.
+    ``lives`` has the earliest begin and the latest end of each time for which a broker was live, by
+    run and broker: moments (ns) in order, as many begins as ends.
 
     ``sessions``, ``connections`` and ``transactions`` say, by (run, number), which broker answered
     the latest ``subscribe``, ``connect`` or ``begin``: ``told`` (the row), ``ns`` (its moment) and
@@ -165,7 +170,10 @@ class Deaths:
     answered: AnsweredSince = field(default_factory=AnsweredSince)
 
     def of_one_node(self, run: int, one: str, other: str) -> bool:
-        """Whether two brokers are one, or of one node ID: nothing need be forwarded."""
+        """Return whether two brokers are the same or have one node ID.
+
+        Then nothing has to be forwarded from one to the other.
+        """
         node_id = self.node_ids.get((run, one))
         return one == other or (node_id is not None and node_id == self.node_ids.get((run, other)))
 
@@ -185,17 +193,21 @@ class Deaths:
         return np.array(known, dtype=np.int64)[which.ravel()]
 
     def numbered(self, brokers: Texts, at: Numbers) -> Numbers:
-        """The places in ``names`` of the brokers of some rows; ``NONE``: no broker that died."""
+        """Return the places in ``names`` of the brokers of some rows.
+
+        ``NONE`` where a row names no broker; ``len(names)`` for a broker that was never seen gone.
+        """
         places = {name: number for number, name in enumerate(self.names)}
         known = np.array([*(places.get(name, len(places)) for name in brokers.values), NONE], dtype=np.int64)
         result: Numbers = known[brokers.codes[at]]
         return result
 
     def gone_since(self, run: Numbers, session: Numbers, connection: Numbers, told: Answers) -> Numbers:
-        """Return the first row that saw the process gone at the other end; ``NONE``: none did.
+        """Return the first row that saw the process at the other end gone; ``NONE``: none did.
 
-        Since the latest answer in that session or on that connection, as far as those are known:
-        whoever gave it may have been another process. Nothing is said where two brokers served it.
+        Only rows after the latest known answer in that session or on that connection count, since
+        another process may have given that answer. The result is ``NONE``, too, where two brokers
+        served the session or the connection.
         """
         links = ((self.answered.sessions, session), (self.answered.connections, connection))
         until = self.answered.proven.find("proven", run, session)
@@ -207,7 +219,7 @@ class Deaths:
         return self._first_after(run, Answers(since, told.ns, np.where(several, NONE, told.broker)))
 
     def _first_after(self, run: Numbers, answers: Answers) -> Numbers:
-        """The first row that saw the process gone that gave some answers; ``NONE``: none did."""
+        """Return the first row that saw the process gone that gave each answer; ``NONE``: none."""
         result = np.full(len(run), NONE, dtype=np.int64)
         known = np.flatnonzero((answers.broker >= 0) & (answers.broker < len(self.names)))
         pairs = np.column_stack([run[known], answers.broker[known]])
@@ -227,7 +239,10 @@ class Deaths:
         return result
 
     def committing(self, ends: Ends, run: Numbers, transaction: Numbers) -> Answers:
-        """Who was asked for the commit of each transaction, by ``begin`` and ``connect``."""
+        """Return the answers that show which broker was asked for each transaction's commit.
+
+        They are the answers to the ``begin`` and to the ``connect`` before the commit was invoked.
+        """
         asked, connection = (
             ends.transactions.find(name, run, transaction) for name in ("asked", "connection")
         )
@@ -237,10 +252,10 @@ class Deaths:
     def gone_before_commit(
         self, ends: Ends, run: Numbers, transaction: Numbers, session: Numbers, connection: Numbers
     ) -> Numbers:
-        """The rows that show that transactions cannot have been committed.
+        """Return the rows that show that transactions cannot have been committed.
 
-        The process that was asked for it had been seen gone before; ``NONE`` for all others.
-        ``session`` and ``connection`` are those of an operation in each.
+        Such a row saw the process gone before the commit was asked of it; ``NONE`` for all other
+        transactions. ``session`` and ``connection`` are those of an operation in each transaction.
         """
         asked, ok = (ends.transactions.find(name, run, transaction) for name in ("asked", "commit"))
         dead = np.full(len(run), NONE, dtype=np.int64)
@@ -251,9 +266,10 @@ class Deaths:
         return np.where(dead < asked, dead, NONE)
 
     def one_process(self, run: int, broker: str | None, since: int, until: int, until_ns: int) -> bool:
-        """Whether no row says that a broker was another process from a row to another.
+        """Return whether a broker may have been one process from one row to another.
 
-        ``until_ns`` is the moment of the latter: a role may be told late.
+        It may, if no row says that its process died or its role changed between. ``until_ns`` is
+        the moment of the second row: a row of a role may come later than the change.
         """
         key = (run, broker or "")
         died = any(since < row < until for row in self.rows.get(key, ()))
@@ -262,9 +278,10 @@ class Deaths:
 
 
 def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
-    """Read what the monitor, the nemesis and the harness wrote down.
+    """Return the deaths that the monitor, the nemesis and the harness recorded.
 
-    ``control``: all control rows, for what clients were answered by which broker.
+    ``control`` are all control rows: they say which broker answered which client. With None,
+    ``sessions``, ``connections`` and ``transactions`` are empty.
     """
     seen: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     changes: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
@@ -294,7 +311,7 @@ def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
 
 
 def _lives(roles: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Numbers, Numbers]]:
-    """Since when and until when at most each broker was live, in order."""
+    """Return the earliest begins and latest ends of the times for which each broker was live."""
     told: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in roles:
         if row["role"] != "unreachable":
@@ -314,7 +331,7 @@ def _lives(roles: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Numbers, Numbe
 
 
 def _with_links(deaths: Deaths, control: pa.Table) -> Deaths:
-    """The same, and which broker was at the other end of each connection."""
+    """Return the deaths together with the brokers that answered sessions, connections, begins."""
     index, time = numbers_of(control, "index"), numbers_of(control, "time")
     run = numbers_of(control, "run") if "run" in control.column_names else np.zeros(len(index), np.int64)
     f, broker = texts_of(control, "f"), texts_of(control, "broker")
@@ -338,7 +355,7 @@ def _with_links(deaths: Deaths, control: pa.Table) -> Deaths:
 
 
 def gone(row: Mapping[str, Any]) -> Sequence[str]:
-    """The brokers whose processes a row of the nemesis saw gone."""
+    """Return the brokers whose processes a row of the nemesis saw gone."""
     observed = (json_object(row["value"]) or {}).get("observed")
     if row["type"] == "invoke" or not isinstance(observed, dict) or not ends_processes(row["f"]):
         return ()
@@ -346,7 +363,10 @@ def gone(row: Mapping[str, Any]) -> Sequence[str]:
 
 
 def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None = None) -> Numbers:
-    """By message of unknown outcome since which row it was stored; ``NONE``: nothing says so."""
+    """Return by message the row by which its sends of unknown outcome were stored or never will be.
+
+    ``NONE`` where nothing says so, and for messages that ``unknown`` does not flag.
+    """
     result = np.full(rows.messages, NONE, dtype=np.int64)
     if not unknown.any() or not deaths.rows:
         return result
@@ -369,18 +389,21 @@ def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None
 
 
 def _first_death(deaths: Deaths, run: int, broker: str, asked: Numbers) -> Numbers:
-    """The first rows behind some questions that saw a broker's process gone; ``FOREVER``: none."""
+    """Return the first row after each question that saw a broker's process gone.
+
+    ``FOREVER`` where no row did.
+    """
     seen = np.array([*deaths.rows.get((run, broker), ()), FOREVER], dtype=np.int64)
     result: Numbers = seen[np.searchsorted(seen, asked, "right")]
     return result
 
 
 def _all_gone(deaths: Deaths, run: int, given: str, open_: _OpenSends, some: Numbers) -> Numbers:
-    """The rows by which all brokers were gone that can have taken sends that name none.
+    """Return the rows by which all brokers were gone that can have taken sends without a broker.
 
-    These are all that may have been live from question to answer, each in one life, of the node of
-    the broker that gave the message out. ``FOREVER``: not all are gone, none was live, or the send
-    was never given up.
+    These brokers are all that may have been live from question to answer. Each must have been live
+    once only, and belong to the node of the broker that delivered the message first. ``FOREVER``:
+    not all are gone, none was live, or the send was never answered.
     """
     asked_ns, answered_ns = open_.asked_ns[some], open_.answered_ns[some]
     gone = np.full(len(some), NONE, dtype=np.int64)
@@ -396,10 +419,11 @@ def _all_gone(deaths: Deaths, run: int, given: str, open_: _OpenSends, some: Num
 
 @dataclass(frozen=True, slots=True)
 class _OpenSends:
-    """Sends of unknown outcome: when each was asked for, and the code of the broker that took it.
+    """The sends of unknown outcome, one row for each.
 
-    ``taker`` is ``NONE`` where no row names the broker. ``alone``: in no transaction. ``asked_ns``
-    and ``answered_ns`` are the moments of question and answer; the very end where there is none.
+    ``asked`` is the row of the invocation, ``taker`` the code of the broker that took the send,
+    ``NONE`` where no row names it. ``alone``: the send was in no transaction. ``asked_ns`` and
+    ``answered_ns`` are the moments of question and answer; the very end where there is no answer.
     """
 
     message: Numbers

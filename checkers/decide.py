@@ -1,9 +1,7 @@
-"""The one decision of a verdict.
+"""The decision of a verdict, from the findings, the promises and what the history can show.
 
-What was found, under what was promised, in a history that says so much and no more.
-
-Whoever judges (one history on Spark, many at once, the plain judge without Spark) finds in his own
-way and decides here. False wins over unknown, unknown over true.
+Every judge (of one history on Spark, of many at once, the plain judge without Spark) finds
+anomalies in its own way and decides here. False wins over unknown, unknown over true.
 """
 
 from __future__ import annotations
@@ -20,12 +18,14 @@ from checkers.verdict import CheckOptions, Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """``severities`` by name of what was found.
+    """A decision: the severity of each finding, and the reasons for which nothing can be said.
 
-    ``undecided`` says why the end of messages cannot be told, and ``open`` are the names of what
-    cannot, ``hidden`` those of them that were found; ``empty`` why the history says
-    nothing at all, ``unknown`` which rules failed, ``trouble`` what the machine spoiled:
-    each leaves a history without grave findings unknown.
+    ``severities`` has the severity of each finding by name. ``open`` are the names of anomalies
+    that cannot be decided, and ``hidden`` those of them that were found.
+
+    Each of the following leaves a history without grave findings unknown. ``undecided`` says why
+    it is not known what became of messages in the end. ``empty`` says why the history shows nothing
+    at all, ``unknown`` which rules failed, ``trouble`` how the machine spoiled the run.
     """
 
     severities: dict[str, Severity]
@@ -38,25 +38,25 @@ class Decision:
 
     @property
     def grave(self) -> frozenset[str]:
-        """The names that make it invalid."""
+        """The names of the findings that make the history invalid."""
         return frozenset(name for name, severity in self.severities.items() if severity == "grave")
 
     @property
     def valid(self) -> bool | None:
-        """None if it cannot be said."""
+        """The verdict: false if a finding is grave, None if it is unknown, else true."""
         if self.grave:
             return False
         return None if self.reasons else True
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not valid for another reason than a finding."""
+        """The reasons other than findings for which the history is not valid."""
         said = tuple(text for text in (self.trouble, self.undecided) if text is not None)
         return (*said, *self.unknown, *self.empty)
 
     @property
     def reason(self) -> str | None:
-        """The first of them."""
+        """The first of ``reasons``; None if there is none."""
         return next(iter(self.reasons), None)
 
 
@@ -68,15 +68,15 @@ def decide(
     windows: Mapping[str, Sequence[Window]] | None = None,
     unknown: Collection[str] = (),
 ) -> Decision:
-    """Decide one history.
+    """Decide the verdict of one history.
 
     Args:
-        names: what was found.
-        known: what the harness, the monitor and the nemesis wrote down, and the census of all rows.
-        options: what was promised; ``expect_faults`` if the schedule had any, ``trouble`` if the
-            machine had.
-        windows: of what was found and may be explained by faults, by name, when it was so.
-        unknown: why rules failed, one sentence each.
+        names: the names of the findings.
+        known: the records of the harness, the monitor and the nemesis, and the census of all rows.
+        options: what was promised; ``expect_faults`` if the schedule had faults, ``trouble`` if
+            the machine had trouble.
+        windows: the windows of each finding that faults may explain, by its name.
+        unknown: the reasons why rules failed, one sentence each.
     """
     found = set(names)
     missing = bool(found & AT_END) or "stores" not in options.broker.untold
@@ -107,9 +107,10 @@ def decide(
 
 
 def undecidable(known: Facts, *, missing: bool = True) -> frozenset[str]:
-    """The names of what cannot be told of the end of messages.
+    """Return the names of the anomalies at the end that this history cannot decide.
 
-    What is in a store that was read is stuck there, whatever other stores hold.
+    Where ``missing`` is false, no message is missing, and no store that was not read matters. A
+    message in a store that was read is stuck there, so ``stuck`` needs no other store.
     """
     if known.unfinished is not None:
         return AT_END

@@ -1,8 +1,7 @@
-"""How sessions and transactions ended.
+"""The ends of sessions and transactions, from the control rows.
 
-Facts of the control rows that the rules about messages need beside every part.
-
-They are few beside the messages, so every task gets all of them.
+The rules about messages need them with every part. They are few compared with the messages, so
+every task gets all of them.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from checkers.rows import NONE, Numbers, Texts, earliest, numbers_of, texts_of
 from checkers.schema import MONITOR
 
 _EVER: Final = np.iinfo(np.int64).max - 1
-"""A moment after every other; the very last number means in ``Keyed`` that there is none."""
+"""A moment after every other, below the largest number, which ``Keyed`` takes for no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Values by (run, number), for looking up many at once."""
+    """Columns of values by (run, number), from which many are looked up at once."""
 
     numbers: Numbers
     keys: Numbers
@@ -34,9 +33,9 @@ class Keyed:
     def of(
         cls, run: Numbers, number: Numbers, lowest: Mapping[str, tuple[npt.NDArray[np.bool_], Numbers]]
     ) -> Keyed:
-        """Of each (run, number) the lowest value of each column among the rows where it counts.
+        """Return the lowest value of each column for each (run, number).
 
-        Name -> (counts, value).
+        ``lowest`` has by the name of the column (flags, values): only the flagged rows count.
         """
         numbers = np.unique(number)
         combined = run * len(numbers) + np.searchsorted(numbers, number)
@@ -49,7 +48,7 @@ class Keyed:
         return cls(numbers, keys, values)
 
     def find(self, name: str, run: Numbers, number: Numbers) -> Numbers:
-        """The values of a column; ``NONE`` where there is none."""
+        """Return the values of a column for some (run, number); ``NONE`` where there is none."""
         if not len(self.keys):
             return np.full(len(number), NONE, dtype=np.int64)
         position, numbered = _found(self.numbers, number)
@@ -57,16 +56,16 @@ class Keyed:
         return np.where(numbered & known, self.values[name][at], NONE)
 
     def counted(self, run: Numbers, number: Numbers) -> Numbers:
-        """Return how often each (run, number) that is known occurs among some."""
+        """Return how often each known (run, number) occurs among those given, all of them known."""
         keys = run * len(self.numbers) + np.searchsorted(self.numbers, number)
         return np.bincount(np.searchsorted(self.keys, keys), minlength=len(self.keys))
 
 
 def _found(among: Numbers, wanted: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Where each number lies among those in order, and whether it does; if not, anywhere.
+    """Return the position of each wanted number among sorted numbers, and whether it is there.
 
-    By a table where they lie dense, as those of sessions do: searching for each takes ten times as
-    long.
+    The position of a number that is not there means nothing. Where the numbers are dense, as those
+    of sessions are, they are found by a table: a search for each takes ten times as long.
     """
     low, span = int(among[0]), int(among[-1]) - int(among[0]) + 1
     if span > 4 * len(among) + len(wanted):
@@ -80,27 +79,32 @@ def _found(among: Numbers, wanted: Numbers) -> tuple[Numbers, npt.NDArray[np.boo
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """By (run, session) and by (run, transaction), indexes of rows.
+    """The rows that end sessions and transactions, by (run, session) and (run, transaction).
 
     ``sessions`` has ``begun`` (first subscribe invocation; ``begun_ns`` is its moment), ``ended``
     (first unsubscribe invocation or disconnect row), ``left`` (an unsubscribe that was answered),
     ``answered`` (the answer), ``lost`` (the disconnect row) and ``over`` (the earlier of these two:
-    nothing may be delivered later). ``reign`` is the row that says that its broker had begun to be
-    live, and ``until`` up to which moment (ns) it certainly was so without a break: within that
-    span one process served all sessions of the broker.
+    nothing may be delivered later). ``reign`` is the row that says that its broker had become live.
+    ``until`` is the moment (ns) up to which the broker certainly was live without a break: within
+    that span one process served all sessions of the broker.
 
-    ``holders`` has by (run, queue) in order of each session that has ended up to which row it may
-    have been given something: the answer to its unsubscribe, else any.
+    ``holders`` has by (run, queue), sorted, the last row at which each session that has ended may
+    have been given something: the answer to its unsubscribe, else any row.
 
     ``endings`` has by (run, queue) the rows with which its sessions ended, in order.
 
-    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``; ``commit_ns`` is the moment
-    of a commit's; ``committed_by`` and ``aborted_by`` are the places in ``brokers`` of who answered
-    so, -1 where the row names nobody), ``refused`` and ``kept`` (of a commit's and of an abort's
-    ``fail``), ``void`` (a commit's where each that was asked for failed), ``end``, ``asked`` and
-    ``back`` (first invocation of either, of commit, of abort), ``connection`` (of the commit) and
-    ``undone``: that of the latest which may have given back what was acknowledged, an abort or a
-    commit that was refused.
+    ``transactions`` has these columns, rows unless something else is said:
+
+        commit, abort   the ``ok`` of a commit, of an abort
+        commit_ns       the moment of the ``ok`` of a commit
+        committed_by, aborted_by   the place in ``brokers`` of the broker that answered so; -1
+                        where the row names none
+        refused, kept   the ``fail`` of a commit, of an abort
+        void            the ``fail`` of a commit, where each commit that was asked for failed
+        end, asked, back   the first invocation of either, of a commit, of an abort
+        connection      the number of the connection on which the commit was asked for
+        undone          the invocation of an abort, or of a commit that was refused, whichever is
+                        later: it may have given back what was acknowledged
     """
 
     sessions: Keyed
@@ -110,15 +114,18 @@ class Ends:
     brokers: Sequence[str] = ()
 
     def brokers_of(self, ended: str, run: Numbers, transaction: Numbers) -> npt.NDArray[np.object_]:
-        """Return who answered the ends of transactions, ``committed_by`` or ``aborted_by``."""
+        """Return the brokers that ended transactions; None where no row names one.
+
+        ``ended`` is "committed_by" or "aborted_by".
+        """
         places = np.maximum(self.transactions.find(ended, run, transaction), -1)
         names: npt.NDArray[np.object_] = np.array([*self.brokers, None], dtype=object)[places]
         return names
 
     def held(self, run: int, queue: str | None, sent: Numbers) -> Numbers:
-        """How many sessions of a queue may have held what was sent at these rows, and have ended.
+        """Return how many ended sessions of a queue may have held messages sent at these rows.
 
-        A session of which no row says the queue may be of any.
+        A session whose queue no row names may be of any queue.
         """
         found = np.zeros(len(sent), dtype=np.int64)
         for whose in {queue, None}:
@@ -128,7 +135,11 @@ class Ends:
 
 
 def read(control: pa.Table) -> Ends:
-    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
+    """Return the ends of all sessions and transactions.
+
+    ``control`` are all control rows, with the columns of ``checkers.schema``, and ``run`` where
+    there is one.
+    """
     control = control.unify_dictionaries().combine_chunks()
     index = numbers_of(control, "index")
     run = (
@@ -214,7 +225,7 @@ def read(control: pa.Table) -> Ends:
 
 
 def _at(values: npt.NDArray[Any], places: Numbers) -> Numbers:
-    """Return the values at some places; ``NONE`` where there is no place."""
+    """Return the values at some places; ``NONE`` where a place is ``NONE``."""
     known = np.append(values.astype(np.int64), np.int64(NONE))
     return known[np.where(places == NONE, len(values), places)]
 
@@ -222,7 +233,7 @@ def _at(values: npt.NDArray[Any], places: Numbers) -> Numbers:
 def _holders(
     control: pa.Table, run: Numbers, session: Numbers, sessions: Keyed
 ) -> tuple[dict[tuple[int, str | None], Numbers], dict[tuple[int, str | None], Numbers]]:
-    """Return ``holders`` and ``endings`` of ``Ends``."""
+    """Return the ``holders`` and the ``endings`` of ``Ends``."""
     ended = sessions.find("ended", run, session)
     rows = np.flatnonzero((ended != NONE) & (ended == numbers_of(control, "index")))
     answered = sessions.find("answered", run[rows], session[rows])
@@ -240,7 +251,10 @@ def _holders(
 def _reigns(
     control: pa.Table, index: Numbers, run: Numbers, rows: Numbers, broker: Texts
 ) -> tuple[Numbers, Numbers]:
-    """``reign`` and ``until`` of the brokers of some rows, at these; ``NONE``: not live."""
+    """Return ``reign`` and ``until`` (see ``Ends``) of the broker of each row at that row.
+
+    ``NONE`` where the broker was not live.
+    """
     reign = np.full(len(rows), NONE, dtype=np.int64)
     until = np.full(len(rows), NONE, dtype=np.int64)
     told = texts_of(control, "f").are("role") & (numbers_of(control, "process") == MONITOR)

@@ -1,10 +1,10 @@
-"""Which faults explain a silence or a wrong clock: only those that can have caused it.
+"""The faults that explain a silence or a wrong clock: only those that can have caused it.
 
 A fault explains something if all four hold:
 
-    effect  it was observed to take effect, or nobody observed it. One that found no target, or
-            whose probe shows no effect, explains nothing; of several places only those count that
-            show the effect
+    effect  it was observed to take effect, or it was not observed at all. A fault that found no
+            target, or whose probe shows no effect, explains nothing; of several places only those
+            count that show the effect
     place   it lies on the way of the operation: a broker that the operation goes to, another of
             its pair, or a link of theirs. Other brokers matter for their votes alone, while the
             pair changes its roles; unless pairs need each other (``Promises.independent_pairs``)
@@ -12,7 +12,7 @@ A fault explains something if all four hold:
     time    it was in force, from when it was asked for until its healing was observed, or had ended
             less than the recovery bound ago
 
-Where the history does not tell a place (no roles, no brokers in its rows, no nodes in the fault's),
+Where the history does not name a place (no roles, no brokers in its rows, no nodes in the fault's),
 the fault may lie anywhere.
 """
 
@@ -30,24 +30,24 @@ Row = Mapping[str, Any]
 
 HEAL: Final = "heal:"
 GONE: Final = "gone"
-"""What a probe says of a process that is no more."""
+"""The word of a probe for a process that has ended."""
 
 Reach = Literal["none", "wall clock", "pair", "votes", "anywhere"]
-"""What a kind of fault can silence.
+"""The brokers that a kind of fault can silence.
 
-``none``: nothing. ``wall clock``: brokers that measure time with the wall clock, and their pairs.
+``none``: no broker. ``wall clock``: brokers that measure time with the wall clock, and their pairs.
 ``pair``: the brokers that it hits, and their pairs. ``votes``: also pairs that need the votes of
-those brokers. ``anywhere``: nobody knows.
+those brokers. ``anywhere``: any broker, since its effect is not known.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """What faults of a kind can cause, and why.
+    """The effects that faults of a kind can have, and the reason (``why``).
 
-    ``name`` is the kind, or how it begins where it ends in "-". ``effects`` are words in what a
-    probe says of a place that shows the effect ("" is in all that it says). ``clocks``: the clocks
-    by which messages expire and are due can be wrong under it.
+    ``name`` is the kind, or a prefix of kinds where it ends in "-". ``effects`` are words by which
+    a probe's answer about a place shows the effect ("" is part of every answer). ``clocks``: the
+    clocks by which messages expire and are due can be wrong under such a fault.
     """
 
     name: str
@@ -57,7 +57,7 @@ class FaultKind:
     clocks: bool = False
 
     def matches(self, kind: str) -> bool:
-        """Whether a fault is of this kind."""
+        """Return whether ``kind``, the kind of a fault, is this one."""
         return kind.startswith(self.name) if self.name.endswith("-") else kind == self.name
 
 
@@ -86,29 +86,29 @@ KINDS: Final = (
     FaultKind("nfs-", "pair", ("silent",), "brokers wait for the file server of their store"),
     FaultKind("database-", "pair", ("stalled", "down", "severed", "silent"), "brokers wait for the database"),
 )  # fmt: skip
-"""What faults can cause, by kind: the first that matches.
+"""The kinds of faults, of which the first that matches counts.
 
-One that an administrator's hook or somebody else's harness brought about can cause anything.
+A fault of an administrator's hook, or of another harness, can cause anything (``_ANY``).
 """
 
 _ANY: Final = FaultKind("", "anywhere", ("",), "nobody knows what it does", clocks=True)
 
 _QUIET: Final = frozenset({"running", "open", "sound", "true", "serving", "answers"})
-"""What a probe says of a place where nothing is broken."""
+"""The answers of a probe about a place where nothing is broken."""
 _NO_ANSWER: Final = "no answer"
 _KEPT: Final = "kept down by"
-"""In what a heal row says of a broker that another fault keeps from starting."""
+"""The words in a heal row about a broker that another fault keeps from starting."""
 
 
 def kind_of(kind: str) -> FaultKind:
-    """Return what is known of faults of a kind."""
+    """Return the entry of ``KINDS`` for a kind; ``_ANY`` where there is none."""
     return next((entry for entry in KINDS if entry.matches(kind)), _ANY)
 
 
 def ends_processes(kind: str) -> bool:
-    """Whether a fault of a kind can end a broker's process, or nobody knows what it does.
+    """Return whether a fault of a kind can end a broker's process; true for unknown kinds.
 
-    One that is paused, or waits for its disk, goes on later, whatever a probe took it for.
+    A process that is paused, or waits for its disk, goes on later, whatever a probe took it for.
     """
     known = kind_of(kind.removeprefix(HEAL))
     return known is _ANY or GONE in known.effects
@@ -116,7 +116,10 @@ def ends_processes(kind: str) -> bool:
 
 @dataclass(slots=True)
 class FaultRecord:
-    """The rows of one fault: asked for, seen to begin, healing asked for, seen to be healed."""
+    """The rows of one fault.
+
+    The fault was ``asked`` for and ``begun``, its ``healing`` was asked for, and it was ``healed``.
+    """
 
     asked: Row | None = None
     begun: Row | None = None
@@ -125,7 +128,7 @@ class FaultRecord:
 
     @property
     def kind(self) -> str:
-        """The kind, as its first row names it."""
+        """The kind of the fault, from its first row."""
         first = self.asked or self.begun
         assert first is not None, "a fault without a row"
         return str(first["f"])
@@ -137,12 +140,12 @@ class FaultRecord:
 
     @property
     def bit(self) -> bool:
-        """Whether it was observed to take effect on all that it was to hit."""
+        """True if the fault was observed to take effect on everything that it was to hit."""
         return _value(self.begun).get("bit") is True
 
     @property
     def found_target(self) -> bool:
-        """Whether there was anything to hit, as far as the nemesis tells."""
+        """False if the nemesis recorded that there was nothing for the fault to hit."""
         told = _value(self.begun)
         named = isinstance(told.get("nodes"), list) or isinstance(told.get("links"), list)
         return told.get("bit") is not False or not named or bool(_places(self) or _seen(self.begun))
@@ -179,9 +182,11 @@ def records(rows: Iterable[Row]) -> list[FaultRecord]:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a fault broke, from when to when (ns, and the rows of it; None: to the end).
+    """The effect of a fault: its places, its begin and its end.
 
-    ``places`` are the nodes and the links ("a1->b1") that it concerned; None: nobody tells.
+    ``begin`` and ``end`` are moments (ns), ``begin_row`` and ``end_row`` the indexes of their rows.
+    The ends are None where the effect lasted to the end of the history. ``places`` are the nodes
+    and the links ("a1->b1") that the fault concerned; None: the history does not say which.
     """
 
     kind: str
@@ -194,25 +199,25 @@ class Effect:
 
     @property
     def fault_kind(self) -> FaultKind:
-        """What faults of its kind can cause."""
+        """The effects that faults of this kind can have."""
         return kind_of(self.kind)
 
     @property
     def links(self) -> list[tuple[str, str]]:
-        """Both ends of each link that it concerned."""
+        """Both ends of each link that the fault concerned."""
         both = (place.partition("->") for place in self.places or ())
         return [(source, target) for source, arrow, target in both if arrow]
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that it concerned, but for ends of links."""
+        """The nodes that the fault concerned, without the ends of links."""
         return [place for place in self.places or () if "->" not in place]
 
 
 def effects(found: Iterable[FaultRecord]) -> list[Effect]:
-    """Return what faults broke, or may have broken unseen.
+    """Return the effects that faults had, or may have had unseen.
 
-    A fault of which some places were not seen to be healed is in force there to the end.
+    A fault is in force to the end at those of its places that were not seen to be healed.
     """
     return [effect for record in found for effect in _effects(record)]
 
@@ -235,7 +240,7 @@ def _effects(record: FaultRecord) -> Iterable[Effect]:
 
 
 def _hit(record: FaultRecord) -> frozenset[str] | None:
-    """Return the places where a fault took effect, or may have; None where nobody tells which."""
+    """Return the places where a fault took effect, or may have; None: the history names none."""
     places = _places(record)
     begun = _value(record.begun)
     bit, seen = begun.get("bit"), _seen(record.begun)
@@ -244,14 +249,14 @@ def _hit(record: FaultRecord) -> frozenset[str] | None:
     if bit is False:
         words = (*kind_of(record.kind).effects, _NO_ANSWER)
         if not seen and record.begun.get("error") is not None:
-            return places  # it failed half-way, and nobody looked
+            return places  # the fault failed half-way, and no probe looked
         return frozenset(place for place, said in seen.items() if any(word in said for word in words))
     hit = frozenset(place for place in places | frozenset(seen) if seen.get(place) not in _QUIET)
     return hit or places or None
 
 
 def _unhealed(record: FaultRecord, places: frozenset[str] | None) -> frozenset[str] | None:
-    """Return where a fault was not seen to be healed; None: everywhere."""
+    """Return the places where a fault was not seen to be healed; None: everywhere."""
     if record.healed is None:
         return places
     told = _value(record.healed)
@@ -274,7 +279,7 @@ def _value(row: Row | None) -> Mapping[str, Any]:
 
 
 def _places(record: FaultRecord) -> frozenset[str]:
-    """Return the nodes and links that a fault was to hit, as far as its rows name any."""
+    """Return the nodes and links that a fault was to hit, as far as its rows name them."""
     told: set[str] = set()
     for row in (record.asked, record.begun):
         for name in ("nodes", "links"):
@@ -284,7 +289,7 @@ def _places(record: FaultRecord) -> frozenset[str]:
 
 
 def _seen(row: Row | None) -> dict[str, str]:
-    """Return by place what a probe said: "a1/disk" is the disk of node a1."""
+    """Return the answers of a probe by node or link: "a1/disk", the disk of a1, counts as a1."""
     observed = _value(row).get("observed")
     if not isinstance(observed, dict):
         return {}
@@ -293,16 +298,16 @@ def _seen(row: Row | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Which brokers stood in for which: all that ever had one node ID or took it over.
+    """The pairs of brokers: all brokers that ever had one node ID, or took it over, are a pair.
 
-    ``together`` has, of each broker whose node ID is told, all brokers of its pair.
+    ``together`` has all brokers of the pair of each broker whose node ID is known.
     """
 
     together: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Pairs:
-        """Return the pairs that the rows of the monitor tell of (``role`` and ``takeover``)."""
+        """Return the pairs that the monitor's rows show (``role`` and ``takeover``)."""
         groups: dict[str, set[str]] = {}
         brokers: dict[str, set[str]] = {}
         for row in rows:
@@ -320,13 +325,13 @@ class Pairs:
         return cls({broker: frozenset(some) for broker, some in brokers.items()})
 
     def around(self, brokers: Collection[str]) -> frozenset[str] | None:
-        """Return these brokers with their pairs; None where that is not told."""
+        """Return these brokers with their pairs; None if there are none, or a pair is unknown."""
         if not brokers or any(broker not in self.together for broker in brokers):
             return None
         return frozenset().union(*(self.together[broker] for broker in brokers))
 
     def may_touch(self, effect: Effect, brokers: Collection[str]) -> bool:
-        """Return whether an effect concerns one of these brokers or of their pairs, or may."""
+        """Return whether an effect concerns, or may concern, these brokers or their pairs."""
         own = self.around(brokers)
         if own is None or effect.places is None:
             return True
@@ -339,27 +344,30 @@ class Pairs:
 
 
 class Window(Protocol):
-    """A time in which nothing succeeded."""
+    """A span of time in which no operation succeeded."""
 
     @property
     def begin(self) -> int:
-        """The first unanswered question (ns)."""
+        """The moment of the first unanswered question (ns)."""
         ...
 
     @property
     def end(self) -> int:
-        """The next success, or the last failure (ns)."""
+        """The moment of the next success, or of the last failure (ns)."""
         ...
 
     @property
     def brokers(self) -> frozenset[str]:
-        """The brokers that the operation goes to; empty where no row names any."""
+        """The brokers that the operation goes to; empty where no row names one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Excuses:
-    """What the faults of one history explain."""
+    """The faults of one history, and the windows that they explain.
+
+    ``changes`` has the role changes of each broker, as (earliest, latest) moments in ns.
+    """
 
     effects: Sequence[Effect]
     pairs: Pairs
@@ -371,7 +379,7 @@ class Excuses:
         cls, faults: Iterable[FaultRecord], roles: Sequence[Row], takeovers: Iterable[Row],
         options: CheckOptions,
     ) -> Excuses:  # fmt: skip
-        """Return them, from the faults, and from the monitor's rows in order."""
+        """Return the excuses that faults give; ``roles`` are the monitor's rows in order."""
         changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
         latest: dict[str, str] = {}
         for row in roles:
@@ -391,7 +399,11 @@ class Excuses:
         ]
 
     def excuses(self, window: Window) -> bool:
-        """Return whether what lies outside all effects is within the bound for unavailability."""
+        """Return whether the effects explain a window.
+
+        They do if no part of the window outside all effects, and outside the recovery bound after
+        each, is longer than the bound for unavailability.
+        """
         uncovered, at = 0, window.begin
         for effect in sorted(self.explain(window), key=lambda one: one.begin):
             uncovered = max(uncovered, effect.begin - at)
@@ -399,7 +411,7 @@ class Excuses:
         return max(uncovered, window.end - at) <= int(self.options.unavailable_bound_s * 1e9)
 
     def _over(self, effect: Effect, end: int) -> int:
-        """Until when an effect explains anything."""
+        """Return the moment until which an effect explains anything (ns)."""
         return end if effect.end is None else effect.end + int(self.options.recovery_bound_s * 1e9)
 
     def _can_cause(self, effect: Effect, window: Window) -> bool:

@@ -1,9 +1,9 @@
-"""Why the executors of a Spark cluster ended, in their own words.
+"""The reasons why the executors of a Spark cluster ended, from their logs.
 
-Why: the driver hears of a failed executor that its command exited with code 1, and says of it
-"Ignoring error". What was wrong (a Java that is too old, no memory, a driver that cannot be
-reached) stands in the executor's standard error, on the machine of its worker. The master's page
-tells where the worker's page is, and that has the executor's log.
+Why: the driver hears of a failed executor only that its command exited with code 1, and logs
+"Ignoring error". The reason (a Java that is too old, no memory, a driver that cannot be reached)
+stands in the executor's standard error, on the machine of its worker. The master's page has the
+address of the worker's page, and the worker's page has the executor's log.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ _LOG_BYTES: Final = 16_384
 
 
 def ended(log: str) -> int:
-    """How many have."""
+    """Return how many executors have ended, by the driver's log."""
     return len(_ENDED.findall(log))
 
 
 def last_words(master: str, log: str) -> str | None:
-    """Of the executor that ended last; None if none has. ``log`` is the driver's."""
+    """Return why the executor that ended last did so; None if none has ended.
+
+    ``log`` is the driver's log, ``master`` the address of the master.
+    """
     over = list(_ENDED.finditer(log))
     if not over:
         return None
@@ -59,7 +62,7 @@ def last_words(master: str, log: str) -> str | None:
 
 
 def telling(text: str) -> str:
-    """The last line of a log that says what was wrong; its last line, if none does."""
+    """Return the last line of a log that says what was wrong; its last line, if none does."""
     lines = [line for line in text.splitlines() if line.strip() and not _NOT_TELLING.search(line)]
     return next(
         (line.strip() for line in reversed(lines) if _TELLING.search(line)),
@@ -68,7 +71,10 @@ def telling(text: str) -> str:
 
 
 def _log_of(master: str, worker: str, app: str, number: str) -> str:
-    """An executor's standard error. Raises OSError, ValueError, KeyError for a bad page."""
+    """Return an executor's standard error.
+
+    Raises OSError, ValueError or KeyError for a bad page.
+    """
     match = _MASTER.match(master)
     if match is None:
         raise ValueError(master)

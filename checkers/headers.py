@@ -1,7 +1,8 @@
-"""The application's own headers of a message, as a number.
+"""The digest of the application's own headers of a message.
 
 A broker may change the case of a name and the type of a value, and add headers of its own. So names
-count in lower case, values as texts, and of what arrived only the names that the producer set.
+count in lower case, values as texts, and among the headers that arrived only those whose names the
+producer set.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 
 
 def digest(headers: Mapping[str, Any], names: Iterable[str] | None = None) -> int:
-    """A number that differs where a header was changed or dropped.
+    """Return a number that differs where a header was changed or dropped.
 
-    ``names``: which headers count, in lower case; None: all.
+    ``names`` are the headers that count, in lower case; None: all.
     """
     plain = {name.lower(): _text(value) for name, value in headers.items()}
     chosen = sorted(plain if names is None else set(names) & plain.keys())

@@ -1,10 +1,8 @@
-"""The look at a history before it is judged.
+"""The validation of a whole history: the looks at its parts, put together.
 
-What each part was seen to be, put together, and the line that says where it is broken.
-
-What is looked for and why it costs little is in ``checkers.breakage``; here is who is asked. Parts
-are looked at in the same job as the rules, so that nothing is read twice; of a history that is
-broken no answer of a rule is used.
+``checkers.breakage`` has the checks, and why they cost little; this module asks the parts for them,
+and names file, row and cause of what is broken. Parts are validated in the same job as the rules,
+so that nothing is read twice. If a history is broken, the answers of the rules are not used.
 """
 
 from __future__ import annotations
@@ -29,15 +27,15 @@ NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
     "stores": frozenset({"lost", "stuck", "died-early", "resurrected", "torn-transaction", "wrong-total"}),
     "views": frozenset({"diverged"}),
 }
-"""What takes the control rows of a subject to be told: as a finding, or as its excuse."""
+"""The anomalies that need the control rows of a subject, as evidence or as an excuse."""
 
 UNTOLD: Final[Mapping[str, frozenset[str]]] = {
     "roles": NOT_JUDGED["roles"],
     "stores": frozenset({"died-early", "resurrected", "torn-transaction", "wrong-total"}),
 }
-"""What is left out where brokers cannot be asked.
+"""The anomalies that are left out where brokers cannot be asked for their roles or stores.
 
-What is missing in the end is seen without their stores; whether one has it, is not.
+Which messages are missing in the end is seen without the stores; whether a store has one is not.
 """
 
 
@@ -53,7 +51,11 @@ class Confined:
 
 
 class Inspection:
-    """Of one history. ``confined`` has the first such row of each subject."""
+    """The validation of one history.
+
+    ``confined`` has the first broken control row of each subject. Raises HistoryError if the
+    control rows break the form of the history.
+    """
 
     def __init__(self, source: HistorySource) -> None:
         self._source = source
@@ -64,18 +66,18 @@ class Inspection:
             raise HistoryError(self._line(self._control.broken))
 
     def _line(self, broken: Breakage) -> str:
-        """File, row and cause."""
+        """Return the line that names file, row and cause."""
         return f"{self._source.holding(broken.index)}: {broken}"
 
     def judged(self, looks: Mapping[int, Sequence[Look]]) -> None:
-        """Checks that all parts together are a history.
+        """Check that all parts together are a history; ``looks`` are by the number of the part.
 
-        Raises HistoryError for the first row of the parts, by number, that breaks the form, or if
-        the parts together are no whole.
+        Raises HistoryError for the first row that breaks the form, or if the parts together are not
+        whole.
         """
         every = [self._control, *(look for some in looks.values() for look in some)]
         if sum(look.rows for look in every) < self._source.rows and not any(look.broken for look in every):
-            return  # some part was not looked at, because whoever was asked failed; that has been told
+            return  # some part was not validated, because its task failed: that is reported elsewhere
         keys = {number: [look.keys for look in some] for number, some in looks.items()}
         broken = breakage.of_whole(every, self._spans, lambda: self._spread(keys))
         if broken is not None:
@@ -90,7 +92,7 @@ class Inspection:
         ]
 
     def _spread(self, keys: Mapping[int, Sequence[Any]]) -> Breakage | None:
-        """The first row of a group that lies in several parts."""
+        """Return a breakage for a group whose rows lie in several parts; None if there is none."""
         mine = {number: np.unique(np.concatenate(some)) for number, some in keys.items() if some}
         if len(mine) < 2:
             return None
@@ -110,5 +112,5 @@ class Inspection:
 
 
 def looks_of(given: Iterable[tuple[int, Mapping[str, Sequence[Any]]]]) -> dict[int, list[Look]]:
-    """What each part was seen to be, by its number."""
+    """Return the looks at each part, by the number of the part."""
     return {number: list(some.get(part.LOOK, ())) for number, some in given}

@@ -1,10 +1,8 @@
-"""One occurrence of an anomaly, as both implementations name it.
+"""Instances of anomalies, in the form that both implementations share, and their counts.
 
-And how many of a kind with the earliest few.
-
-Why so little: two implementations can only be compared on what the definitions fix. ``index`` is
-the row that completes the anomaly (the late delivery, the send that was lost); everything said in
-words is read from the witness.
+Why so few fields: two implementations can only be compared on what the definitions fix. ``index``
+is the row that completes the anomaly (the late delivery, the send that was lost). Everything that
+is said in words is read from the witness.
 """
 
 from __future__ import annotations
@@ -17,7 +15,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Where ``message`` is None, ``key`` says which group, broker or history it belongs to."""
+    """An occurrence of an anomaly.
+
+    Where ``message`` is None, ``key`` says to which group, broker or history it belongs.
+    """
 
     name: str
     queue: str | None
@@ -30,18 +31,18 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One kind in one run: how many, and the earliest."""
+    """The number of instances of one kind in one run, and the earliest of them."""
 
     count: int
     first: tuple[Instance, ...]
 
 
 Kinds = Mapping[str, Found]
-"""By name."""
+"""The instances of one run, by the name of their anomaly."""
 
 
 def merged(tallies: Iterable[Mapping[int, Kinds]], examples: int) -> dict[int, dict[str, Found]]:
-    """What several parts found, as one: counts add up, the earliest of all stay."""
+    """Merge the instances of several parts: counts add up, the earliest ``examples`` are kept."""
     result: dict[int, dict[str, Found]] = defaultdict(dict)
     for tally in tallies:
         for run, kinds in tally.items():

@@ -1,20 +1,20 @@
-"""Events as others tell them, made into rows of a history.
+"""The intake of other harnesses' events, which become rows of a history.
 
-Why: whoever has a harness of his own has the same facts by other names: what was asked, what was
-answered, when. Here an event (a mapping from field to value, one line of a file of JSON lines)
-becomes rows with the columns of ``checkers.schema``, and what no history may be is refused at the
-event that breaks it, in words for the person who wrote it.
+Why: other harnesses know the same facts by other names: what was asked, what was answered, when.
+Here an event (a mapping from field to value, one line of a file of JSON lines) becomes rows with
+the columns of ``checkers.schema``. An event that breaks the form of a history is refused, in words
+for the person who wrote it.
 
-An event has the fields of the columns, and of these as many as its harness knows. ``time``,
-``process``, ``type`` and ``f`` each must have, ``message`` those of messages. What differs from the
-columns, for convenience:
+An event has the fields of the columns, as many as its harness knows. Each event must have ``time``,
+``process``, ``type`` and ``f``, and each event of a message must have ``message``. These differ
+from the columns, for convenience:
 
-    message       a number or any text; what is no number of 64 bits is hashed into one, and the
-                  text is kept as ``value``. Each message is sent once, unless the send before
-                  failed for certain
+    message       a number or any text; a text, or a number of more than 64 bits, is hashed into a
+                  number, and the text is kept as ``value``. Each message is sent once, unless the
+                  send before failed for certain
     digest        a number or any text, likewise
     headers       the application's own headers as an object, or a digest of them, a number or a
-                  text. Of an object in a delivery only the names count that the send has
+                  text. If a delivery has an object, only the names count that the send has
     queue, group  of a delivery or an answer that gives neither: those of the message's send. A send
                   without a queue goes to "queue"
     session       of a delivery or an answer to it: the process where none is given
@@ -22,17 +22,17 @@ columns, for convenience:
                   numbers, or texts throughout, numbered in the order in which they come. The
                   processes "nemesis", "monitor" and "harness" are those below 0
     producer, sequence
-                  kept within groups only; where no send has a sequence the process is the producer,
-                  and the order in which it asks for sends counts
+                  kept within groups only; a send without a producer has its process as producer,
+                  and where no send has a sequence, the order in which sends are asked for counts
     receive       a delivery that acknowledges by being handed out: ``ok`` with a message is the
-                  delivery, asked for since the invocation (its ``time_low``), and its ack, ``ok``
-                  without one and ``fail`` are nothing, ``info`` (or no answer) may have taken one
-                  message
+                  delivery, asked for since the invocation (its ``time_low``), and its ack. ``ok``
+                  without a message and ``fail`` become no row. ``info`` (or no answer) may have
+                  taken one message
     timeout       ``info``: the broker took a message back from a session, whose acknowledgement was
                   late (a visibility time-out)
     phase         value "drained": everything was received until nothing came any more
-    nemesis       ``f`` is whatever it did; without a ``value`` that has a label it is a fault of
-                  which nothing is claimed but that there was one from then on
+    nemesis       ``f`` is any name of what it did; without a ``value`` that has a label the event
+                  is a fault of which only its begin is known
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ _OF_CLIENTS: Final[Mapping[str, str | None]] = {
     "send": "message", "ack": "message", "nack": "message", "begin": "transaction", "commit": "transaction",
     "abort": "transaction", "subscribe": "session", "unsubscribe": "session", "connect": None,
 }  # fmt: skip
-"""Operations that are asked and answered, and what tells two of one process apart."""
+"""The operations that are asked and answered, each with the field that tells two of one process
+apart.
+"""
 _OF_MESSAGES: Final = ("send", "ack", "nack")
 _TOLD: Final = ("deliver", "disconnect", "receive", "timeout")
 _NAMED: Final = ("process", "producer", "session", "transaction", "connection")
@@ -87,7 +89,7 @@ _PHASES: Final = ("load", "heal", "recovered", "not-recovered", "drain", "browse
 
 
 class IntakeError(ValueError):
-    """An event that is none, or that no history can have: what is wrong and what would be right."""
+    """An event that no history can have; the text says what is wrong and what would be right."""
 
 
 _Place = tuple[str | None, str | None]
@@ -95,7 +97,10 @@ _Place = tuple[str | None, str | None]
 
 
 class _Lane(NamedTuple):
-    """Where messages go that come after one another; without a group nobody counts them."""
+    """A producer's messages of one group, which are counted.
+
+    Messages without a group have no producer here and are not counted.
+    """
 
     queue: str
     group: str | None
@@ -103,11 +108,11 @@ class _Lane(NamedTuple):
 
 
 class Intake:
-    """The events of one history, in order.
+    """The intake of the events of one history, in order.
 
-    Of each message that was sent one number is kept: its lane and its place there.
+    For each message that was sent it keeps one number: the lane of the message and its place there.
 
-    ``has`` are the columns of which some row has a value.
+    ``has`` are the columns in which some row has a value.
     """
 
     def __init__(self) -> None:
@@ -132,12 +137,12 @@ class Intake:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that the history has, in their order."""
+        """The columns that the history has, in the order of ``COLUMNS``."""
         return [name for name in COLUMNS if name in self.has]
 
     @property
     def not_judged(self) -> Mapping[str, str]:
-        """The rules of which these events say too little, each with why."""
+        """The rules that these events say too little for, each with the reason."""
         untold = dict.fromkeys(() if self.faults else ("unavailable",), NO_FAULTS)
         if "broker" in self.has and not self.faults:
             untold["starved"] = NO_FAULTS
@@ -148,11 +153,11 @@ class Intake:
 
     @property
     def drained(self) -> bool:
-        """Whether some event said so."""
+        """True if events have said that the stores were drained and read to the end."""
         return {"browse", "end"} <= self._phases
 
     def take(self, event: Event) -> Iterator[Row]:
-        """The rows of one event; raises IntakeError before the first of them."""
+        """Yield the rows of one event; raises IntakeError before the first row."""
         strange = [name for name in event if name not in FIELDS]
         if strange:
             raise IntakeError(f'unknown field "{strange[0]!s:.60}": {_near(str(strange[0]), FIELDS)}')
@@ -182,7 +187,7 @@ class Intake:
             yield self._numbered({"time": time, **row})
 
     def end(self, *, drained: bool = False) -> Iterator[Row]:
-        """The rows that follow from there being no more; ``drained``: everything was received."""
+        """Yield the rows that the end of the events adds; ``drained``: everything was received."""
         time = self._time or 0
         for process, (queue, _) in self._receiving.items():
             yield self._numbered(
@@ -263,7 +268,7 @@ class Intake:
         if row.get("group") is None or sent is None:
             return [row]
         row["producer"], row["sequence"] = sent[0].producer, sent[1]
-        if f != "send" and self._counts:  # what arrived may say otherwise
+        if f != "send" and self._counts:  # a delivery may name another producer or sequence
             if "producer" in given:
                 row["producer"] = self._called("producer", given["producer"])
             if "sequence" in given:
@@ -271,7 +276,11 @@ class Intake:
         return [row]
 
     def _headers(self, f: str, given: Event) -> Row:
-        """The digest of a message's headers: given, or of those that its send has."""
+        """Return the digest of a message's headers: the given one, or one of the send's headers.
+
+        In a delivery only the headers count whose names the send has. Empty where the event names
+        no message, or the names of its send are not known.
+        """
         told = given["headers"]
         if not isinstance(told, Mapping):
             return {"headers": numbered("headers", told)[0]}
@@ -442,7 +451,7 @@ class Intake:
         return row
 
     def _called(self, field: str, value: Any) -> int:
-        """The number of a client: given, or of its name."""
+        """Return the number that a field gives, or the number of the name that it gives."""
         kind = str if isinstance(value, str) else int
         before = self._kinds.setdefault(field, kind)
         if before is not kind:
@@ -461,7 +470,7 @@ class Intake:
 
 
 def numbered(field: str, value: Any) -> tuple[int, str | None]:
-    """A message's number; and, where it is called by something else, that as text."""
+    """Return a number for a value, and the value as text where it is no number of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | str | float):
         raise IntakeError(f"{field} is {_shown(value)}: it must be a number or a text")
     if isinstance(value, int) and -(2**63) < value < 2**63:

