@@ -2,8 +2,8 @@
 
 Why one package: workloads, nemeses and environments must work together without knowing each other,
 so that each can be replaced alone (a new environment must not touch a workload). They import this
-module and nothing else of the harness; the harness imports them. What crosses between them is data
-that can be written as JSON.
+package and nothing else of the harness; the harness imports them. The data that crosses between
+them can be written as JSON.
 
 Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start of the test (int),
 ``_ms`` milliseconds.

@@ -1,4 +1,4 @@
-"""How one broker speaks STOMP, where brokers differ."""
+"""The dialect of STOMP that one system's brokers speak, where brokers differ."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import msgspec
 from checkers.schema import TEMPORARY, TOPIC
 
 _COUNT_MAX: Final = 2**31 - 1
-"""What the history's column of delivery counts has room for."""
+"""The highest delivery count for which the history's column has room."""
 
 
 def _never(headers: Mapping[str, str]) -> bool:
-    """No ERROR says for certain that nothing was done."""
+    """Return False: no ERROR says for certain that nothing was done."""
     del headers
     return False
 
 
 def _literal(text: str) -> str:
-    """A text in SQL."""
+    """Return a text as a literal of SQL."""
     return f"""'{text.replace("'", "''")}'"""
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
-    """Where brokers tell their clients who is live.
+    """The destination on which brokers tell their clients which nodes are live.
 
-    ``nodes`` reads a message from there: names, those to be tried first before others; none where
-    it makes no sense.
+    ``nodes`` reads a message from there and returns names of nodes, those to be tried first at the
+    front. It returns no names for a message that it cannot read.
     """
 
     destination: str
@@ -36,14 +36,14 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topics(msgspec.Struct, frozen=True, kw_only=True):
-    """How topics and subscriptions to them are spoken of.
+    """The headers and destinations with which a client uses topics and subscribes to them.
 
-    ``send`` and ``subscribe`` are headers that make the destination of a SEND, or SUBSCRIBE, a
-    topic, and what is sent durable. ``durable`` and ``shared`` are those of a SUBSCRIBE, and of the
-    UNSUBSCRIBE that drops it, to a subscription that outlives its connections: one of the client's
-    own (``client`` of CONNECT names it), which has one consumer, and one that several may consume
-    from. None: there are none. "{}" stands for the name of the subscription, "{topic}" for that of
-    its topic.
+    ``send`` and ``subscribe`` are headers that make the destination of a SEND, or of a SUBSCRIBE, a
+    topic, and what is sent durable. ``durable`` and ``shared`` are headers of a SUBSCRIBE to a
+    subscription that outlives its connections, and of the UNSUBSCRIBE that drops it. A durable
+    subscription belongs to one client (named by the header ``client`` of CONNECT) and has one
+    consumer; several may consume from a shared one. None: the brokers have no such subscriptions.
+    "{}" stands for the name of the subscription, "{topic}" for that of its topic.
     """
 
     destination: str = "/topic/{}"
@@ -53,13 +53,20 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
     durable: Mapping[str, str] | None = None
     shared: Mapping[str, str] | None = None
     drops: Literal["alone", "with-consumer", "either"] = "alone"
-    """Whether the UNSUBSCRIBE that drops comes behind that of the consumer, or is that of it."""
-    selector: str | None = "selector"  # header of SUBSCRIBE: in SQL, what is wanted; None: none
+    """How an UNSUBSCRIBE drops a subscription.
+
+    "alone": it follows the UNSUBSCRIBE that ends the consumer. "with-consumer": it is that very
+    frame. "either": brokers accept both.
+    """
+    selector: str | None = "selector"  # header of SUBSCRIBE for an SQL selector; None: there is none
     remakes: bool = False
-    """Whether a durable subscription that is asked for with another selector is made anew."""
+    """Whether a durable subscription is made anew if it is requested with another selector."""
 
     def wanting(self, selector: Mapping[str, Sequence[str]] | None) -> dict[str, str]:
-        """The header that asks for messages with one of these texts in each of these properties."""
+        """Return the header that selects messages by their properties.
+
+        A message must have one of the given texts in each of the given properties.
+        """
         if self.selector is None or not selector:
             return {}
         some = [f"{name} IN ({', '.join(map(_literal, texts))})" for name, texts in selector.items()]
@@ -67,10 +74,10 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """Headers of a SEND with which a message asks for something; None: brokers have no such.
+    """The headers of a SEND with which a message asks for something; None: there is no such header.
 
-    ``expires`` is in milliseconds, since the epoch or, if it ``lasts``, from when the message came;
-    so is ``delay``, until when it is not to be delivered. ``priority`` is 0 to 9.
+    ``expires`` is in milliseconds: since the epoch or, if it ``lasts``, from the message's arrival.
+    ``delay`` is how many milliseconds the message must not be delivered. ``priority`` is 0 to 9.
     """
 
     expires: str | None = None
@@ -80,11 +87,11 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Temporaries(msgspec.Struct, frozen=True, kw_only=True):
-    """How a connection's own temporary queues are spoken of.
+    """The headers and destinations with which a client uses its connection's temporary queues.
 
-    A SUBSCRIBE to ``destination`` makes the queue; a SEND on the same connection says it in the
-    header ``reply_to``, and what the broker says in that header of the MESSAGE is where others
-    send. ``send`` and ``subscribe`` are further headers.
+    A SUBSCRIBE to ``destination`` makes the queue. A SEND on the same connection names it in the
+    header ``reply_to``; the value that the broker puts into that header of the MESSAGE is the
+    destination to which others send. ``send`` and ``subscribe`` are further headers.
     """
 
     destination: str = "/temp-queue/{}"
@@ -96,8 +103,8 @@ class Temporaries(msgspec.Struct, frozen=True, kw_only=True):
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """STOMP 1.2 as one system's brokers speak it.
 
-    A default is what most brokers do; None for the name of a header is what a broker has not. What
-    acknowledgements and refusals mean is told by ``System.promises``.
+    A default is what most brokers do. If the name of a header is None, the brokers have no such
+    header. ``System.promises`` says what acknowledgements and refusals mean.
     """
 
     login: str = ""
@@ -108,24 +115,28 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     subscribe: Mapping[str, str] = {}  # headers of SUBSCRIBE that make its destination a queue
     group_header: str | None = "JMSXGroupID"
     closing: Mapping[str, str] = {}
-    """Headers of a SEND that closes its group, so that another consumer may get what follows.
+    """The headers of a SEND that closes its group, so that another consumer may get later messages.
 
     Empty: brokers cannot be asked for that.
     """
-    window_header: str | None = "prefetch-count"  # of SUBSCRIBE: what may be unacknowledged
-    window_unit: int = 1  # what a message counts in a window, where that is in bytes
+    window_header: str | None = "prefetch-count"  # of SUBSCRIBE: how much may be unacknowledged
+    window_unit: int = 1  # the size of a message in a window that counts bytes
     ack_mode: str = "client-individual"
-    """Of SUBSCRIBE. With "client" an ACK stands for all before it, too, which are answered already:
+    """The mode of acknowledgement in a SUBSCRIBE.
+
+    With "client" an ACK also acknowledges all earlier deliveries. Those are answered already:
     consumers here acknowledge each subscription's messages in the order of their deliveries.
     """
     redelivered_header: str = "redelivered"
     count_header: str | None = None  # of MESSAGE: how often it has been delivered
-    first_count: int | None = 1  # what that header says at the first delivery; None: it has none yet
-    once_header: str | None = None  # of SEND: an id; another send with it is answered, and not stored
-    name_header: str | None = None  # of CONNECTED: what the broker calls itself
+    first_count: int | None = 1  # its value at the first delivery; None: a first delivery does not have it
+    once_header: str | None = None  # of SEND: an id; a second send with it is answered, but not stored
+    name_header: str | None = None  # of CONNECTED: the broker's own name
     store_header: str | None = None
-    """Of CONNECTED: names the store in which the broker keeps what comes here, where brokers take
-    over stores from each other. Of CONNECT, it leads to whoever owns that store then.
+    """A header for systems whose brokers take over stores from each other.
+
+    In CONNECTED it names the store in which the broker keeps what this connection sends. In CONNECT
+    it leads to the broker that owns that store by then.
     """
     redirect_header: str | None = None  # of ERROR: "name:port" of the broker to connect to instead
     feed: Feed | None = None
@@ -133,36 +144,37 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     temporaries: Temporaries | None = None
     wishes: Wishes = Wishes()
     nacks: bool = True
-    """Whether a client can refuse a message; what becomes of it then, brokers promise."""
+    """Whether a client can refuse a message; ``System.promises`` says what becomes of it then."""
     transactional_acks: bool = True
     """Whether an ACK can be part of a transaction, which STOMP leaves open."""
     redelivers_aborted: bool = False
-    """Whether a session gets again what was acknowledged in a transaction that it rolled back.
+    """Whether a session gets again what it acknowledged in a transaction that it rolled back.
 
-    Where not, a client has to leave and come again for it.
+    If not, a client has to leave and come again for it.
     """
     refused: Callable[[Mapping[str, str]], bool] = _never
-    """Whether the headers of an ERROR say that what was asked has certainly not happened."""
+    """Whether the headers of an ERROR say that the requested operation certainly did not happen."""
 
     heart_beat_s: float = 0.5  # 0: brokers have none
     silent_beats: float = 2.5
-    """Heart-beats without a byte after which a client gives the broker up.
+    """The heart-beats without a byte after which a client gives the broker up.
 
-    Sooner than the broker gives up a silent client, or two would believe to hold one message.
+    This must be sooner than the broker gives up a silent client; else two consumers would believe
+    that they hold one message.
     """
     connect_s: float = 1.0  # from the first packet to CONNECTED
     unnoticed_s: float = 3.0  # longer than a broker takes to give up a silent client
     on_the_way_s: float = 0.0
-    """How long a message may be on its way between brokers: for less, silence means nothing."""
+    """How long a message may take between brokers: a shorter silence proves nothing."""
 
     def quiet_s(self, asked_s: float) -> float:
-        """How long nothing must arrive until a drain is over, where ``asked_s`` are asked for."""
+        """Return how long nothing must arrive for a drain to be over; at least ``asked_s``."""
         return max(asked_s, self.on_the_way_s)
 
     def destination(self, queue: str) -> str:
-        """The destination header for a queue, or for a topic, as a history calls them.
+        """Return the destination header for a queue or topic that has this name in a history.
 
-        Of a temporary queue as its owner says it.
+        For a temporary queue it is the destination that its owner uses.
         """
         topics, temporaries = self._topics_of(queue), self._temporaries_of(queue)
         if temporaries is not None:
@@ -172,9 +184,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return topics.destination.format(queue.removeprefix(TOPIC))
 
     def send_headers(self, group: str | None, queue: str = "") -> dict[str, str]:
-        """Headers that make a send durable and put it into a group.
+        """Return the headers that make a send durable and put it into a group.
 
-        To a queue, unless ``queue`` is a topic's name, or a temporary queue's.
+        The send is to a queue, unless ``queue`` is the name of a topic or of a temporary queue.
         """
         other = self._topics_of(queue) or self._temporaries_of(queue)
         durable = self.durable if other is None else other.send
@@ -183,9 +195,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return {**durable, self.group_header: group}
 
     def subscribe_headers(self, prefetch: int, queue: str = "") -> dict[str, str]:
-        """Headers that make it a queue's consumer and limit its unacknowledged deliveries.
+        """Return the headers that make a client a queue's consumer and limit its window.
 
-        A topic's or a temporary queue's, if ``queue`` is the name of one.
+        If ``queue`` is the name of a topic or of a temporary queue, it becomes a consumer of that.
+        The window is how many deliveries may be unacknowledged.
         """
         other = self._topics_of(queue) or self._temporaries_of(queue)
         subscribe = self.subscribe if other is None else other.subscribe
@@ -200,9 +213,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return self.temporaries if queue.startswith(TEMPORARY) else None
 
     def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
-        """(redelivered, which delivery it is if the broker tells) of a MESSAGE frame's headers.
+        """Return (redelivered, number of the delivery or None) from the headers of a MESSAGE frame.
 
-        Raises ValueError for a count that is no number, or none that a history has room for.
+        Raises ValueError for a count that is not a number, or for which a history has no room.
         """
         count = headers.get(self.count_header) if self.count_header else None
         which = None if count is None else int(count) - (self.first_count or 0) + 1

@@ -1,4 +1,4 @@
-"""Where brokers run, and what can be broken there."""
+"""The environment: where brokers run, and what can be broken there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What was observed after a fault was injected: the proof that it bit.
+    """The effect that was observed after a fault was injected: the proof that it bit.
 
     ``bit`` is True only if a probe saw the effect. ``observed`` has one short phrase per probe, for
     the history.
@@ -28,7 +28,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(Protocol):
-    """Where brokers run, and what can be broken there.
+    """A place in which brokers run, and in which faults can be injected.
 
     Faults are leases: an injected fault is healed *on the node* when ``lease_s`` passes without
     ``renew``, so that a killed harness leaves nothing broken. ``supports`` maps each fault
@@ -44,27 +44,26 @@ class Environment(Protocol):
     zones: tuple[str, ...]
 
     virtual: bool
-    """Whether time is of the environment's making.
+    """Whether the environment has a time of its own.
 
-    ``execute`` then takes its own loop, without threads and without the machine's clock.
+    ``execute`` then uses a loop of its own, without threads and without the machine's clock.
     """
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """Run a test's own coroutine to its end where this environment wants it.
+        """Run a test's own coroutine to its end on the loop that this environment needs.
 
-        On the running loop, or on one of its making.
-
-        ``seed`` decides all chance of the place itself. Being cancelled cancels ``main`` and waits
-        for it.
+        That is the running loop, or one that the environment makes. ``seed`` decides all chance
+        within the environment itself. A cancellation of this call cancels ``main`` and waits for
+        it.
         """
         ...
 
     def clock_ns(self) -> int:
-        """The clock that stamps a history: monotonic; virtual where time is."""
+        """Return the clock that stamps a history: monotonic; virtual if time is."""
         ...
 
     def supports(self) -> Mapping[str, str]:
-        """Each fault primitive with "" or the reason why it cannot be done here."""
+        """Return each fault primitive with "", or with the reason why it cannot be injected."""
         ...
 
     async def deploy(
@@ -77,7 +76,7 @@ class Environment(Protocol):
         ...
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Where ``source`` reaches a node's logical port.
+        """Return the address at which ``source`` reaches a node's logical port.
 
         ``source`` is a node, a zone, or "admin" for the harness itself, outside every partition.
         """
@@ -88,14 +87,14 @@ class Environment(Protocol):
         ...
 
     async def wait_exit(self, node: str) -> int | None:
-        """Wait until the node's broker process has ended; its exit status.
+        """Wait until the node's broker process has ended; return its exit status.
 
         Negative for a signal's number, None if it never ran.
         """
         ...
 
     async def running(self, node: str) -> bool:
-        """Whether the broker process exists (a paused one does)."""
+        """Return whether the broker process exists (a paused one does)."""
         ...
 
     async def kill(self, node: str) -> None:
@@ -103,13 +102,13 @@ class Environment(Protocol):
         ...
 
     async def terminate(self, node: str) -> None:
-        """Ask the broker's processes to end (SIGTERM); it takes its time. Nothing if none runs."""
+        """Ask the broker's processes to end (SIGTERM) without waiting; do nothing if none runs."""
         ...
 
     async def destroy_data(self, node: str) -> None:
-        """Remove what a stopped node has on disk; what it shares with others is not its own.
+        """Remove a stopped node's own data from its disk; a store shared with others stays.
 
-        UsageError while its broker runs: that would be another fault.
+        Raises UsageError while its broker runs: that would be another fault.
         """
         ...
 
@@ -121,19 +120,19 @@ class Environment(Protocol):
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin a fault on directed links or nodes; returns the lease to renew and heal.
+        """Begin a fault on directed links or nodes; return its lease, to be renewed and healed.
 
-        UsageError for what makes no sense, InfrastructureError for what cannot be done here;
-        nothing is in force then.
+        Raises UsageError for a fault that makes no sense, InfrastructureError for one that cannot
+        be injected here; no fault is in force then.
         """
         ...
 
     async def renew(self, lease: str) -> None:
-        """Keep a fault in force for another lease. InfrastructureError if it is over already."""
+        """Keep a fault in force for another lease; raise InfrastructureError if it has ended."""
         ...
 
     async def heal(self, lease: str) -> None:
-        """End one fault; healing what has already healed is nothing."""
+        """End one fault; do nothing if it has healed already."""
         ...
 
     async def heal_all(self) -> None:
@@ -141,14 +140,15 @@ class Environment(Protocol):
         ...
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Look at links and nodes from outside the broker.
+        """Observe links and nodes from outside the broker.
 
-        "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False
-        here; the nemesis decides.
+        Links: "open", "lost", "slow 120 ms", "refused". Nodes: "running", "paused", "gone". ``bit``
+        is False here; the nemesis decides.
 
-        "a1/disk", "a1/clock" and "a1/store" among ``nodes`` are those parts of a node, where faults
-        of them can be done: "sound", "slow 20 ms", "stalled", "full", "failing sync", "damaged
-        <where>"; "true", "skewed 60000 ms", "rate 1.5"; "answers", "silent", "in grace".
+        "a1/disk", "a1/clock" and "a1/store" among ``nodes`` are those parts of a node, if faults of
+        them can be injected. Disks: "sound", "slow 20 ms", "stalled", "full", "failing sync",
+        "damaged <where>". Clocks: "true", "skewed 60000 ms", "rate 1.5". Stores: "answers",
+        "silent", "in grace".
         """
         ...
 
@@ -160,11 +160,10 @@ class Environment(Protocol):
         ...
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """Wait until the node's broker has logged whole lines behind ``position``.
+        """Wait until the node's broker has logged whole lines after ``position``.
 
-        Those, and the position behind them.
-
-        None for ``position``: no lines, and the position now.
+        Returns those lines, and the position after them. If ``position`` is None, returns no lines,
+        and the present position.
         """
         ...
 
@@ -182,7 +181,7 @@ class Selective(Protocol):
     """An environment that cannot deploy every cluster."""
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
-        """Why it cannot deploy this one, with where that can be done; "" if it can."""
+        """Return why it cannot deploy this cluster, and which environment can; "" if it can."""
         ...
 
 
@@ -190,20 +189,20 @@ class Selective(Protocol):
 class WithServices(Protocol):
     """An environment that has more than brokers and links.
 
-    It says what that is once it is deployed.
+    Once it is deployed, it describes what else it has.
     """
 
     def describe_services(self) -> dict[str, str]:
-        """Each auxiliary service -> what was really deployed.
+        """Return each auxiliary service and what was really deployed, for the report.
 
-        "store-a" -> "NFSv4 through FUSE, lease 4 s"; for the report.
+        "store-a" -> "NFSv4 through FUSE, lease 4 s".
         """
         ...
 
 
 @runtime_checkable
 class Telling(Protocol):
-    """An environment that says what it takes its time for: a first image takes half a minute."""
+    """An environment that reports what takes time: a first image takes half a minute."""
 
     tell: Callable[[str], None]
 
@@ -212,12 +211,12 @@ class Telling(Protocol):
 class Observer(Protocol):
     """An environment whose brokers live in this very process.
 
-    So their roles can be seen without asking over a network.
+    Their roles can be observed without a request over a network.
     """
 
     def look(self, node: str) -> Status:
-        """What the broker would answer now.
+        """Return what the broker would answer now.
 
-        Raises OSError when nothing would, TimeoutError when it keeps silent.
+        Raises OSError if it would refuse, TimeoutError if it would keep silent.
         """
         ...

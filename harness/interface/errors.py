@@ -1,4 +1,4 @@
-"""Whose fault it is when a test cannot be run: the machine's, or the person's."""
+"""The errors of a test that cannot be run: the machine's fault, or the person's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class InfrastructureError(Exception):
 
     A container that never started, a port in use, a missing tool.
 
-    The run ends as unknown with this text first. Say what failed, where, and what would mend it.
+    The run ends as unknown with this text first. Say what failed, where, and how to repair it.
     """
 
 
 class UsageError(Exception):
     """The person's input is at fault.
 
-    One line saying what is wrong, where, and what would be right. Exit status 254.
+    One line says what is wrong, where, and what would be right. Exit status 254.
     """
 
 
@@ -72,19 +72,19 @@ def _remedy(number: int) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """'did you mean "kill"? ' in an error message, or "" where nothing known is near."""
+    """Return 'did you mean "kill"? ' for an error message, or "" if no known name is near."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f'did you mean "{close[0]}"? ' if close else ""
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: the nearest known name, or all of them."""
+    """Return the end of an error message: the nearest known name, or all of them."""
     names = sorted(known)
     return meant(name, names).rstrip() or f"known: {', '.join(names) or 'none'}"
 
 
 def choose(what: str, name: str, known: Iterable[str]) -> str:
-    """``name`` if it is known. Raises UsageError naming the near one."""
+    """Return ``name`` if it is known; else raise UsageError that names the nearest known name."""
     names = list(known)
     if name not in names:
         raise UsageError(f'unknown {what} "{name}": {near(name, names)}')
@@ -92,9 +92,10 @@ def choose(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def converted(where: str, table: Mapping[str, Any], kind: type[S], *, noun: str = "") -> S:
-    """A table that somebody wrote as what it is to be.
+    """Convert a table that a person wrote into a struct.
 
-    Raises UsageError with ``where`` it stands, naming the field, which ``noun`` calls so.
+    Raises UsageError that says ``where`` the table stands and which field is wrong; ``noun`` is the
+    word for a field.
     """
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     for name in table:

@@ -20,7 +20,7 @@ from harness.interface.network import Address
 
 
 class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a disk; the fields combine freely, the default is a sound disk.
+    """The faults of a disk at a moment; the fields combine freely, the default is a sound disk.
 
     ``delay_ms`` (and up to ``jitter_ms`` more) is added to every sync and change of a directory;
     ``stalled`` lets none of them end. ``full`` refuses what needs space (ENOSPC), ``failing``
@@ -35,9 +35,9 @@ class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskDamage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a disk rots: a bit of a file is turned over, or the file is ``cut`` somewhere.
+    """The damage that a disk does to a file: one bit is flipped, or the file is ``cut`` somewhere.
 
-    ``files`` are those that may be hit, a pattern as shells have it ("*.lock").
+    ``files`` is a shell pattern of the files that may be hit ("*.lock").
     """
 
     files: str = "*"
@@ -45,34 +45,33 @@ class DiskDamage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Disk(Protocol):
-    """A disk of our making, as the place that runs a broker in its own process sees it.
+    """A disk of our making, as an environment sees it that runs brokers in its own process.
 
-    What the broker sees is the system's affair.
-
-    A fault never makes the disk lie beyond what its name says.
+    What the broker sees is defined by the system. A fault never makes the disk lie beyond what its
+    name says.
     """
 
     def process_ended(self, chance: random.Random) -> None:
-        """The broker is gone without a clean-up: its locks and handles too.
+        """End the broker's use of the disk without a clean-up: its locks and handles are gone, too.
 
-        Of what it had not synced, any prefix had reached the system.
+        Any prefix of what it had not synced has reached the operating system.
         """
         ...
 
     def power_lost(self, chance: random.Random) -> None:
-        """The machine is gone: what was not synced is lost, whole, in part, or with holes."""
+        """Lose what was not synced, as a whole, in part, or with holes: the machine is gone."""
         ...
 
     def destroy(self) -> None:
-        """Nothing is left on it."""
+        """Remove everything from the disk."""
         ...
 
     def condition(self, condition: DiskCondition) -> None:
-        """From now on it behaves so."""
+        """Behave under this condition from now on."""
         ...
 
     def corrupt(self, chance: random.Random, damage: DiskDamage) -> str | None:
-        """Do damage to what was synced.
+        """Damage something that was synced, and return what.
 
         "journal/0001 byte 77 bit 3", "server.lock cut to 5 bytes", or None if there is nothing to
         damage.
@@ -80,11 +79,11 @@ class Disk(Protocol):
         ...
 
     def seed(self, chance: random.Random) -> None:
-        """The chance by which its times vary from now on."""
+        """Set the chance by which the disk's times vary from now on."""
         ...
 
     async def probe(self) -> str:
-        """How it is now, tried on the disk itself.
+        """Try the disk itself, and return its condition.
 
         "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>".
         """
@@ -96,11 +95,11 @@ class InProcess(Protocol):
     """A system whose brokers can run in the harness' own process."""
 
     def disk(self) -> Disk:
-        """An empty disk of our making for one broker."""
+        """Return an empty disk of our making for one broker."""
         ...
 
     async def serve(self, files: Mapping[str, bytes], outside: InProcessResources) -> int:
-        """Run a broker on the running loop until its end; its exit status.
+        """Run a broker on the running loop until its end; return its exit status.
 
         ``files`` are those of ``System.files``.
         """
@@ -109,23 +108,23 @@ class InProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InProcessResources:
-    """What a broker that runs in this process takes from its place besides the running loop."""
+    """The resources that an environment gives a broker in this process, besides the loop."""
 
     random: random.Random
     wall_clock: Callable[[], float]
     disk: Disk
-    """The machine's own; of a node with a shared store, what becomes of the store's client when
-    process or machine end.
+    """The machine's own disk.
+
+    For a node with a shared store it is the part that handles the store's client when process or
+    machine end.
     """
     stopping: asyncio.Event
     observe: Callable[[Callable[[], Any]], None]
-    """To be called once the broker answers, with what gives its ``Status`` at any time until its
-    end.
+    """A function to be called once the broker answers.
+
+    Its argument returns the broker's ``Status`` at any time until the broker ends.
     """
     database: Address | None = None
-    """Where the database server is, of a broker that keeps its messages in one."""
+    """The address of the database server, for a broker that keeps its messages in one."""
     store: Any = None
-    """The shared directory of a node that has one.
-
-    What the broker's own seam to such a directory asks for.
-    """
+    """The shared directory of a node that has one, as the broker's own seam requires it."""

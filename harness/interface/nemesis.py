@@ -1,4 +1,4 @@
-"""What a nemesis may touch."""
+"""The things that a nemesis may use, and the events that it may wait for."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from harness.interface.recorder import Recorder
 
 
 class Events(Protocol):
-    """What brokers say to have happened since the load began, as they say it."""
+    """The events that brokers report in their logs since the load began."""
 
     async def wait(self, event: str) -> str:
-        """Wait until any broker has said so; the node of the first that did."""
+        """Wait until any broker has reported the event; return the node of the first that did."""
         ...
 
     def parts(self) -> Mapping[str, str]:
-        """Who plays a part now, by what was said last: "taker" -> "a2"."""
+        """Return which node plays each part now, by what was reported last: "taker" -> "a2"."""
         ...
 
 
 class NemesisContext(msgspec.Struct, kw_only=True):
-    """What a nemesis may touch."""
+    """Everything that a nemesis may use."""
 
     spec: TestSpec
     recorder: Recorder
@@ -35,23 +35,23 @@ class NemesisContext(msgspec.Struct, kw_only=True):
     nodes: tuple[NodePlan, ...]
     zones: tuple[str, ...]
     roles: Callable[[], Mapping[str, str]]
-    """Latest observed role of each node, from the monitor outside every partition."""
+    """The latest observed role of each node, from the monitor outside every partition."""
     stop_cleanly: Callable[[str, bool | None], Awaitable[None]]
-    """Asks a node's broker to stop; None leaves it to its own property whether another takes over.
+    """Asks a node's broker to stop; the second argument says whether another shall take over.
 
-    Raises OSError.
+    None leaves that to the broker's own property. Raises OSError.
     """
     administer: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-    """A broker's answer to any other command of an administrator.
+    """Gives a broker any other command of an administrator, and returns its answer.
 
-    Raises OSError, and InfrastructureError where the system's brokers take none.
+    Raises OSError, and InfrastructureError if the system's brokers take no commands.
     """
     in_force: dict[str, str] = msgspec.field(default_factory=dict)
-    """lease or fault label -> description, for the live display."""
+    """The description of each fault in force, by lease or fault label, for the live display."""
     events: Events | None = None
-    """Only where a fault of the schedule asks for them."""
+    """The events, if a fault of the schedule waits for some; else None."""
     missed: list[str] = msgspec.field(default_factory=list)
-    """Faults whose event never came, in words.
+    """The faults whose event never came, in words.
 
-    Without them the run does not show what it was made for.
+    Without these faults the run does not show what it was made for.
     """

@@ -1,4 +1,4 @@
-"""Addresses, and the links between those who use them."""
+"""Addresses, and the links between nodes and client zones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Address(msgspec.Struct, frozen=True, order=True):
-    """Where to connect to, or where to listen."""
+    """The host and port to connect to, or to listen on."""
 
     host: str
     port: int

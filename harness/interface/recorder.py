@@ -1,6 +1,6 @@
-"""Who takes the events of a test: the hot path of recording.
+"""The recorder of a test's events: the hot path.
 
-Why tuples in a list: a row is written once and read once, thousands of them a second; appending a
+Why tuples in a list: a row is written once and read once, thousands of them a second. Appending a
 tuple is the least that Python can do, and columns are made of many rows at a time.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 Row = tuple[Any, ...]
-"""One row of a history, in the order of ``checkers.schema.COLUMNS``."""
+"""A row of a history, in the order of ``checkers.schema.COLUMNS``."""
 
 
 class Recorder:
-    """Takes the events of a test in the order they happen, as rows.
+    """A recorder of a test's events as rows, in the order in which they happen.
 
     ``checkers.schema`` has the meaning of each column. ``clock`` gives monotonic nanoseconds; its
-    value now is the test's time zero.
+    value at the recorder's creation is the test's time zero.
     """
 
     __slots__ = ("_clock", "_next_connection", "_next_index", "_next_process", "_rows", "_start")
@@ -59,7 +59,7 @@ class Recorder:
     ) -> int:
         """Append one row and return its index.
 
-        Never blocks, never raises for a full disk (that ends the run elsewhere).
+        Never blocks, and never raises for a full disk (that ends the run elsewhere).
         """
         index = self._next_index
         self._next_index = index + 1
@@ -95,30 +95,30 @@ class Recorder:
         return index
 
     def now_ns(self) -> int:
-        """Nanoseconds since the start of the test, on the clock that stamps the rows."""
+        """Return the nanoseconds since the start of the test, on the clock that stamps the rows."""
         return self._clock() - self._start
 
     @property
     def zero_ns(self) -> int:
-        """What the clock showed at the test's time zero."""
+        """The value of the clock at the test's time zero."""
         return self._start
 
     def next_process(self) -> int:
-        """A process number never used before.
+        """Return a process number that was never used before.
 
-        One whose operation ended ``info`` must not invoke again under its old number.
+        A client whose operation ended ``info`` must not invoke again under its old number.
         """
         process = self._next_process
         self._next_process = process + 1
         return process
 
     def next_connection(self) -> int:
-        """A number for a client's connection that has come about, never used before."""
+        """Return a number, never used before, for a client's connection that was established."""
         connection = self._next_connection
         self._next_connection = connection + 1
         return connection
 
     @property
     def recorded(self) -> int:
-        """Rows recorded so far, on disk or not."""
+        """The number of rows recorded so far, on disk or not."""
         return self._next_index

@@ -10,18 +10,19 @@ import msgspec
 class Fault(
     msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """One fault of a schedule: an interval, a kind, a target.
+    """A fault of a schedule: an interval, a kind, a target.
 
     Deleting any fault leaves a valid schedule.
 
-    ``start_s`` counts from the start of the load, or from an event: with ``after`` the fault begins
-    so long after any broker has first said, under load, that this happened ("failover/taken": the
-    events below). If that never comes the fault is not injected, and the run is unknown.
-    ``duration_s`` None lasts to the end of the load (everything is healed then). ``target`` is a
-    role ("live", "backup"), a part that a broker plays by what was said last ("taker", "source",
-    "claimant"; "rivals" are all other lives), a count ("one", "minority", "majority", "all") or
-    names ("a1", "a1,b1"); roles and parts are resolved when the fault begins and the history says
-    to what.
+    ``start_s`` counts from the start of the load or, with ``after``, from an event: the first time,
+    under load, that any broker logs it ("failover/taken": the events below). If the event never
+    comes, the fault is not injected, and the run is unknown. ``duration_s`` None lasts to the end
+    of the load, when everything is healed.
+
+    ``target`` is a role ("live", "backup"), a count ("one", "minority", "majority", "all") or names
+    ("a1", "a1,b1"). Or it is a part that a broker plays by what was logged last ("taker", "source",
+    "claimant"; "rivals" are all other lives). Roles and parts are resolved when the fault begins,
+    and the history says to which nodes.
     """
 
     kind: str

@@ -16,9 +16,9 @@ from harness.interface.status import Status
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Directories of one node *as its broker process sees them*.
+    """The directories of one node *as its broker process sees them*.
 
-    ``homes`` are those of its system's ``Provision``, by their names: where they are there.
+    ``homes`` says where the directories of its system's ``Provision`` are, by their names.
     """
 
     etc: str
@@ -31,8 +31,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A program that brokers need besides what the person has unpacked: Java, Erlang.
 
     ``program`` run with ``asks`` prints its release; the first number that ``release`` finds there
-    must be ``least`` at least. ``package`` is Debian's that has it. No ``asks``: being there will
-    do.
+    must be at least ``least``. ``package`` is the Debian package that has it. Without ``asks`` the
+    program only has to exist.
     """
 
     program: str
@@ -42,7 +42,10 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     least: int = 0
 
     def lack(self, said: str | None) -> str:
-        """What is wrong with one that said this (None: it is not there); "" if nothing."""
+        """Return what is wrong with a program that printed this, or "" if nothing is.
+
+        ``said`` is None if the program does not exist.
+        """
         if said is None:
             return f"no {self.program}: on Debian, apt-get install {self.package}"
         found = re.search(self.release, said)
@@ -54,11 +57,12 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Provision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine that has nothing of a system's must have for one broker.
+    """The things that a machine without anything of a system must be given for one broker.
 
-    ``directories`` are those of *this* machine, by name; each is put there whole but for what
+    ``directories`` are those of *this* machine, by name; each is copied whole except for what
     matches one of ``leave_out`` (patterns of ``fnmatch`` for paths below it), and ``Layout.homes``
-    says where. ``packages`` are further ones of Debian. ``memory_mb`` is what a broker takes.
+    says where it is. ``packages`` are further Debian packages. ``memory_mb`` is the memory that a
+    broker takes.
     """
 
     runtimes: tuple[Runtime, ...] = ()
@@ -69,13 +73,14 @@ class Provision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message found in a broker's store when the test looks into it at the end.
+    """A message found in a broker's store when the test reads it at the end.
 
-    ``store`` is "main", "dead-letter", "expired" or "store-and-forward"; ``queue`` is where it is
-    meant to go (a topic by its name in the history, and then ``subscription`` for whom it was
-    kept), or, if ``origin`` is set, where it was before it died or expired; ``group`` what its
-    header says; ``body`` is what was stored; of a large message only the beginning, and then
-    ``digest`` is the CRC-32C of all of it, or ``cut`` says that nobody knows it.
+    ``store`` is "main", "dead-letter", "expired" or "store-and-forward". ``queue`` is the queue for
+    which the message is meant or, if ``origin`` is set, the one in which it died or expired. For a
+    topic it is the topic's name in the history, and ``subscription`` is the one it was kept for.
+    ``group`` is its header's. ``body`` is what was stored. Of a large message ``body`` is only the
+    beginning, and ``digest`` is the CRC-32C of all of it, or ``cut`` says that the digest is not
+    known.
     """
 
     store: str
@@ -89,11 +94,11 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(NamedTuple):
-    """Something that brokers tell of in their logs: what it means, and how a line says so.
+    """An event that brokers report in their logs: its meaning, and the line that reports it.
 
-    Of each of ``needs`` one at least must be there for it to happen at all: traits of a cluster
-    (``harness.history.coverage``), or kinds of faults. ``plays`` is the part (``nemesis.target``)
-    that the broker is known to play from then on.
+    Each of ``needs`` lists alternatives, of which the test must have at least one for the event to
+    be possible: traits of a cluster (``harness.history.coverage``), or kinds of faults. ``plays``
+    is the part (``nemesis.target``) that the broker is known to play from then on.
     """
 
     meaning: str
@@ -115,11 +120,14 @@ class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """How long the harness waits for the brokers of a system, in seconds.
 
-    ``start_s`` until the planned cluster is there; ``settle_s`` until a recovered one is as planned
-    again, before it is drained (no verdict depends on it); ``silence_s`` for a role, before nothing
-    is claimed of it; ``browse_s`` until one broker has shown its stores; ``vacancy_s`` for a pair
-    that has nobody live when it is to be browsed, since a failback may be under way; ``restart_s``
-    for a broker to serve again, in addition to a test's recovery bound.
+    * ``start_s``: until the planned cluster is there;
+    * ``settle_s``: until a recovered cluster is as planned again, before it is drained (no verdict
+      depends on it);
+    * ``silence_s``: for a role, before nothing is claimed about it;
+    * ``browse_s``: until one broker has shown its stores;
+    * ``vacancy_s``: for a pair without a live broker when it is to be browsed, since a failback may
+      be under way;
+    * ``restart_s``: for a broker to serve again, in addition to a test's recovery bound.
     """
 
     start_s: float = 60.0
@@ -131,11 +139,11 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class System(Protocol):
-    """A broker that can be tested: what every one must have.
+    """A system of brokers that can be tested: the members that every system must have.
 
-    What only some have is a protocol of its own: ``InProcess``, ``Installed``, ``Nameless``,
-    ``Mirroring``, ``Portable``, ``Prepared``, ``Steered``, ``Viewed``. Ours is the first system;
-    nothing outside its folder and ``broker/`` may assume it is the only one.
+    Abilities that only some systems have are protocols of their own: ``InProcess``, ``Installed``,
+    ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``, ``Steered``, ``Viewed``. Ours is the
+    first system; nothing outside its folder and ``broker/`` may assume it is the only one.
     """
 
     name: str
@@ -144,28 +152,29 @@ class System(Protocol):
     patience: Patience
     policies: Mapping[str, PolicySummary]
     events: Mapping[str, Event]
-    """What its brokers' logs tell of: for faults that wait, and for what a campaign never saw."""
+    """The events in its brokers' logs; faults wait for them, campaigns list those never seen."""
 
     def promises(self, spec: TestSpec) -> Promises:
-        """What acknowledgements and refusals mean in its dialect, configured as the spec asks."""
+        """Return what acknowledgements and refusals mean, configured as the spec asks."""
         ...
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """The nodes of the cluster that the spec asks for; needs nothing installed.
+        """Return the nodes of the cluster that the spec asks for; needs nothing installed.
 
-        Raises UsageError for what the policy cannot be.
+        Raises UsageError for a cluster that the policy cannot have.
         """
         ...
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-        """What is missing, in words, until these nodes are the cluster that was planned.
+        """Return what is missing until these nodes are the cluster that was planned.
 
-        By the node whose log may say why. ``statuses`` are the latest answers, by node.
+        These are words, by the node whose log may say why. ``statuses`` are the latest answers, by
+        node.
         """
         ...
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Property of every node -> the values that a search draws from."""
+        """Return properties of every node, each with the values that a search draws from."""
         ...
 
     def files(
@@ -177,7 +186,7 @@ class System(Protocol):
         listen: Mapping[str, Address],
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
-        """Configuration files (name -> content) for one node's ``etc``.
+        """Return the configuration files (name -> content) for one node's ``etc``.
 
         ``listen`` maps logical ports to where this node must listen; ``hosts`` maps each other
         node's announced "name:port" to where *this* node reaches it.
@@ -185,80 +194,80 @@ class System(Protocol):
         ...
 
     def command(self, layout: Layout) -> list[str]:
-        """The argument vector that runs the broker in the foreground.
+        """Return the argument vector that runs the broker in the foreground.
 
-        ``python`` as first word is the node's interpreter. What nodes have different stands in
+        ``python`` as first word is the node's interpreter. All that differs between nodes is in
         their files.
         """
         ...
 
     async def status(self, admin: Address) -> Status:
-        """Ask a running broker.
+        """Ask a running broker for its status.
 
-        Raises OSError when nothing answers, TimeoutError when it stays silent.
+        Raises OSError if nothing answers, TimeoutError if it stays silent.
         """
         ...
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """All messages in all stores of a live broker."""
+        """Return all messages in all stores of a live broker."""
         ...
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> bool | None:
-        """Ask for a clean stop; returns when the broker has accepted it.
+        """Ask for a clean stop; return when the broker has accepted it.
 
-        False where that is SIGTERM to its process, which the environment then sends. Raises OSError
-        for a stop that brokers do not have.
+        Returns False if the stop is SIGTERM to its process, which the environment then sends.
+        Raises OSError for a stop that brokers do not have.
         """
         ...
 
 
 @runtime_checkable
 class Installed(System, Protocol):
-    """A system whose brokers the person has installed: we do not bring them."""
+    """A system whose brokers the person has installed; the harness does not bring them."""
 
     def missing(self) -> str:
-        """What must be given and how it is got, in one line; "" where nothing is missing.
+        """Return what must be installed and how, in one line; "" if nothing is missing.
 
-        Asked before a deployment only: whatever else a system is asked needs nothing installed.
+        Asked before a deployment only: every other question to a system needs nothing installed.
         """
         ...
 
     def version(self) -> str:
-        """Of what is installed, for the record of a run."""
+        """Return the version of what is installed, for the record of a run."""
         ...
 
     def unplaced(self, environment: str) -> str:
-        """Why what is installed cannot be run there; "" where it can."""
+        """Return why the installed brokers cannot be run in an environment; "" if they can."""
         ...
 
 
 @runtime_checkable
 class Portable(Protocol):
-    """A system whose brokers can be brought to machines that have nothing of theirs."""
+    """A system whose brokers can be brought to machines that have nothing of the system."""
 
     def provision(self, spec: TestSpec) -> Provision:
-        """What such a machine must be given. Asked before a deployment only, as ``missing``."""
+        """Return what such a machine must be given; asked before a deployment, as ``missing``."""
         ...
 
 
 @runtime_checkable
 class Prepared(Protocol):
-    """A system whose clients find nothing to work with before it is made for them."""
+    """A system whose queues must be made before its clients can work."""
 
     async def prepare(self, spec: TestSpec, admins: Mapping[str, Address]) -> None:
         """Make the queues once the cluster is as planned; ``admins`` are the nodes that run.
 
-        Raises InfrastructureError saying what could not be made.
+        Raises InfrastructureError that says what could not be made.
         """
         ...
 
 
 @runtime_checkable
 class Paging(Protocol):
-    """A system whose brokers keep what waits on pages of their disk, once it fills so much memory.
+    """A system whose brokers page waiting messages to disk once they fill so much memory.
 
-    ``paging`` has the properties that say so, and values with which it happens within a short test.
-    They go together.
+    ``paging`` has the properties that set this limit, and values with which paging happens within a
+    short test. The properties are set together.
     """
 
     paging: Mapping[str, Sequence[int]]
@@ -266,12 +275,12 @@ class Paging(Protocol):
 
 @runtime_checkable
 class Looked(Protocol):
-    """A system that must look at what is there before the first client is let in."""
+    """A system that must look at the running brokers before the first client connects."""
 
     async def look_first(self, spec: TestSpec, reach: Callable[[str], Address]) -> Sequence[str]:
-        """Lines to tell; ``reach`` says where a node's STOMP port is.
+        """Return lines to print; ``reach`` returns the address of a node's STOMP port.
 
-        Raises UsageError where the test would touch what is not its own.
+        Raises UsageError if the test would touch what is not its own.
         """
         ...
 
@@ -283,18 +292,18 @@ class Steered(Protocol):
     async def administer(
         self, admin: Address, command: str, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """The answer to a command.
+        """Give a broker a command, and return its answer.
 
-        Raises OSError when nothing answers or the broker refuses, with its reason.
+        Raises OSError if nothing answers or the broker refuses, with its reason.
         """
         ...
 
 
 @runtime_checkable
 class Nameless(Protocol):
-    """A system whose brokers have no ID but what their plan calls them: a node ID is made of that.
+    """A system whose brokers have no ID but their name in the plan: node IDs are made from that.
 
-    Where somebody else has named them it says nothing.
+    If the brokers were named by somebody else (an attached cluster), this says nothing.
     """
 
     ids_from_names: bool
@@ -302,9 +311,9 @@ class Nameless(Protocol):
 
 @runtime_checkable
 class Secretive(Protocol):
-    """A system that makes secrets for each run: brokers that run already do not have them.
+    """A system that makes secrets for each run, which brokers that already run do not have.
 
-    ``made_secrets`` are those of "passcode", by which clients come in, and "admin".
+    ``made_secrets`` are some of "passcode", with which clients log in, and "admin".
     """
 
     made_secrets: Sequence[str]
@@ -312,18 +321,18 @@ class Secretive(Protocol):
 
 @runtime_checkable
 class Keeping(Protocol):
-    """A system whose brokers tell which subscriptions they keep."""
+    """A system whose brokers report which subscriptions they keep."""
 
     async def subscriptions(self, admin: Address) -> Collection[tuple[str, str]]:
-        """Topic and name, as a history has them, of each that outlives its connections."""
+        """Return topic and name, as in a history, of the subscriptions that outlive connections."""
         ...
 
 
 class Mirrored(NamedTuple):
-    """What a broker of a pair holds, in its store or in the copy of it.
+    """The contents of a broker of a pair: of its store, or of its copy of the live's store.
 
-    ``last`` numbers the last change that is in it, by the live's count; ``contents`` are what each
-    queue holds, in words that are the same where that is.
+    ``last`` is the number of the last change in it, by the live's count. ``contents`` describes
+    what each queue holds; equal contents have equal descriptions.
     """
 
     last: int
@@ -332,28 +341,28 @@ class Mirrored(NamedTuple):
 
 @runtime_checkable
 class Mirroring(Protocol):
-    """A system whose backups have copies of what their lives hold, and tell what is in them.
+    """A system whose backups have copies of their lives' contents, and report what is in them.
 
-    With the policies of ``mirrored``; with others they share a store, or there are none.
+    This holds for the policies of ``mirrored``; with others they share a store, or there are none.
     """
 
     mirrored: Collection[str]
 
     async def contents(self, admin: Address) -> Mirrored:
-        """Of a live that waits for its backup, or of that backup.
+        """Return the contents of a live that waits for its backup, or of that backup.
 
-        Raises OSError: it is neither.
+        Raises OSError for a broker that is neither.
         """
         ...
 
 
 @runtime_checkable
 class Viewed(Protocol):
-    """A system whose brokers tell what they take for true of the cluster."""
+    """A system whose brokers report what they believe about the cluster."""
 
     async def views(self, admin: Address) -> Mapping[str, Mapping[str, str]]:
-        """What a live broker takes for true: kind -> key -> value.
+        """Return what a live broker believes about the cluster: kind -> key -> value.
 
-        Without the kinds of which brokers need not agree or that it cannot tell.
+        Kinds on which brokers need not agree, or which the broker cannot report, are left out.
         """
         ...

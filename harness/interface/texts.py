@@ -1,8 +1,8 @@
-"""Texts of the person who runs a test, as values: JSON and TOML.
+"""The reading of texts that a person wrote, JSON and TOML, as values.
 
-Why around the libraries: one of values within values, ten thousand deep, ends their recursion, and
-a TOML key of a hundred thousand parts takes all the memory of the machine. Neither is a bug of ours
-or the machine's fault; whoever reads such a file says in one line what is wrong with it.
+Why around the libraries: ten thousand nested values end their recursion, and a TOML key of a
+hundred thousand parts takes all the memory of the machine. Neither is a bug of ours or the
+machine's fault; the reader of such a file reports in one line what is wrong with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 T = TypeVar("T")
 
 MOST_PARTS: Final = 50
-"""Parts of a TOML key: tomllib needs memory for the square of them."""
+"""The maximum number of parts of a TOML key: tomllib needs memory for the square of them."""
 
 _PART: Final = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*"""
 _LONG_KEY: Final = re.compile(rf"(?:{_PART}\.[ \t]*){{{MOST_PARTS}}}{_PART}[=\]]")

@@ -1,4 +1,4 @@
-"""What clients do, and what they are given."""
+"""The workload: what clients do, and the context that they get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.interface.recorder import Recorder
 
 
 class Workload(Protocol):
-    """What clients do, and what they promise to record.
+    """A workload: what clients do, and what they promise to record.
 
     ``run`` drives load until ``context.stopping`` is set, then returns promptly with every
     operation completed (``info`` where unknown). ``drain`` consumes what is left on every broker
@@ -25,13 +25,14 @@ class Workload(Protocol):
     name: str
 
     def lacks(self, dialect: Dialect) -> str:
-        """What brokers that speak so have not and it cannot do without; "" if nothing."""
+        """Return what the workload needs and brokers of this dialect lack; "" if nothing."""
         ...
 
     def answered(self) -> Mapping[tuple[str, str], bool]:
-        """Of each subscription (topic, name) whether brokers have said that it is there, or gone.
+        """Return for subscriptions (topic, name) whether brokers answered that they exist.
 
-        When nobody asks for anything any more; what is in doubt is left out.
+        False: brokers answered that it is gone. Asked when no client asks for anything any more;
+        subscriptions in doubt are left out.
         """
         ...
 
@@ -40,12 +41,12 @@ class Workload(Protocol):
         ...
 
     async def drain(self, context: WorkloadContext) -> None:
-        """Consume what is left, after everything was healed."""
+        """Consume the rest of the messages, after everything was healed."""
         ...
 
 
 class WorkloadContext(msgspec.Struct, kw_only=True):
-    """What a workload may touch."""
+    """Everything that a workload may use."""
 
     spec: TestSpec
     recorder: Recorder
@@ -59,8 +60,10 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     zero_ms: int = 0
     """The moment at which the history began, in milliseconds since the epoch."""
     redelivery_s: float = 0.0
-    """How long at most what was given back waits until it is delivered again."""
+    """The maximum time after which a message that was given back is delivered again."""
     counters: dict[str, int] = msgspec.field(default_factory=dict)
-    """ok / fail / info totals of sends and acknowledgements, and "deliver", for the live display
-    and to see a recovery: a broker that takes subscriptions and no message has not recovered.
+    """The totals of ok / fail / info of sends and acknowledgements, and "deliver".
+
+    They are for the live display, and to see a recovery: a broker that takes subscriptions but no
+    messages has not recovered.
     """
