@@ -1,27 +1,30 @@
-"""Whether messages came in order: reordered and reordered-realtime.
+"""The rules about the order of messages within a group: reordered and reordered-realtime.
 
 Why the *late* message is named and not the early one: of 1, 2, 3, 0 only 0 is out of place.
 
-A message that was sent once, for certain, is judged by its producer's sequence. One of unknown
-outcome may still be on its way, in the buffers of a connection that its client has given up, when
-the producer's next message goes over another: no broker can know their order. But it was stored by
-the time at which the process that took it was seen to be gone (``checkers.deaths``), and what was
-sent after that comes after it. So such a message, and one that was sent more than once, is judged
-by the span in which it may have been stored: from its first send that did not certainly fail to its
-first certain one, or to the time at which it was stored if at all. Two messages are in a known
-order only if their spans do not overlap. A message of which every send failed has no span. What
-comes to a second session may be another copy: it was stored by the time at which no send could
-store it any more.
+A message that was certainly sent, and sent once, is judged by its producer's sequence. A message of
+unknown outcome may still be in the buffers of a connection that its client has given up, when the
+producer's next message goes over another connection: no broker can know their order. But it was
+stored by the time at which the process that took it was seen gone (``checkers.deaths``), and
+messages that were sent after that come after it.
+
+So a message of unknown outcome, and one that was sent more than once, is judged by the span in
+which it may have been stored. The span begins with its first send that did not certainly fail. It
+ends with its first certain send, or when the process that took it was seen gone. Two messages are
+in a known order only if their spans do not overlap. A message whose sends all failed has no span.
+A delivery to a second session may be of another copy: that was stored by the time at which no send
+could store it any more.
 
 A consumer with a selector undoes the order of some messages (``checkers.selective``).
 
-What asked for a delay or a priority has no turn to keep, and is left out. So is what may have
-expired by its first delivery: sent in its turn to a session whose connection was slow, it did not
-go to the next session with what came behind it, and was read last.
+A message with a delay or a priority has no order to keep, and is left out. So is a message that may
+have expired by its first delivery. It may have been sent in its turn to a session whose connection
+was slow, while the messages behind it went to the next session and were read first.
 
-A message is late if some message before it (by first delivery, in its group) should have come after
-it: for ``reordered`` one of its producer with a higher sequence (and a later span), for
-``reordered-realtime`` any with a later span. All are running maxima over one order, so O(n log n).
+A message is late if one that came before it (by first delivery, in its group) should have come
+after it. For ``reordered`` that is one of its producer with a higher sequence (and a later span),
+for ``reordered-realtime`` any message with a later span. All are running maxima over one order, so
+the rules are O(n log n).
 """
 
 from __future__ import annotations
@@ -45,11 +48,12 @@ _BITS: Final = 33
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """One row a message that has a turn to keep; ``FOREVER`` for what nobody knows or never was.
+    """The messages that have an order to keep, a row each.
 
-    Since ``begun`` it can be in its queue, from ``stored`` on it certainly is. ``certain``: its
-    send is. ``several``: it was sent more than once. ``matched``: by which selectors it is matched,
-    ``waits``: since when it may have waited for consumers.
+    Since ``begun`` a message can be in its queue, from ``stored`` on it certainly is. ``certain``:
+    its send is certain. ``several``: it was sent more than once. ``matched``: the selectors that
+    match it. ``waits``: since when it may have waited for consumers. ``stored`` and ``delivered``
+    are ``FOREVER`` if they are not known or never happened.
     """
 
     place: npt.NDArray[np.int32]
@@ -66,7 +70,7 @@ class Turns:
 
     @classmethod
     def of(cls, lives: Lives, at: Numbers, begun: Numbers) -> Turns:
-        """Of some lives."""
+        """Return the rows of some messages; ``begun`` is their column, ``at`` their positions."""
         stored, delivered = lives.there[at], lives.delivered[at]
         return cls(
             lives.place[at], lives.message[at], begun[at], np.where(stored == NONE, FOREVER, stored),
@@ -76,7 +80,7 @@ class Turns:
 
     @classmethod
     def ordinary(cls, some: Ordinary, places: Flags) -> Turns:
-        """Of ordinary messages of some places."""
+        """Return the rows of the ordinary messages of some places."""
         every = np.ones(len(some.place), dtype=bool)
         whole = cls(
             some.place, some.message, some.sent, some.ok, some.delivered, some.producer, some.sequence, every,
@@ -85,11 +89,11 @@ class Turns:
         return whole if places.all() else whole.at(np.flatnonzero(places[some.place]))
 
     def at(self, some: Numbers) -> Turns:
-        """Some of them."""
+        """Return the rows at some positions."""
         return Turns(*(getattr(self, name)[some] for name in Turns.__slots__))
 
     def overtaken(self, compared: Sequence[Comparison]) -> Numbers:
-        """Those before which one came that was to be sent only when they had been stored."""
+        """Return the messages before which one came that was sent only after they were stored."""
         found = np.zeros(len(self.place), dtype=bool)
         for one in compared:
             some = self if one.at is None else self.at(one.at)
@@ -105,14 +109,17 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """Which rows count as early ones, and up to which row those of each late one lie."""
+    """The early rows of a comparison, and the position up to which they count for each late row."""
 
     counts: Flags
     at: Numbers
 
     @classmethod
     def of(cls, one: Comparison, order: Numbers, segment: Numbers, read: Numbers) -> _Earlier:
-        """Of a comparison, whose rows are brought into order."""
+        """Return the early rows of a comparison whose rows are sorted by ``order``.
+
+        ``read`` has the rows of their deliveries, in that order.
+        """
         before = np.arange(len(order)) - 1
         if one.at is None:
             return cls(np.ones(len(order), dtype=bool), before)
@@ -122,13 +129,13 @@ class _Earlier:
         return cls(one.early[order], before)
 
     def highest(self, segment: Numbers, values: Numbers, of: Flags | bool = True) -> tuple[Numbers, Numbers]:
-        """Return the highest value of the early rows of each row, and the row that has it."""
+        """Return the highest value among the early rows of each row, and the row that has it."""
         some = np.where(self.counts & of, values, NONE)
         return highest_and_whose(segment, some, np.arange(len(values)), self.at)
 
 
 def turns(lives: Lives, ordinary: Ordinary, grouped: Flags) -> Turns:
-    """Of delivered messages of groups; ``grouped`` says of each place whether it is one."""
+    """Return the delivered messages of groups; ``grouped`` says whether each place is a group."""
     at = np.flatnonzero(
         (lives.since != NONE)
         & (lives.delivered != NONE)
@@ -142,22 +149,25 @@ def turns(lives: Lives, ordinary: Ordinary, grouped: Flags) -> Turns:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """In which spans messages may have been stored; ``several``: which were sent more than once."""
+    """The spans in which messages may have been stored, from ``begun`` to ``stored``.
+
+    ``several``: which messages were sent more than once.
+    """
 
     several: Flags
     begun: Numbers
     stored: Numbers
 
     def at(self, some: Numbers) -> Spans:
-        """Some of them."""
+        """Return the spans at some positions."""
         return Spans(self.several[some], self.begun[some], self.stored[some])
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Messages of which those with the same ``keys`` were to come in the order of their sequence.
+    """Messages in lines: those with the same ``keys`` must come in the order of their sequence.
 
-    ``spans`` are None where every message was sent once, and none of unknown outcome is known to
+    ``spans`` is None if every message was sent once, and no message of unknown outcome is known to
     have been stored.
     """
 
@@ -168,7 +178,7 @@ class Line:
     spans: Spans | None
 
     def misplaced(self, compared: Sequence[Comparison]) -> Numbers:
-        """Return the messages before which one came that belongs behind them."""
+        """Return the messages before which a message came that should have come after them."""
         found = np.zeros(len(self.read), dtype=bool)
         for one in compared:
             at = slice(None) if one.at is None else one.at
@@ -191,7 +201,10 @@ class Line:
 def _late(
     segment: Numbers, sequence: Numbers, certain: Flags, spans: Spans | None, earlier: _Earlier
 ) -> Flags:
-    """Return the rows that some earlier one belongs behind: by the sequence, and by their spans."""
+    """Return the rows before which a row came that should have come after them.
+
+    The sequences must say so, and the spans, where one of both is judged by its span.
+    """
     if spans is None:
         highest, _ = earlier.highest(segment, sequence)
         result: Flags = certain & (sequence != NONE) & (highest > sequence)
@@ -206,7 +219,7 @@ def _late(
         at = np.flatnonzero(those & known & (begun > spans.stored) & (highest > sequence))
         sure = (sequence[latest[at]] > sequence[at]) | (spans.begun[farthest[at]] > spans.stored[at])
         late[at[sure]] = True
-        for row in at[~sure].tolist():  # the order of sends and that of sequences contradict each other
+        for row in at[~sure].tolist():  # the orders of sends and of sequences contradict each other
             some = np.flatnonzero(among[: earlier.at[row] + 1] & earlier.counts[: earlier.at[row] + 1])
             some = some[segment[some] == segment[row]]
             behind = (spans.begun[some] > spans.stored[row]) & (sequence[some] > sequence[row])
@@ -215,7 +228,10 @@ def _late(
 
 
 def find(some: Turns, compared: Sequence[Comparison], overtaken: Numbers, tally: InstanceTally) -> None:
-    """Of groups; ungrouped messages promise no order."""
+    """Add the instances of ``reordered`` and ``reordered-realtime`` to the tally.
+
+    ``overtaken`` are the positions of messages that were overtaken in real time.
+    """
     tally.add("reordered-realtime", some.place[overtaken], some.delivered[overtaken], some.message[overtaken])
     spanned = some.several.any() or ((some.stored != FOREVER) & ~some.certain).any()
     spans = Spans(some.several, some.begun, some.stored) if spanned else None

@@ -1,32 +1,32 @@
-"""Messages that went as they should: almost all of a history, found in a few passes.
+"""Messages that were sent, delivered and acknowledged once: almost all of a history.
 
-Why: most of what rules ask is why something went another way: who got a message twice, what took an
-ack, whether one was lost. Of a message that was sent, delivered and acknowledged once they need
-nothing but its numbers, and only as far as other messages of its group are compared with it.
+They are found in a few passes. Why: most rules look for messages that went another way: which was
+delivered twice, lost or acknowledged late. Of a message that went as it should they need only the
+row numbers, and only where other messages of its group are compared with it.
 
 A message is *ordinary* if it has five rows, each with its id, and none in a transaction:
 
     send invoke, send ok, deliver, ack invoke, ack ok
 
-in this order, but that the send may be answered at any time after it was asked for; if those of the
-consumer are of one session, which had not ended when the ack was asked for; if what was delivered
-is what was sent (producer, sequence, digest, headers), and does not say that it came before; if the
-send asked for nothing (``value``); and if it is of a plain queue, in a run in which nobody has a
-selector.
+in this order, except that the send may be answered at any time after its invocation. The rows of
+the consumer must be of one session, which had not ended when the ack was invoked. The delivery must
+show what was sent (producer, sequence, digest, headers), and not say that it is a redelivery. The
+send must have no options (``value``). The message must be of a plain queue, in a run without
+selectors.
 
-Why no rule about single messages finds anything in it, whatever a broker promised:
+Why no rule about single messages finds anything in an ordinary message, whatever a broker promised:
 
-- It was sent for certain, before it was seen, and to where it was seen: neither phantom nor
-  corrupted, aborted nor uncommitted, and its ack is of a session that had got it.
-- Its ack is ``ok`` outside of transactions: it is neither lost nor stuck, and no dead letter. No
-  row of a store has it, so it did not come back.
-- It was delivered once: no duplicate, no second holder, no mark and no count to compare; to a
-  session that was not over: not late.
-- It has neither a time nor a priority, nor was it for others than those who got it.
+- It was certainly sent before it was seen, and to the place where it was seen. So it is neither
+  phantom nor corrupted, aborted nor uncommitted, and its ack is of a session that had got it.
+- Its ack is ``ok`` outside of transactions, so it is neither lost nor stuck, nor a dead letter. No
+  row of a store has it, so it was not resurrected.
+- It was delivered once, so it is no duplicate, and has no second holder and no mark or count to
+  compare. Its session was not over, so the delivery is not late.
+- It has no expiry, delay or priority, and no subscription or selector decides to whom it was due.
 
-What compares messages of a group (order, FIFO, who held what when) is left, and asks for no more
-than ``Ordinary`` has: it came when it was sent, for certain from ``ok`` on, and was held from
-``delivered`` to ``acked``.
+The rules that compare messages of a group (order, FIFO, which session held a message when) still
+apply. They need no more than ``Ordinary`` has: the message was in the queue from its send on,
+certainly from ``ok`` on, and was held from ``delivered`` to ``acked``.
 """
 
 from __future__ import annotations
@@ -53,12 +53,15 @@ from checkers.rows import (
 from checkers.subscriptions import Subscriptions
 
 _KINDS: Final = (SEND_INVOKE, SEND_OK, DELIVER, ACK_INVOKE, ACK_OK)
-"""In the order in which ``Rows.by_message`` has them."""
+"""The kinds of an ordinary message's rows, in the order of ``Rows.by_message``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ordinary:
-    """One row a message: the indexes of its rows but the last, and what they say."""
+    """The ordinary messages, a row each: the indexes of their rows, and their columns.
+
+    ``acked`` is the invocation of the ack; the index of its answer is not kept.
+    """
 
     place: npt.NDArray[np.int32]
     message: Numbers
@@ -72,13 +75,13 @@ class Ordinary:
 
     @classmethod
     def none(cls) -> Ordinary:
-        """Without any."""
+        """Return a table without messages."""
         nothing = np.zeros(0, dtype=np.int64)
         return cls(nothing.astype(np.int32), *(nothing for _ in range(8)))
 
 
 def apart(rows: Rows, places: PlaceTable, ends: Ends, subscriptions: Subscriptions) -> tuple[Ordinary, Rows]:
-    """The ordinary messages, and the rows of all others, from whole messages."""
+    """Split the rows of whole messages: return the ordinary messages and the rows of all others."""
     at = _of_five(rows, places, subscriptions)
     sends, oks, delivers, asks, acks = at
     right = (sends < oks) & (sends < delivers) & (delivers < asks) & (asks < acks)
@@ -111,10 +114,10 @@ def apart(rows: Rows, places: PlaceTable, ends: Ends, subscriptions: Subscriptio
 
 
 def _of_five(rows: Rows, places: PlaceTable, subscriptions: Subscriptions) -> tuple[Numbers, ...]:
-    """The positions of the rows, kind by kind, of messages that have one of each and no others.
+    """Return the positions of the rows, kind by kind, of messages with one row of each kind only.
 
-    Only in places of which no rule asks for whom a message was. In order of their sends, so that
-    whoever looks up what these rows say reads memory from one end to the other.
+    Only places count where no rule asks to whom a message was due. The messages are in the order of
+    their sends, so that reading the columns of these rows goes through memory in one direction.
     """
     begin = rows.starts[np.diff(rows.starts, append=len(rows.index)) == len(_KINDS)]
     kinds = rows.kind[rows.by_message]

@@ -1,10 +1,10 @@
-"""Which messages are owed at the end, and in nobody's hands: what a loss is made of.
+"""The messages that are owed at the end of a test and that no session holds.
 
-A message is owed from its certain send until an ack of it happened or may have. Most messages have
-an ack that was answered ``ok``; only those that have not are looked at row by row.
+A message is owed from its certain send until an ack of it happened or may have happened. Most
+messages have an ack that was answered ``ok``; only the others are examined row by row.
 
-An ack of unknown outcome leaves a message in doubt. Where a store still has it, that may be wrong
-whichever way the ack went (``Doubts``).
+An ack of unknown outcome leaves a message in doubt. If a store still has the message, that may be
+wrong whatever the outcome of the ack (``OwedMessages.idle``).
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ from checkers.verdict import Promises
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Custody:
-    """What says who has a message at the end.
+    """The facts that tell which sessions hold a message at the end.
 
-    ``drained_from`` has the row with which the drain of each run began, ``drained_ns`` the moment,
-    ``last_ns`` that of its last row; ``lapsed`` what the broker may have taken back.
+    ``drained_from`` has the row with which the drain of each run began, ``drained_ns`` the time of
+    that row, ``last_ns`` the time of the run's last row. ``lapsed`` has the deliveries that the
+    broker may have taken back.
     """
 
     ends: Ends
@@ -61,15 +62,16 @@ class Custody:
 
 @dataclass(frozen=True, slots=True)
 class OwedMessages:
-    """Which messages are owed, or may be.
+    """The messages that are owed, or may be, as flags of each message.
 
-    ``unsettled``: no ack of it is certain. ``missing``: owed, and every delivery of it was given
-    back.
+    ``unsettled``: the send is certain and no ack is. ``missing``: the message is owed, and every
+    delivery of it was given back. ``doubtful``: a store has the message and every delivery of it
+    was given back, but an ack of unknown outcome may have settled it. ``idle``: the message is
+    doubtful, and when the drain began no session held it and no ack of it could be under way.
+    ``dead``: the message was refused, or given back, so often that it may be a dead letter.
 
-    ``doubtful``: the same, but that an ack of unknown outcome may have settled it. ``idle``: of
-    those, nobody had it in hand any more when the drain began, nor could an ack of it be under way.
-    ``dead``: refused, or given back, so often that the broker may have given it up. ``late``: what
-    was asked of a process that had been seen gone, which an answer of a later row would refute.
+    ``late`` has the operations that were invoked after their broker process had been seen gone; an
+    answer in a later row would refute that.
     """
 
     unsettled: Flags
@@ -83,10 +85,10 @@ class OwedMessages:
 def owed(
     rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers, certain: Flags, stored: Flags
 ) -> OwedMessages:
-    """Which messages are owed.
+    """Return which messages are owed.
 
-    ``sent`` is the first send of each, ``certain`` are those whose send is; ``stored`` those that
-    are in a store: of others no doubt is looked into.
+    ``sent`` is the first send of each message, ``certain`` says whether its send is certain,
+    ``stored`` whether it is in a store. Doubts are examined only of stored messages.
     """
     settled, pending, late = _released(rows, custody, certain)
     unsettled = certain & ~settled
@@ -109,7 +111,10 @@ def owed(
 def died_untaken(
     place: npt.NDArray[np.int32], sent: Numbers, of: Flags, places: PlaceTable, ends: Ends, promises: Promises
 ) -> Flags:
-    """Return which messages that nobody read may have died in the hands of sessions that ended."""
+    """Return which messages may be dead letters without having been read.
+
+    Sessions that ended may have been sent them. ``of`` are the messages in question.
+    """
     if promises.delivery_attempts < 0:
         return np.zeros(len(place), dtype=bool)
     if promises.attempts != "given back":
@@ -132,7 +137,7 @@ def died_unread(
 ) -> Flags:
     """Return which messages may have died before their first delivery was read.
 
-    ``unread`` is how often time-outs may have taken them back by then, ``NONE`` of those that
+    ``unread`` is how often time-outs may have taken each back by then, ``NONE`` for a message that
     cannot have died (``checkers.lifecycle``).
     """
     result = np.zeros(len(place), dtype=bool)
@@ -145,10 +150,10 @@ def died_unread(
 
 
 def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Operations, UnderWay]:
-    """Which messages were settled for certain, and the acks that may have settled others.
+    """Return the messages that were certainly settled, and the acks that may have settled others.
 
-    An ack is certain when it was answered ``ok`` and, in a transaction, its commit was. With them
-    go the acks that came too late for the process that they were meant for.
+    An ack is certain when it was answered ``ok`` and, in a transaction, its commit was. The third
+    result has the acks that were invoked after their broker process had been seen gone.
     """
     ends, deaths = custody.ends, custody.deaths
     consuming = custody.promises.nack == "consume"
@@ -187,7 +192,10 @@ def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Oper
 
 
 def _too_late(rows: Rows, at: Numbers, dead: Numbers) -> UnderWay:
-    """Questions that came too late, since which row nothing may have been answered to who asked."""
+    """Return the operations that were invoked too late, with the row that saw their process gone.
+
+    After that row nothing may have been answered to the client that invoked them.
+    """
     late = np.flatnonzero(dead != NONE)
     at = at[late]
     forever = np.full(len(at), FOREVER, dtype=np.int64)
@@ -195,9 +203,10 @@ def _too_late(rows: Rows, at: Numbers, dead: Numbers) -> UnderWay:
 
 
 def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
-    """Messages of which a session that had them, or had acknowledged them, lasted into the drain.
+    """Return the messages with a session that lasted into the drain and had got or acked them.
 
-    A transaction may outlast its session's subscription, but not its connection.
+    ``acked`` are the positions of acks. A transaction may outlast its session's subscription, but
+    not its connection.
     """
     delivers = rows.of(DELIVER)
     at = np.concatenate([delivers[of[rows.id[delivers]]], acked[of[rows.id[acked]]]])
@@ -213,10 +222,11 @@ def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
 
 
 def _messages_in_hand(rows: Rows, custody: Custody, places: PlaceTable, of: Flags) -> Flags:
-    """Return the messages of which some delivery was not certainly given back.
+    """Return the messages with a delivery that a session may still hold.
 
-    Nor taken back for certain, because its acknowledgement was late, before the drain began. The
-    end of a session of a temporary queue gives nothing back: it is the end of the queue, too.
+    The delivery was not certainly given back. Nor did the broker certainly take it back before the
+    drain began, because its acknowledgement was late. The end of a session of a temporary queue
+    gives nothing back, because the queue ends, too.
     """
     ends, promises = custody.ends, custody.promises
     lasting_places = ~places.temporaries()
@@ -259,7 +269,7 @@ def _messages_in_hand(rows: Rows, custody: Custody, places: PlaceTable, of: Flag
 
 
 def _moments(known: Mapping[int, int], run: Numbers) -> Numbers:
-    """The moment (ns) that is known of each of these runs; ``NONE``: of none."""
+    """Return the known time (ns) of the run of each row; ``NONE`` if it has none."""
     result = np.full(len(run), NONE, dtype=np.int64)
     for one in np.unique(run).tolist():
         result[run == one] = known.get(one, NONE)
@@ -267,7 +277,7 @@ def _moments(known: Mapping[int, int], run: Numbers) -> Numbers:
 
 
 def _answered_later(one: Numbers, index: Numbers, asked: Flags, answered: Flags) -> Flags:
-    """Rows after which something was asked in their segment, and answered after that."""
+    """Return the rows after which an operation of their segment was invoked and then answered."""
     last = np.full(int(one[-1]) + 1 if len(one) else 0, NONE, dtype=np.int64)
     np.maximum.at(last, one[answered], index[answered])
     next_asked = lowest_after(one, np.where(asked, index, NONE))
@@ -278,12 +288,13 @@ def _answered_later(one: Numbers, index: Numbers, asked: Flags, answered: Flags)
 def _may_be_dead(
     rows: Rows, custody: Custody, places: PlaceTable, sent: Numbers, of: Flags
 ) -> tuple[Flags, UnderWay]:
-    """Refused often enough, as far as refusals may have happened.
+    """Return the messages that may have been refused often enough to be dead letters.
 
-    A nack that was asked for and not answered ``fail``; an ack that did not fail in a transaction
-    whose roll-back was asked for and not answered ``fail``, or whose commit failed. Where all that
-    is given back counts, also each session that may have held it: its broker may have ended one
-    that its client has not.
+    A refusal may have happened by a nack that was not answered ``fail``. It may also have happened
+    by an ack that did not fail, in a transaction whose abort was not answered ``fail`` or whose
+    commit failed. Where whatever is given back counts, each session that may have held the message
+    counts: its broker may have ended a session that its client did not end. The second result has
+    the refusals that were invoked too late for their process.
     """
     promises, transactions = custody.promises, custody.ends.transactions
     refusing, asked = nacks(rows, of), acks(rows, of)
@@ -296,7 +307,7 @@ def _may_be_dead(
         transactions.find(name, run, transaction) for name in ("back", "kept", "refused", "abort")
     )
     undone = ((back != NONE) & (kept == NONE)) | (failed != NONE)
-    doubtful = (failed == NONE) & (answered == NONE)  # an end that was answered reached somebody
+    doubtful = (failed == NONE) & (answered == NONE)  # an end that was answered reached a broker
     acked, back = acked[undone], np.where(doubtful, back, NONE)[undone]
     late = gone_before(rows, custody.deaths, acked, np.maximum(back, rows.index[acked]))
     too_late.append(_too_late(rows, acked, late))
@@ -320,7 +331,10 @@ def _may_be_dead(
 
 
 def _open_deliveries(rows: Rows, custody: Custody, of: Flags) -> Numbers:
-    """How many sessions had each message that have not ended; one that nobody names is of any."""
+    """Return how many sessions that have not ended had each message.
+
+    Each delivery without a session counts as a session of its own.
+    """
     at = rows.of(DELIVER)
     at = at[of[rows.id[at]]]
     session = rows.session[at]

@@ -1,25 +1,28 @@
-"""Whether what is urgent comes first: priority-inversion, an info.
+"""The rule ``priority-inversion``, an info: messages of higher priority come first.
 
-A message of lower priority was *chosen* although one of higher priority was in the queue: of one
-producer, in one queue, without a group, both given to one session. What a broker sends ahead, reads
-from disk page by page or puts into few classes comes in another order than that of priorities, and
-nobody promises how far; so it is told how often and how far, and makes no test invalid.
+An inversion: a broker *chose* a message of lower priority although one of higher priority was in
+the queue. Both are of one producer and one queue, without a group, and went to one session. Brokers
+send messages ahead, read them from disk page by page, or put them into few classes; so they come in
+another order than that of priorities, and no broker promises how far. So the finding tells how
+often and how far, and makes no test invalid.
 
-Read first does not mean chosen first: what a session prefetches was chosen long before it was read.
-Told is only what was certainly chosen after the other was there, so after the latest of
+A message that was read first need not have been chosen first: a session that prefetches reads a
+message long after it was chosen. Found are only messages that were certainly chosen while the other
+was in the queue. A message was certainly chosen after the latest of
 
-    the send of the lower message
-    the asking for its session
-    a question on its connection that was answered before it was read, where answers and deliveries
-    share one order (``checkers.links``)
+    its send
+    the invocation of its session's subscribe
+    an invocation on its connection that was answered before it was read, where answers and
+    deliveries share one order (``checkers.links``)
 
-and the other was there: sent outside of transactions, once, with ``ok`` before that, to the broker
-that gave it out, without a delay. It was nobody else's meanwhile, as its first delivery says that
-it is the first of all, where brokers always say so; elsewhere nothing is told. In its own session
-it was read later, and pushes of a session arrive in order.
+The other message was certainly in the queue if it was sent before that: once, outside of
+transactions, without a delay, answered ``ok`` by the broker that delivered it. No other session
+held it meanwhile, as its first delivery says that it is the first; where brokers do not always mark
+redeliveries, nothing is found. In its own session it was read later, and deliveries to a session
+arrive in order.
 
 Messages without a group lie in all parts. So parts are asked twice: which queues have priorities
-at all (``ranked``), and what became of their messages (``told``).
+at all (``ranked``), and which first deliveries they had (``told``).
 """
 
 from __future__ import annotations
@@ -60,20 +63,20 @@ from checkers.schema import TOPIC
 
 NAME: Final = "priority-inversion"
 _LEAST, _MOST = 0, 9
-"""More than JMS has says nothing more."""
+"""The lowest and highest priority of JMS; a priority outside of these counts as the nearest one."""
 
 _LAST: Final = 2**64
-"""Above every message."""
+"""A number above every message id."""
 Queue = tuple[int, str]
-"""(run, queue)."""
+"""A queue of a run: (run, queue)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """First deliveries of queues without groups, one a row; ``queue`` as numbered among them.
+    """The first deliveries of messages without a group, a row each.
 
-    ``sent`` is the first send, ``stored`` since when it was certainly in the queue for all to have
-    (``NONE``: nobody can say).
+    ``queue`` is a number among the queues in question. ``sent`` is the first send, ``stored`` the
+    row since which the message was certainly deliverable (``NONE`` if no row tells).
     """
 
     queue: Numbers
@@ -87,15 +90,15 @@ class Delivered:
     delivered: Numbers
 
     def at(self, some: Numbers) -> Delivered:
-        """Some of them."""
+        """Return the deliveries at some positions."""
         return Delivered(*(getattr(self, name)[some] for name in Delivered.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """A message, which was read at row ``index``, and how many of lower priority overtook it.
+    """A message that was read at row ``index`` and overtaken by messages of lower priority.
 
-    ``by`` is the one of these that was certainly chosen last.
+    ``overtakers`` is their number, ``by`` the id of the one that was certainly chosen last.
     """
 
     run: int
@@ -106,7 +109,7 @@ class Inversion:
     overtakers: int
 
     def instance(self) -> Instance:
-        """Shown by the delivery that was late."""
+        """Return the instance, which the late delivery shows."""
         return Instance(NAME, self.queue, None, self.message, self.index, str(self.by), self.run)
 
 
@@ -114,7 +117,7 @@ class Inversion:
 
 
 def ranked(rows: Rows, places: PlaceTable) -> frozenset[Queue]:
-    """The queues to which something without a group was sent that has a priority of its own."""
+    """Return the queues with a message without a group whose priority is not the default."""
     sends = rows.of(SEND_INVOKE, SEND_OK)
     sends = sends[rows.value.codes[sends] >= 0]
     urgent = np.array([_asks(value) for value in rows.value.values] + [False], dtype=bool)
@@ -132,14 +135,17 @@ def _asks(value: str | None) -> bool:
 
 
 def rows_of_queues(table: pa.Table, wanted: Collection[Queue]) -> pa.Table:
-    """The rows without a group of some queues, of whatever run."""
+    """Return the rows without a group of queues with the wanted names, in every run."""
     names = pa.array(sorted({queue for _, queue in wanted}), pa.string())
     table = table.filter(pc.is_in(table["queue"].cast(pa.string()), names))
     return table.filter(pa.array(texts_of(table, "group").codes < 0))
 
 
 def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Attempts | None) -> Delivered:
-    """From whole messages; queues are numbered as they are given."""
+    """Return the first deliveries of some queues from whole messages.
+
+    The queues are numbered in the given order.
+    """
     size = rows.messages
     sends, oks, delivers = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER)
     wish = asked_by(rows, attempts)
@@ -176,9 +182,10 @@ def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Atte
 
 
 def candidates(mine: Delivered) -> Delivered:
-    """Those of sessions in which something urgent was read later, though it was there before.
+    """Return the deliveries of sessions that may have an inversion.
 
-    In order of producer and session, and of these as they were read.
+    In such a session a message of higher priority was read later although it was in the queue
+    before. The deliveries are sorted by queue, producer and session, and then as they were read.
     """
     mine = mine.at(ordered(mine.queue, mine.producer, mine.session, mine.delivered))
     one = _sessions(mine)
@@ -196,7 +203,7 @@ def _sessions(mine: Delivered) -> Numbers:
 
 
 def asked(mine: Delivered, queues: Sequence[Queue]) -> UnderWay:
-    """What must be known of these to say when each was chosen."""
+    """Return the spans whose answers tell when each message was chosen."""
     stored = np.where(mine.stored == NONE, mine.delivered, mine.stored)
     return UnderWay(_runs(mine, queues), mine.session, mine.connection, stored, mine.delivered)
 
@@ -208,7 +215,7 @@ def _runs(mine: Delivered, queues: Sequence[Queue]) -> npt.NDArray[np.int64]:
 def inversions(
     mine: Delivered, queues: Sequence[Queue], ends: Ends, links: LinkAnswers | None
 ) -> list[Inversion]:
-    """All of them; ``mine`` as ``candidates`` gives them."""
+    """Return all inversions; ``mine`` must come from ``candidates``."""
     runs = _runs(mine, queues)
     begun = ends.sessions.find("begun", runs, mine.session)
     chosen = np.maximum(mine.sent, np.where(begun < mine.delivered, begun, NONE))

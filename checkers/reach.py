@@ -1,26 +1,26 @@
-"""What a test reached of all that it asked for: a green that shows nothing is none.
+"""The requested operations that a run never exercised, because of which its verdict is unknown.
 
-A rule finds nothing where nothing was owed. Nothing is owed to a subscription that never came
-about, by a broker that took no message, or by a transaction that was never committed; and a history
-of such things alone has no finding, whatever the broker would have done. So clients are asked what
-they got: of each destination (a queue, or a subscription of a topic) that somebody asked for,
-whether anybody ever got it. What nobody got leaves a history without grave findings unknown.
+A rule finds nothing where nothing was owed. A broker owes nothing to a subscription that was never
+made, nothing if it took no message, and nothing for a transaction that was never committed. A
+history of only such operations has no finding, whatever the broker would have done. So of each
+destination (a queue, or a subscription of a topic) that a client asked for, this module looks
+whether any client ever got it. If none did, a history without grave findings is unknown.
 
-    subscribes  none was answered ``ok``, and nothing was delivered all the same. Of a subscription
-                that was given up (a ``drop`` was asked for, as of one that ends with its session)
-                nothing is said: its client made another. Of a topic of which no subscription came
-                about, it is
-    sends       none was answered ``ok``, and nothing was delivered from there; of a history as a
-                whole that names its subscribes (of others' the fewest do), whether anything was
-                delivered or not
-    passing     nothing was ever delivered from a topic that took messages, or from any temporary
-                queue, though there were some: what waits there may go unclaimed
-    selectors   no session with a selector was ever given anything
+    subscribes  none was answered ``ok``, and nothing was delivered. A subscription that was given
+                up does not count (a ``drop`` of it was invoked, as of each that ends with its
+                session), because its client made another; a topic counts if none of its
+                subscriptions was made
+    sends       none to the destination was answered ``ok``, and nothing was delivered from it. Or
+                none in the whole history was, whatever was delivered, if the history has
+                ``subscribe`` rows (few histories of other harnesses have)
+    passing     nothing was ever delivered from a topic that took messages, or from any of the
+                temporary queues: messages that wait there may never be delivered
+    selectors   no session with a selector ever got a message
     commits     transactions were begun, and none was committed ``ok``
 
-Temporary queues count as one destination: each has one session, which a fault may well prevent.
-What a fault prevents for a while is asked for again; so what counts is the whole history, its drain
-included.
+Temporary queues count as one destination, because each has one session, which a fault may prevent.
+Clients ask again for what a fault prevents for a while; so the whole history counts, including its
+drain.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _LONGEST: Final = 120
-"""Of an answer that is told: so many characters."""
+"""The number of characters after which an answer is cut in a reason."""
 
 
 @dataclass(slots=True)
 class Destination:
-    """What clients asked of a place, and what they had of it.
+    """The numbers of operations that clients asked of a place, and of those that succeeded.
 
-    ``begun`` of the ``subscribes`` and ``sent`` of the ``sends`` were answered ``ok``;
-    ``refusals`` and ``unsent`` have what the others were answered. ``given_up``: a ``drop`` of it
-    was asked for.
+    Of the ``subscribes`` as many as ``begun`` were answered ``ok``, of the ``sends`` as many as
+    ``sent``; ``refusals`` and ``unsent`` count the answers to the others. ``given_up``: a ``drop``
+    of the place was invoked.
     """
 
     subscribes: int = 0
@@ -66,7 +66,7 @@ class Destination:
     delivered: int = 0
 
     def add(self, other: Destination) -> None:
-        """What another part of the history says of the same."""
+        """Add the numbers that another part of the history has of the same place."""
         self.subscribes += other.subscribes
         self.begun += other.begun
         self.refusals += other.refusals
@@ -78,30 +78,30 @@ class Destination:
 
     @property
     def unknown(self) -> bool:
-        """Whether it was subscribed to, and nobody can say that it ever came about."""
+        """True if clients subscribed to the place and no row shows that a subscription was made."""
         return bool(self.subscribes) and not self.begun and not self.delivered
 
     @property
     def unserved(self) -> bool:
-        """Whether no send to it is certain, or known to have arrived."""
+        """True if clients sent to the place, and no send is certain and nothing was delivered."""
         return bool(self.sends) and not self.sent and not self.delivered
 
 
 @dataclass(slots=True)
 class Reach:
-    """Of one history: its destinations by name, and all sessions with a selector as one."""
+    """The destinations of one history by name; all sessions with a selector count as one more."""
 
     places: dict[str, Destination] = field(default_factory=lambda: defaultdict(Destination))
     choosing: Destination = field(default_factory=Destination)
 
     def add(self, other: Reach) -> None:
-        """What another part of the same history says."""
+        """Add the destinations of another part of the same history."""
         for name, one in other.places.items():
             self.places[name].add(one)
         self.choosing.add(other.choosing)
 
     def whole(self, topic: str) -> Destination:
-        """A topic with all its subscriptions."""
+        """Return a topic together with all its subscriptions; a queue by itself."""
         found = Destination()
         mine = self.places.items() if topic.startswith(TOPIC) else [(topic, self.places[topic])]
         for name, one in mine:
@@ -111,7 +111,11 @@ class Reach:
 
     @property
     def unserved(self) -> frozenset[str]:
-        """Where no send is certain; everywhere, where none is anywhere."""
+        """The destinations without a certain send.
+
+        These are all destinations of sends if no send at all is certain and the history has
+        subscribes.
+        """
         sends = {name: one for name, one in self.places.items() if one.sends}
         subscribed = any(one.subscribes for one in self.places.values())
         if subscribed and not any(one.sent for one in sends.values()):
@@ -122,7 +126,7 @@ class Reach:
 
 
 def _name(queue: str, subscription: str | None = None) -> str:
-    """The destination that a row is about."""
+    """Return the name of the destination of a row; all temporary queues have one name."""
     if queue.startswith(TEMPORARY):
         return TEMPORARY
     if subscription is not None and queue.startswith(TOPIC) and split(queue) is None:
@@ -134,7 +138,7 @@ def _name(queue: str, subscription: str | None = None) -> str:
 
 
 def gather(rows: Iterable[Row]) -> Reach:
-    """Of one history, from rows of any kind."""
+    """Return the destinations of one history from rows of any kind."""
     found = Reach()
     chose = set()
     for row in rows:
@@ -172,7 +176,10 @@ def _answer(answers: Counter[str], row: Row) -> None:
 
 
 def of_control(control: pa.Table) -> dict[int, Reach]:
-    """By run, what the rows without messages say: columns of ``checkers.schema``, and ``run``."""
+    """Return, by run, the destinations as rows without messages tell them.
+
+    ``control`` has columns of ``checkers.schema``, and may have ``run``.
+    """
     import pyarrow as pa  # noqa: PLC0415 - not needed where rows are plain
 
     told = control.filter(pa.array(texts_of(control, "f").are("subscribe", "drop")))
@@ -185,7 +192,10 @@ def of_control(control: pa.Table) -> dict[int, Reach]:
 
 
 def of_rows(rows: Rows, places: PlaceTable, selectors: Collection[tuple[int, int]]) -> dict[int, Reach]:
-    """By run, what was sent and delivered where; ``selectors``: (run, session) that have one."""
+    """Return, by run, the destinations as sends and deliveries tell them.
+
+    ``selectors`` are the (run, session) that have a selector.
+    """
     found: dict[int, Reach] = defaultdict(Reach)
     counts = [
         np.bincount(rows.place[rows.of(kind)], minlength=len(places.named)).tolist()
@@ -205,11 +215,11 @@ def of_rows(rows: Rows, places: PlaceTable, selectors: Collection[tuple[int, int
 
 
 Unserved = frozenset[tuple[int, str]]
-"""(run, destination)."""
+"""Destinations without a certain send: (run, destination)."""
 
 
 def unsent(part: HistoryPart, wanted: Unserved) -> dict[tuple[int, str], Counter[str]]:
-    """What the sends to some destinations were answered."""
+    """Return how often each error was answered to the sends to some destinations."""
     found: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
     for table in part.slices(["index", "type", "f", "queue", "message", "error"]):
         mine = texts_of(table, "f").are("send") & texts_of(table, "type").are("fail", "info")
@@ -224,13 +234,13 @@ def unsent(part: HistoryPart, wanted: Unserved) -> dict[tuple[int, str], Counter
     return dict(found)
 
 
-# ------------------------------------------------------------------------------------------ telling
+# ------------------------------------------------------------------------------------------ reasons
 
 
 def reasons(reach: Reach, count: Callable[[str, str], int]) -> Iterator[str]:
-    """Why a history shows nothing of what was asked for.
+    """Yield the reasons why a history does not exercise what its clients asked for.
 
-    ``count`` says how many rows there are of an operation and type.
+    ``count`` returns how many rows there are of an operation and type.
     """
     yield from _subscribes(reach)
     yield from _sends(reach)
@@ -270,7 +280,7 @@ def _sends(reach: Reach) -> Iterator[str]:
 
 
 def _told(what: str, found: Mapping[str, tuple[int, Counter[str]]]) -> Iterator[str]:
-    """One sentence for all of a kind: the one that was asked for most often, and how many more."""
+    """Yield one sentence for all destinations of a kind; it names the most requested one."""
     if not found:
         return
     names: Sequence[str] = sorted(found, key=lambda name: (-found[name][0], name))
@@ -288,7 +298,7 @@ def _words(name: str) -> str:
 
 
 def _most(answers: Counter[str]) -> str:
-    """The answer that came most often."""
+    """Return the answer that came most often, as words for a reason."""
     if not answers:
         return ", nor otherwise"
     text, _ = min(answers.items(), key=lambda one: (-one[1], one[0]))

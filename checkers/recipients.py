@@ -1,7 +1,7 @@
-"""For whom a message is: what a subscription is owed, and what it must not get.
+"""The recipients of messages: which messages a subscription is owed, and which it must not get.
 
 The rules are those of ``checkers.subscriptions`` and ``checkers.temporaries``, here on columns. Of
-a message of another queue only the selector of who got it is looked at.
+a message of another queue, only the selectors of the sessions that got it are compared.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from checkers.subscriptions import Subscriptions
 from checkers.temporaries import Temporaries
 
 AFTERLIFE: Final = ("dead-letter", "expired")
-"""Stores that keep what a subscription had when that is dropped."""
+"""The stores that keep a subscription's messages when the subscription is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipients:
-    """Of each message: whether it is ``owed`` to its place, and the first rows that show it wrong.
+    """The messages that are owed to their place, and the first rows that show others where not due.
 
-    ``earlier``: it was given to, or kept for, a subscription that began after it; ``unwanted``: it
-    was given to who had asked for others; ``anothers``: to another connection than the owner of its
-    temporary queue, of which ``outlived``: it is in a store though that has ended. None: nothing of
-    the kind.
+    ``earlier``: a subscription that began after the send got the message, or a store keeps it for
+    that. ``unwanted``: a session whose selector does not match got it. ``anothers``: another
+    connection than the owner of its temporary queue got it. ``outlived``: it is in a store though
+    its temporary queue has ended. A column is None if there is no such row at all.
     """
 
     owed: Flags
@@ -57,7 +57,7 @@ def recipients(
     subscriptions: Subscriptions,
     temporaries: Temporaries,
 ) -> Recipients:
-    """Of whole messages."""
+    """Return the recipients of whole messages."""
     owed = np.ones(rows.messages, dtype=bool)
     topics = places.topics()
     anothers = outlived = None
@@ -86,8 +86,8 @@ def owed_to_subscriptions(
 ) -> Flags:
     """Return which messages their subscription is owed to the end of the test.
 
-    ``number`` is that of the subscription of each (``NONE``: of none), ``sent`` the first send that
-    may have reached it.
+    ``number`` is the subscription of each message (``NONE`` if it has none), ``sent`` the first
+    send that may have reached it.
     """
     owed = np.zeros(len(number), dtype=bool)
     mine = np.flatnonzero(number != NONE)

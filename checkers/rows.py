@@ -1,16 +1,15 @@
-"""The rows that carry messages as numpy columns.
+"""The rows that carry messages, as numpy columns.
 
-What every rule about messages, groups and sessions reads.
+Every rule about messages, groups and sessions reads these.
 
 Why columns in Python and not expressions in Spark: a rule is a handful of passes over fixed-width
 numbers, and numpy does a pass over half a million rows in a millisecond or two. The same rules as
 Spark SQL (hash aggregation by text keys, two window sorts) judged a tenth as many events a second
 on the same cores, and their plans took seconds to build for a history of a minute
-(docs/decisions/0008). Spark still decides what is judged where, and moves rows where their files do
-not lie right.
+(docs/decisions/0008). Spark still decides which task judges which rows, and moves rows whose files
+do not have all rows of whole groups.
 
-Null is ``NONE`` in every number, and a code of its own (-1) in texts. Rows are in order of
-``index``.
+Null is ``NONE`` in every number, and the code -1 in texts. Rows are in order of ``index``.
 """
 
 from __future__ import annotations
@@ -41,8 +40,9 @@ Flags = npt.NDArray[np.bool_]
 NONE: Final = np.iinfo(np.int64).min
 _BITS_PACKED: Final = 63
 FOREVER: Final = 2**32 - 1
-"""Above every index: an index must stay below 2^32, so that two of them and a session fit into
-one number.
+"""A number above every index of a row.
+
+An index must stay below 2^32, so that two indexes and a session fit into one number.
 """
 
 (
@@ -70,24 +70,24 @@ READ: Final = (
     "connection", "subscription", "broker", "redelivered", "delivery_count", "digest", "headers", "value",
     "time", "process",
 )  # fmt: skip
-"""The columns that the rules read, beside ``run`` where there is one.
+"""The columns that the rules read, and ``run`` where a table has it.
 
 A column that a table lacks reads as null throughout.
 """
 
 Place = tuple[int, str | None, str | None]
-"""(run, queue, group)."""
+"""A place: (run, queue, group). Order is promised within a place."""
 
 
 @dataclass(slots=True)
 class PlaceTable:
-    """The numbers of places: of every (run, queue, group) seen so far, in the order they came."""
+    """The numbers of all places seen so far, given in the order in which the places came."""
 
     named: list[Place] = field(default_factory=list)
     _codes: dict[Place, int] = field(default_factory=dict)
 
     def code(self, place: Place) -> int:
-        """Its number; a new one for a place that was not seen yet."""
+        """Return the number of a place; a new one for a place that was not seen yet."""
         known = self._codes.get(place)
         if known is None:
             known = self._codes[place] = len(self.named)
@@ -95,45 +95,48 @@ class PlaceTable:
         return known
 
     def runs(self) -> Numbers:
-        """The run of each place."""
+        """Return the run of each place."""
         return np.array([place[0] for place in self.named], dtype=np.int64)
 
     def grouped(self) -> Flags:
-        """Whether each place is a group: ungrouped messages promise no order."""
+        """Return whether each place is a group; messages without a group are promised no order."""
         return np.array([place[2] is not None for place in self.named], dtype=bool)
 
     def passing(self) -> Flags:
-        """Whether what waits at each place may end with that: of a topic, or a temporary queue."""
+        """Return whether each place may end with the messages that wait there.
+
+        That is so of subscriptions of a topic and of temporary queues.
+        """
         return np.array([(place[1] or "").startswith((TOPIC, TEMPORARY)) for place in self.named], dtype=bool)
 
     def temporaries(self) -> Flags:
-        """Whether each place is a temporary queue."""
+        """Return whether each place is a temporary queue."""
         return self.passing() & ~self.topics()
 
     def topics(self) -> Flags:
-        """Whether each place is of a topic."""
+        """Return whether each place is of a topic."""
         return np.array([(place[1] or "").startswith(TOPIC) for place in self.named], dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A column of texts: a code for each row (-1: null) and what the codes stand for."""
+    """A column of texts: a code for each row (-1: null), and the text of each code."""
 
     codes: npt.NDArray[np.int32]
     values: list[Any]
 
     def code(self, value: str) -> int:
-        """The code of a text; one that no row has where it does not occur."""
+        """Return the code of a text; a code that no row has if the text does not occur."""
         return self.values.index(value) if value in self.values else len(self.values)
 
     def at(self, row: int) -> str | None:
-        """The text of one row."""
+        """Return the text of one row, or None."""
         code = self.codes[row]
         return None if code < 0 else str(self.values[code])
 
     def are(self, *values: str) -> Flags:
-        """Which rows have one of these texts."""
-        if len(values) > 4:  # a table is quicker
+        """Return which rows have one of some texts."""
+        if len(values) > 4:  # for so many texts a table is quicker
             wanted = np.array([value in values for value in self.values] + [False])
             return wanted[self.codes]
         found = np.zeros(len(self.codes), dtype=bool)
@@ -142,31 +145,34 @@ class Texts:
         return found
 
     def some(self, at: Numbers) -> Texts:
-        """Those at some positions."""
+        """Return the texts at some positions."""
         return Texts(self.codes[at], self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Numbers as Arrow has them; only rows that are asked for are widened, with ``NONE``."""
+    """A column of numbers in Arrow's type.
+
+    Only the rows that a rule reads are converted to 64 bits, with ``NONE`` for null.
+    """
 
     values: npt.NDArray[Any]
     valid: Flags | None
     absent: bool = False
-    """No row has a value: then some rules have nothing to do."""
+    """True if no row has a value; then some rules have nothing to do."""
 
     @classmethod
     def nothing(cls, size: int) -> Column:
-        """Null throughout."""
+        """Return a column of nulls."""
         return cls(np.broadcast_to(np.int64(NONE), size), None, absent=True)
 
     @property
     def complete(self) -> bool:
-        """Whether no row is null."""
+        """True if no row is null."""
         return self.valid is None and not (self.absent and len(self.values))
 
     def __getitem__(self, at: npt.NDArray[Any]) -> Numbers:
-        """The numbers at some positions."""
+        """Return the numbers at some positions."""
         if self.absent:
             return np.full(self.values[at].shape, NONE, dtype=np.int64)
         some: Numbers = self.values[at].astype(np.int64, copy=False)
@@ -175,7 +181,7 @@ class Column:
         return some
 
     def same(self, here: Numbers, there: Numbers) -> Flags:
-        """Whether two rows have the same, or both are null, of positions of both."""
+        """Return, for pairs of positions, whether both rows have one value or both are null."""
         if self.absent:
             return np.ones(len(here), dtype=bool)
         result: Flags = self.values[here] == self.values[there]
@@ -185,20 +191,20 @@ class Column:
         return result
 
     def some(self, at: Numbers) -> Column:
-        """Those at some positions."""
+        """Return the column's rows at some positions."""
         return Column(self.values[at], None if self.valid is None else self.valid[at], self.absent)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of whole messages.
+    """The rows of whole messages, a column each.
 
     ``kind`` is operation and type as one small number, 0 for rows that no rule about messages
     reads.
 
-    ``by_message`` has the positions of all rows, those of a message (a place and a message id, null
-    included) together, in order of kind and then as they lie; ``starts`` where each message begins
-    there.
+    ``by_message`` has the positions of all rows, sorted by message (a place and a message id, which
+    may be null), then by kind, then by position; ``starts`` has the position in ``by_message`` at
+    which each message begins.
     """
 
     index: Numbers
@@ -225,12 +231,12 @@ class Rows:
     by_message: Numbers
     starts: Numbers
     _of: dict[tuple[int, ...], Numbers] = field(default_factory=dict)
-    """What ``of`` was asked before: most rules ask for the same few kinds."""
+    """The results of ``of``, by kinds: most rules ask for the same few kinds."""
     _id: list[npt.NDArray[np.int32]] = field(default_factory=list)
 
     @property
     def messages(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return len(self.starts)
 
     @property
@@ -246,11 +252,11 @@ class Rows:
 
     @property
     def first_row(self) -> Numbers:
-        """A row of each message."""
+        """The position of one row of each message."""
         return self.by_message[self.starts]
 
     def some(self, at: Numbers) -> Rows:
-        """The rows at these positions, in order: of whole messages."""
+        """Return the rows at some positions, which must be in order and of whole messages."""
         place, message, kind = self.place[at], self.message[at], self.kind[at]
         by_message, starts = _by_message(place, message, kind)
         return Rows(
@@ -266,7 +272,7 @@ class Rows:
         )  # fmt: skip
 
     def of(self, *kinds: int) -> Numbers:
-        """The positions of all rows of some kinds, in order; to be read only."""
+        """Return the positions of all rows of some kinds, in order, as a read-only array."""
         known = self._of.get(kinds)
         if known is None:
             where = self.kind == kinds[0]
@@ -278,7 +284,10 @@ class Rows:
 
 
 def from_table(table: pa.Table, places: PlaceTable) -> Rows:
-    """Columns of ``checkers.schema``, texts plain or by dictionary; ``run`` (int) is optional."""
+    """Return the rows of a table with columns of ``checkers.schema``; ``run`` (int) is optional.
+
+    Texts may be plain or dictionary-encoded.
+    """
     table = table.unify_dictionaries().combine_chunks()
     index = numbers_of(table, "index")
     if len(index) and np.any(index[1:] < index[:-1]):
@@ -305,7 +314,7 @@ def from_table(table: pa.Table, places: PlaceTable) -> Rows:
 
 
 def _kinds(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
-    """Operation and type of each row as one number, by a table of all that occur."""
+    """Return operation and type of each row as one number, by a table of all pairs that occur."""
     width = len(type_.values) + 1
     kinds = np.zeros((len(f.values) + 2, width), dtype=np.int8)  # the last of both are for null
     for i, operation in enumerate(f.values):
@@ -323,7 +332,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _column_of(table: pa.Table, name: str) -> Column:
-    """As ``numbers_of``, nothing converted yet."""
+    """Return a column of numbers or flags in Arrow's type; nothing is converted yet."""
     if name not in table.column_names:
         return Column.nothing(len(table))
     column = _column(table, name)
@@ -333,25 +342,28 @@ def _column_of(table: pa.Table, name: str) -> Column:
 
 
 def _valid(column: pa.Array) -> Flags:
-    """Which rows are not null."""
+    """Return which rows are not null."""
     bits = np.frombuffer(column.buffers()[0], dtype=np.uint8)
     flags = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")
     return flags[column.offset :].view(np.bool_)
 
 
 def _under(column: pa.Array) -> npt.NDArray[Any]:
-    """The values, where a row is null any of the type; Arrow itself would make floats of all."""
+    """Return the values of a column; a null row has any value of the type.
+
+    Why not by Arrow itself: it converts all values to floats if one is null.
+    """
     plain = pa.Array.from_buffers(column.type, len(column), [None, column.buffers()[1]], offset=column.offset)
     values: npt.NDArray[Any] = plain.to_numpy(zero_copy_only=False)
     return values
 
 
 def numbers_of(table: pa.Table, name: str) -> Numbers:
-    """A column of numbers or flags; null is ``NONE``."""
+    """Return a column of numbers or flags; null is ``NONE``."""
     if name not in table.column_names:
         return np.full(len(table), NONE, dtype=np.int64)
     column = _column(table, name)
-    if isinstance(column, pa.ChunkedArray):  # without any row
+    if isinstance(column, pa.ChunkedArray):  # a table without rows
         return np.zeros(0, dtype=np.int64)
     if column.null_count == len(column):
         return np.full(len(column), NONE, dtype=np.int64)
@@ -362,7 +374,7 @@ def numbers_of(table: pa.Table, name: str) -> Numbers:
 
 
 def texts_of(table: pa.Table, name: str) -> Texts:
-    """A column of texts, plain or by dictionary."""
+    """Return a column of texts that is plain or dictionary-encoded."""
     if name not in table.column_names:
         return Texts(np.full(len(table), -1, dtype=np.int32), [])
     column = _column(table, name)
@@ -375,12 +387,12 @@ def texts_of(table: pa.Table, name: str) -> Texts:
     indices = column.indices
     codes = _under(indices).astype(np.int32, copy=False)
     if indices.null_count:
-        codes = codes | (_valid(indices).view(np.int8) - np.int8(1))  # of a null all bits, which is -1
+        codes = codes | (_valid(indices).view(np.int8) - np.int8(1))  # a null gets all bits: -1
     return Texts(codes, column.dictionary.to_pylist())
 
 
 def _place(table: pa.Table, run: Numbers, places: PlaceTable) -> npt.NDArray[np.int32]:
-    """The place of each row, by the few combinations that occur."""
+    """Return the place of each row; a place is coded once for each combination that occurs."""
     queue, group = texts_of(table, "queue"), texts_of(table, "group")
     queues, groups = len(queue.values) + 1, len(group.values) + 1
     span = (int(run.max(initial=0)) + 1) * queues * groups
@@ -390,7 +402,7 @@ def _place(table: pa.Table, run: Numbers, places: PlaceTable) -> npt.NDArray[np.
         return np.array(
             [_code(c, queues, groups, queue, group, places) for c in used.tolist()], dtype=np.int32
         )[combined]
-    # A table is quicker than sorting, and numbers of 32 bits than others.
+    # A look-up table is quicker than sorting, and 32-bit numbers are quicker than 64-bit ones.
     combined = queue.codes * np.int32(groups)
     combined += group.codes
     combined += np.int32(groups + 1)
@@ -414,7 +426,7 @@ def _code(combined: int, queues: int, groups: int, queue: Texts, group: Texts, p
 def _by_message(
     place: npt.NDArray[np.int32], message: Numbers, kind: npt.NDArray[np.int8]
 ) -> tuple[Numbers, Numbers]:
-    """``by_message`` and ``starts`` of ``Rows``."""
+    """Return ``by_message`` and ``starts`` of ``Rows``."""
     if not len(message):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     order = ordered(message, kind)
@@ -434,11 +446,11 @@ def name_number(name: str | None) -> int:
 
 
 def ordered(*keys: npt.NDArray[Any]) -> Numbers:
-    """The positions of rows by their keys, the first key above all; equal rows as they lie.
+    """Return the positions of rows sorted by their keys, the first key first; the sort is stable.
 
-    What is low comes first, ``NONE`` before all. Keys and position mostly fit into one number of 64
+    Low values come first, ``NONE`` before all. Keys and position mostly fit into one number of 64
     bits; numpy sorts such numbers with vector instructions, ten times quicker than it sorts
-    positions by several keys. Where they do not, rows are sorted by the last keys first.
+    positions by several keys. Where they do not fit, rows are sorted by the last keys first.
     """
     size = len(keys[0])
     place = max(size - 1, 0).bit_length()
@@ -469,35 +481,35 @@ def ordered(*keys: npt.NDArray[Any]) -> Numbers:
 
 
 def first(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
-    """The first value of each id, in the order given; ``NONE`` for ids without any."""
+    """Return the first value of each id, in the order given; ``NONE`` for ids without a value."""
     result = np.full(size, NONE, dtype=np.int64)
     result[ids[::-1]] = values[::-1]
     return result
 
 
 def last(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
-    """The last value of each id, in the order given."""
+    """Return the last value of each id, in the order given; ``NONE`` for ids without a value."""
     result = np.full(size, NONE, dtype=np.int64)
     result[ids] = values
     return result
 
 
 def highest(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
-    """The highest value of each id."""
+    """Return the highest value of each id; ``NONE`` for ids without a value."""
     result = np.full(size, NONE, dtype=np.int64)
     np.maximum.at(result, ids, values)
     return result
 
 
 def lowest(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
-    """The lowest value of each id."""
+    """Return the lowest value of each id; ``NONE`` for ids without a value."""
     result = np.full(size, FOREVER, dtype=np.int64)
     np.minimum.at(result, ids, values)
     return np.where(result == FOREVER, NONE, result)
 
 
 def earliest(*indexes: Numbers) -> Numbers:
-    """The lowest at each place; ``NONE`` only where all are."""
+    """Return the lowest of several indexes at each position; ``NONE`` only where all are."""
     result = np.full(len(indexes[0]), FOREVER, dtype=np.int64)
     for some in indexes:
         np.minimum(result, some, out=result, where=some != NONE)
@@ -505,21 +517,21 @@ def earliest(*indexes: Numbers) -> Numbers:
 
 
 def marked(ids: npt.NDArray[Any], size: int) -> Flags:
-    """Which ids occur."""
+    """Return which of the ids below ``size`` occur."""
     result = np.zeros(size, dtype=bool)
     result[ids] = True
     return result
 
 
 def counted(ids: npt.NDArray[Any], size: int) -> Numbers:
-    """How many of each id."""
+    """Return how often each id occurs."""
     return np.bincount(ids, minlength=size)
 
 
 def cells_of(cell: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """The cells of a table of ``size``, and of each row the position of its own among them.
+    """Return the cells of a table of ``size``, and the position of each row's cell among them.
 
-    Of a table that is much larger than its rows are many only the cells that occur.
+    If the table is much larger than the number of rows, only the cells that occur are returned.
     """
     if size > max(1 << 20, 4 * len(cell)):
         used, cell = np.unique(cell, return_inverse=True)
@@ -528,7 +540,7 @@ def cells_of(cell: Numbers, size: int) -> tuple[Numbers, Numbers]:
 
 
 def joined(tables: Iterable[Table]) -> Table:
-    """One table of several, without a copy where there is one only."""
+    """Return one table made of several; if there is only one, nothing is copied."""
     some = list(tables)
     kind = type(some[0])
     columns = ([getattr(one, column.name) for one in some] for column in fields(kind))
@@ -536,7 +548,7 @@ def joined(tables: Iterable[Table]) -> Table:
 
 
 def gathered(parts: Iterable[Mapping[Key, Value]]) -> dict[Key, list[Value]]:
-    """What several parts have, by key."""
+    """Return the values that several parts have, by key."""
     whole: dict[Key, list[Value]] = defaultdict(list)
     for part in parts:
         for key, value in part.items():

@@ -1,11 +1,11 @@
-"""Running extremes within segments.
+"""Running maxima and minima within segments.
 
-What came before (or comes after) a row, in the same group, message or session.
+They tell what came before (or comes after) a row in the same group, message or session. Order and
+session rules are all of the form "the highest value of the earlier rows".
 
-Why here: order and session rules are all of the form "the highest of what came earlier". numpy's
-running maximum knows no segments, so the segment's number is put above the value in one 64-bit
-number: values must lie in [0, 2^32), segments be numbered in the order they lie. Both running
-maxima give ``NONE`` where nothing came before.
+numpy's running maximum knows no segments, so the number of the segment is put above the value in
+one 64-bit number. Values must lie in [0, 2^32), and segments must be numbered in the order of their
+rows. A row without earlier rows gets ``NONE``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MASK: Final = 2**_BITS - 1
 
 
 def segments(*keys: npt.NDArray[Any]) -> Numbers:
-    """The number of each row's segment; rows lie sorted by the keys."""
+    """Return the number of each row's segment; rows must be sorted by the keys."""
     size = len(keys[0])
     new = np.zeros(size, dtype=bool)
     for key in keys:
@@ -31,15 +31,18 @@ def segments(*keys: npt.NDArray[Any]) -> Numbers:
 
 
 def starts(segment: Numbers) -> Numbers:
-    """The first row of each segment."""
+    """Return the first row of each segment."""
     return np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1]))[: len(segment)])
 
 
 def highest_before(segment: Numbers, values: Numbers) -> Numbers:
-    """The highest value of the earlier rows of the segment; ``NONE`` values count for nothing."""
+    """Return the highest value of the earlier rows of each row's segment.
+
+    Values that are ``NONE`` do not count.
+    """
     if not len(values):
         return values
-    # A value is raised by one so that 0 stays for "none".
+    # A value is raised by one, so that 0 means that there is none.
     packed = segment << _BITS
     packed |= np.maximum(values, -1) + 1
     running = np.maximum.accumulate(packed, out=packed)
@@ -52,7 +55,10 @@ def highest_before(segment: Numbers, values: Numbers) -> Numbers:
 
 
 def exceeded(bounds: Numbers, values: Numbers, segment: npt.NDArray[Any]) -> Flags:
-    """Rows before which their segment has a value above their bound; no value is ``NONE``."""
+    """Return the rows before which their segment has a value above their bound.
+
+    No value may be ``NONE``.
+    """
     result = np.zeros(len(values), dtype=bool)
     running = segment.astype(np.int64)
     running <<= _BITS
@@ -65,10 +71,10 @@ def exceeded(bounds: Numbers, values: Numbers, segment: npt.NDArray[Any]) -> Fla
 
 
 def falls(values: Numbers, *keys: npt.NDArray[Any]) -> Flags:
-    """Rows before which their segment has a higher value; ``NONE`` values count for nothing.
+    """Return the rows before which their segment has a higher value; ``NONE`` does not count.
 
-    Rows lie sorted by the keys. Where no value is lower than the one right before it, which is the
-    common case, there are none.
+    Rows must be sorted by the keys. In the common case no value is lower than the one right before
+    it; then there are no such rows, and no running maximum is needed.
     """
     down: Flags = values[1:] < values[:-1]
     for key in keys:
@@ -80,13 +86,13 @@ def falls(values: Numbers, *keys: npt.NDArray[Any]) -> Flags:
 
 
 def lowest_before(segment: Numbers, values: Numbers) -> Numbers:
-    """The lowest value of the earlier rows of the segment."""
+    """Return the lowest value of the earlier rows of each row's segment."""
     turned = highest_before(segment, np.where(values == NONE, NONE, FOREVER - values))
     return np.where(turned == NONE, NONE, FOREVER - turned)
 
 
 def lowest_after(segment: Numbers, values: Numbers) -> Numbers:
-    """The lowest value of the later rows of the segment."""
+    """Return the lowest value of the later rows of each row's segment."""
     if not len(values):
         return values
     turned = segment[-1] - segment[::-1]
@@ -96,12 +102,11 @@ def lowest_after(segment: Numbers, values: Numbers) -> Numbers:
 def highest_and_whose(
     segment: Numbers, values: Numbers, owner: Numbers, at: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Of the rows of a segment up to and with position ``at`` the highest value, and whose it is.
+    """Return the highest value of each segment's rows up to a position, and the owner of the value.
 
-    Of equal values, the first one's.
-
-    ``at`` has one position for each row, -1 or one of another segment where no row counts; there
-    both are ``NONE``.
+    Of equal values the first one's owner is returned. ``at`` has one position for each row, which
+    counts, too. It is -1 or a position of another segment where no row counts; there both results
+    are ``NONE``.
     """
     size = len(values)
     if not size:
@@ -117,7 +122,7 @@ def highest_and_whose(
 
 
 def count_before(segment: Numbers, counts: Flags) -> Numbers:
-    """How many of the earlier rows of the segment count."""
+    """Return how many of the earlier rows of each row's segment count."""
     if not len(segment):
         return np.zeros(0, dtype=np.int64)
     running = np.cumsum(counts, dtype=np.int64) - counts

@@ -1,15 +1,13 @@
-"""Many small histories judged at once.
+"""Judging many small histories at once: a data set of files with one whole run each.
 
-A data set of files, each with one whole run, told apart by a column ``run``.
+A column ``run`` tells the runs apart. Why: if each of a thousand simulated runs had a Spark job and
+a plan of its own, each would take a second; as one data set they are one job. A run lies whole in
+its file, so tasks exchange nothing: a task takes as many files as make a part worth its start, and
+the rules, which know of runs, judge all of them.
 
-Why: a thousand simulated runs are a thousand questions of a second each, if every one of them
-starts a job and is planned for itself; as one data set they are one question. A run lies whole in
-its file, so nothing is exchanged: a task takes as many files as make a part worth asking, and the
-rules, which know of runs, answer for all of them.
-
-A file that cannot be read, or whose rows are no history, is told by its name and spoils no other.
-Files carry checksums of their pages; the first job reads every byte of them, so that what later
-jobs read is what was written.
+A file that cannot be read, or whose rows are not a history, is reported by its name and does not
+affect the others. Files carry checksums of their pages; the first job reads every byte of them, so
+that later jobs read what was written.
 """
 
 from __future__ import annotations
@@ -44,9 +42,10 @@ RUNS_SCHEMA: Final = pa.schema([pa.field(RUN, pa.int32(), nullable=False), *SCHE
 """The columns of a run's file."""
 
 PART_ROWS: Final = 100_000
-"""Rows of files that are judged as one part.
+"""The number of rows in files that are judged as one part.
 
-Enough to be worth a task, few enough to be passed over once a run.
+They are enough to be worth a task, and few enough that a rule may pass over all of them for each
+run.
 """
 
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -63,13 +62,13 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True)
 class RunsPart:
-    """Some whole runs, within a task."""
+    """The whole runs that one task judges."""
 
     number: int
     files: tuple[RunFile, ...]
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """One table with the rows of all its runs that carry messages."""
+        """Yield one table with the rows of all runs of the part that carry messages."""
         wanted = list(dict.fromkeys([*columns, RUN, "f", "queue"]))
         tables = [_read(file.path, wanted) for file in self.files]
         yield pa.concat_tables(
@@ -83,9 +82,11 @@ def _read(path: str, columns: list[str] | None = None) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What a part's files hold beside messages.
+    """The contents of a part's files without the rows that carry messages.
 
-    Control rows as Arrow's stream, the last moment of each run, and what cannot be read.
+    ``control`` has the control rows as an Arrow stream, ``last_ns`` the time of the last row of
+    each run, ``damaged`` why a run's file is not a history, ``confined`` the control rows of a run
+    that are wrong.
     """
 
     control: bytes
@@ -134,10 +135,10 @@ def _problem(table: pa.Table, file: RunFile) -> str:
 
 
 class RunsSource(FileSource):
-    """Runs in files of their own.
+    """A source of runs, each in a file of its own.
 
-    ``damaged`` has, of each run whose file is no history, what is wrong with it; it is asked no
-    more.
+    ``damaged`` says, for each run whose file is not a history, what is wrong with it; such a file
+    is not read again.
     """
 
     def __init__(self, spark: SparkSession, files: Sequence[RunFile]) -> None:
@@ -172,10 +173,10 @@ def _parts(files: Sequence[RunFile]) -> Iterator[RunsPart]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """One run as judged among many.
+    """The verdict on one run among many.
 
-    What was found, by name of the anomaly, what that means, and whether a fault was seen to take
-    effect.
+    ``found`` has the findings by name of the anomaly, ``decision`` what they mean; ``bit`` says
+    whether a fault was seen to take effect.
     """
 
     found: Mapping[str, Found]
@@ -189,11 +190,11 @@ def judge_runs(
     expecting_faults: Collection[int] = (),
     troubles: Mapping[int, str | None] = {},
 ) -> dict[int, RunVerdict]:
-    """All readable runs of a source, by number.
+    """Judge all readable runs of a source; return their verdicts by number.
 
-    ``options`` are what all of them promised; ``expecting_faults`` are the runs whose schedule had
-    any, ``troubles`` why the machine spoiled some. No rule raises: what failed makes every run
-    unknown in which nothing else was found.
+    ``options`` are what all runs promised; ``expecting_faults`` are the runs whose schedule had
+    faults, ``troubles`` says why the machine spoiled some. No rule raises: a rule that failed makes
+    each run unknown in which nothing else was found.
     """
     check_run = CheckRun(source, options, confined=source.confined)
     case = examine(check_run) or Examination({}, {}, {}, [])

@@ -1,8 +1,7 @@
-"""A finding in one sentence, read from its witness: who, what, where, when.
+"""The sentence of a finding, filled in from its witness: who, what, where and when.
 
-``checkers.anomaly`` has the sentences; here are the fields they name.
-
-Kept apart from the rules so that a change of wording can never change a verdict.
+``checkers.anomaly`` has the sentences; this module has the fields that they name. Why apart from
+the rules: a change of wording can never change a verdict.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Row = Mapping[str, Any]
 
 
 def seconds(time_ns: int | None) -> str:
-    """For people: three decimals."""
+    """Return a time as text in seconds with three decimals, or "?" if it is not known."""
     return "?" if time_ns is None else f"{time_ns / 1e9:.3f} s"
 
 
 def place(i: Instance) -> str:
-    """Queue, or topic and subscription, and group."""
+    """Return the place of an instance as text: queue, or topic and subscription, and group."""
     group = f', group "{i.group}"' if i.group is not None else ""
     both = split(i.queue)
     if both is not None:
@@ -38,7 +37,7 @@ def place(i: Instance) -> str:
 
 
 def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str, Any]) -> str:
-    """One sentence about the first instance, and how many there are."""
+    """Return one sentence about the first instance, with the number of instances."""
     anomaly = named(i.name)
     words = anomaly.words_without_message if i.message is None else ""
     more = "" if count == 1 else f" ({count} such, this is the first)"
@@ -53,15 +52,15 @@ def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str,
 _COLUMNS: Final = {
     "session": "session", "producer": "producer", "number": "sequence", "count": "delivery_count",
 }  # fmt: skip
-"""Fields that are a column of the row that completes the anomaly."""
+"""The fields that are a column of the row that completes the anomaly."""
 _EARLIER: Final = {"earlier_number": "sequence", "earlier_count": "delivery_count"}
-"""Fields that are a column of the delivery before it."""
+"""The fields that are a column of the delivery before that row."""
 
 
 class _Fields:
-    """What the sentences of ``checkers.anomaly`` name, each found only when it is asked for.
+    """The fields that the sentences of ``checkers.anomaly`` name, each computed when it is needed.
 
-    ``at`` is the row that completes the anomaly, ``before`` the delivery before it.
+    ``_at`` is the row that completes the anomaly, ``_before`` the delivery before it.
     """
 
     def __init__(self, i: Instance, rows: Sequence[Row], details: Mapping[str, Any]) -> None:
@@ -107,7 +106,10 @@ class _Fields:
         return self._called(self._at.get("message"))
 
     def _called(self, message: int | None) -> str:
-        """By its number, or as others call it, where a row of it says so."""
+        """Return the name of a message: its number, or the name that a row of it gives.
+
+        Histories of other harnesses give their messages names.
+        """
         mine = (r for r in self._rows if r["f"] in ("send", "deliver") and r.get("message") == message)
         names = (r["value"] for r in mine if r.get("value") is not None)
         name = next((name for name in names if json_object(name) is None), None)
@@ -133,7 +135,7 @@ class _Fields:
         )
 
     def seen(self) -> str:
-        """How a message showed itself."""
+        """Say how the message was seen: in a store, by an ack or by a delivery."""
         at, broker, session = self._at, self.broker(), self["session"]
         match at.get("f"):
             case "browse":
@@ -150,7 +152,7 @@ class _Fields:
         )
 
     def not_for_it(self) -> str:
-        """Why a subscription must not have a message."""
+        """Say why a subscription must not have the message."""
         if self._i.key == UNWANTED:
             return "whose selector it does not match"
         if self._i.key == ANOTHERS:
@@ -158,7 +160,7 @@ class _Fields:
         return f"though it was sent for certain at {self.sent_at()}, before that subscription existed"
 
     def otherwise(self) -> str:
-        """What is not as it was sent."""
+        """Say which columns of the message differ from those that were sent."""
         sent = next((r for r in self._rows if r["f"] == "send" and "queue" in r), {})
         names = ("queue", "group", "producer", "sequence", "digest")
         differ = [
@@ -184,7 +186,7 @@ class _Fields:
         )
 
     def undead(self) -> str:
-        """Why a message may not be in a store."""
+        """Say why the message must not be in a store."""
         ack = self._row("ack", "ok")
         drop = next((r for r in self._rows if (r["f"], r["type"]) == ("drop", "ok")), None)
         if not ack and drop is not None:
@@ -201,7 +203,7 @@ class _Fields:
         )
 
     def fate(self) -> str:
-        """Of a message that is owed to the end."""
+        """Say what happened to a message that is owed at the end of the test."""
         got = self._row("deliver", "ok")
         if self._i.key == DEAD:
             return f"was refused {self.refusals()}, which made it a dead letter that is nowhere"
@@ -227,20 +229,20 @@ class _Fields:
         )
 
     def last_got(self, got: Row) -> str:
-        """Return whether anybody had got it."""
+        """Say whether the message had been delivered, and to which session."""
         if not got:
             return "without having been delivered"
         session, when = got.get("session"), seconds(got.get("time"))
         return f"and had been given back by session {session}, which got it at {when}"
 
     def taken(self) -> str:
-        """Who acknowledged the send, and when; "" if nobody did."""
+        """Say which broker acknowledged the send and when, or that its outcome is unknown."""
         if self._i.key == NOT_COPIED:
             return " with unknown outcome"
         return f" and acknowledged by {self.sent_by()} at {self.sent_at()}"
 
     def later(self) -> str:
-        """Which later message was read although this one was in front of it."""
+        """Say which later message was read although this one was in front of it."""
         reads = [r for r in self._rows if r["f"] == "deliver" and r.get("message") != self._i.message]
         if not reads:
             return "although a later message was"
@@ -251,7 +253,7 @@ class _Fields:
         )
 
     def refusals(self) -> str:
-        """How often it may have been refused, as far as the rows say."""
+        """Say how often the message may have been refused, as far as the rows tell."""
         count = sum({"invoke": 1, "fail": -1}.get(r["type"], 0) for r in self._rows if r["f"] == "nack")
         return {0: "never", 1: "once"}.get(count, f"{count} times")
 
@@ -262,7 +264,7 @@ class _Fields:
         return seconds(self._asked("delay", 0))
 
     def _asked(self, name: str, end: int) -> int | None:
-        """The low or the high end of a span that its send asked for."""
+        """Return the low (0) or high (-1) end of a span that the send asked for, or None."""
         mine = (r for r in self._rows if r["f"] == "send" and r.get("message") == self._i.message)
         spans = [told for r in mine if (told := (json_object(r.get("value")) or {}).get(name))]
         return next((span[end] for span in reversed(spans) if span[end] is not None), None)
@@ -271,7 +273,7 @@ class _Fields:
         return "; both acks were answered ok" if self._example.get("both_acknowledged") else ""
 
     def ack_wait(self) -> str:
-        """What a broker promises that takes back what is not acknowledged in time."""
+        """Say after how long the broker promises to take back an unacknowledged message."""
         wait = self._details.get("ack_wait_s")
         if wait is None:
             return (
@@ -287,14 +289,14 @@ class _Fields:
         return seconds(self._row("send", "ok").get("time"))
 
     def stored(self) -> str:
-        """How it is known that a broker had it."""
+        """Say how it is known that a broker had the message."""
         if self._row("send", "ok"):
             return f"sent for certain at {self.sent_at()}"
         taker = self._row("send", "info").get("broker", "a broker")
         return f"taken by {taker}, whose process was seen to be gone"
 
     def overtaken(self) -> str:
-        """The message of the key."""
+        """Return the name of the message in the instance's key."""
         key = self._i.key or ""
         return self._called(int(key) if key.lstrip("-").isdigit() else None)
 
@@ -302,7 +304,7 @@ class _Fields:
         return self._priority(self._i.message)
 
     def lower_priority(self) -> int:
-        """That of the message of the key."""
+        """Return the priority of the message in the instance's key."""
         key = self._i.key or ""
         return self._priority(int(key) if key.lstrip("-").isdigit() else None)
 
@@ -312,7 +314,7 @@ class _Fields:
         return next((one for one in asked if one is not None), ORDINARY)
 
     def worst(self) -> str:
-        """Which was overtaken by most, and by how many."""
+        """Say which message was overtaken by the most others, and by how many."""
         worst = self._details.get("worst")
         if worst is None:
             return ""
@@ -320,7 +322,7 @@ class _Fields:
         return f"; at worst {times} overtook {self._called(worst['message'])}"
 
     def in_front(self) -> str:
-        """How it is known that the message of the key was in front of this one."""
+        """Say how it is known that the message in the instance's key was in front of this one."""
         mine = [r for r in self._rows if r["f"] == "send" and str(r.get("message")) == self._i.key]
         inside = {r["transaction"] for r in mine if r.get("transaction") is not None}
         f = "commit" if inside else "send"
@@ -345,7 +347,11 @@ class _Fields:
         return str(self._example.get("position", "part"))
 
     def alone(self) -> str:
-        """The window in which it acknowledged that and nobody else had it; "" if none."""
+        """Say in which windows the broker that answered had no up-to-date backup.
+
+        Only windows count in which it answered the send (of a lost message) or the ack. Return ""
+        if there is none.
+        """
         answer = self._row("send" if self._i.name == "lost" else "ack", "ok")
         broker, at = answer.get("broker"), answer.get("time", 0)
         spans = [
@@ -364,7 +370,7 @@ class _Fields:
         return "sent" if self._at.get("f") == "deliver" else "asked"
 
     def fenced(self) -> str:
-        """What had replaced a zombie, and how it is known."""
+        """Say which broker had replaced a zombie, and how it is known."""
         by = self._details.get("fenced")
         if not by:
             return "another broker was certainly live in its place"
@@ -423,7 +429,7 @@ class _Fields:
         )
 
     def outcome(self) -> str:
-        """How a transaction ended, as far as its client knows."""
+        """Say how the transaction ended, as far as its client knows."""
         end = self._details.get("end")
         if end is None:
             return "which nobody ended"
@@ -440,7 +446,7 @@ class _Fields:
         return self._effect("missing", "another did not")
 
     def _effect(self, which: str, otherwise: str) -> str:
-        """The first effect of a kind, and what shows it."""
+        """Say what the first effect of a kind is ("happened" or "missing"), and what shows it."""
         told = next(iter(self._details.get(which) or ()), None)
         if told is None:
             return otherwise
@@ -449,7 +455,7 @@ class _Fields:
         return f"{of} message {told['message']} ({where}) {_SHOWN_BY[told['how']]}"
 
     def total(self) -> str:
-        """What accounts held and hold, and the first that is wrong."""
+        """Say what all accounts held at the start and at the end, and which first one is wrong."""
         told = self._details
         if "expected" not in told:
             return f"the total is wrong at {self.message()} ({self.place()})"
@@ -481,7 +487,7 @@ class _Fields:
         return seconds(self._details.get("end_ns"))
 
     def faults(self) -> str:
-        """Which faults explain it, or a part of it."""
+        """Say which faults explain the window, or a part of it."""
         faults = self._details.get("faults")
         if not faults:
             return "which no fault explains"
@@ -499,9 +505,9 @@ _SHOWN_BY: Final = {
     "kept": "did not, as a store still has it",
     "skipped": "did not, as the subscription was given a later message without it",
 }
-"""By how an effect of a transaction is known (``checkers.transactions``)."""
+"""The words for how an effect of a transaction is known (``checkers.transactions``)."""
 
 
 def number(life: int | None) -> str:
-    """Of a life or a takeover."""
+    """Return the words for the number of a life or a takeover."""
     return "number not told" if life is None else f"number {life}"
