@@ -1,5 +1,6 @@
 """What no user may destroy, read or forge who has no right to it, in the clear and over TLS."""
 
+import random
 import ssl
 import subprocess
 import sys
@@ -39,6 +40,7 @@ class Guarded:
                 "security-settings.secret.#.consume": ["alice", "boss"],
                 "security-settings.DLQ.consume": ["boss"],
                 "security-settings.ExpiryQueue.consume": ["boss"],
+                "broker.message-expiry-scan-period": 50,
                 **encrypted,
             },
         )
@@ -264,6 +266,7 @@ def test_what_dies_or_expires_is_as_protected_as_where_it_was(broker, queue):
     alice.subscribe(f"secret.{queue}")
     alice.send("NACK", id=alice.message()[1]["ack"], requeue="false", receipt="refused")
     alice.receipt("refused")
+    alice.close()  # what came before it had expired goes back, and expires
     for name, address in enumerate(("DLQ", "ExpiryQueue")):
         for browser in ("true", "false"):
             eve = broker.client("eve", Raw)
@@ -302,3 +305,88 @@ def test_a_broker_says_at_its_start_whom_the_setting_of_dead_letters_lets_in(bro
     assert any(
         "WARNING" in line and "security-settings of 'DLQ' let 'boss' consume" in line for line in made.lines
     )
+
+
+SECRET_NAMES = ("secret", "secret.t", "secret.q", "DLQ", "ExpiryQueue")
+"""What eve has no right to; ``open`` she has all rights to."""
+
+
+def attack(chance, guessed):
+    """A frame that eve might try, which names what is not hers."""
+    name = chance.choice((*SECRET_NAMES, *["open"] * 5))
+    kept = chance.choice(("s", "shared", "1@secret.t", "alice.c.s", "c.s"))
+    destination = chance.choice(
+        (
+            f"/queue/{name}",
+            *[f"/topic/{name}"] * 4,
+            f"/queue//topic/{name}::{kept}",
+            f"/topic/{name}::{kept}",
+            f"{name}::{kept}",
+            f"/queue/{name}.*",
+            f"/topic/{name}.#",
+            "/temp-queue/answers",
+            chance.choice(guessed),
+        )
+    )
+    extras = {
+        NAME: kept,
+        "durable": "true",
+        "auto-delete": "false",
+        "shared": "true",
+        "browser": "true",
+        "selector": chance.choice(("a = 1", "TRUE")),
+        "client-id": "c",
+        "requeue": "false",
+        "expiration": "1",
+        "_AMQ_ORIG_QUEUE": "open",
+    }
+    headers = {"id": chance.choice(("1", kept)), "destination": destination, "receipt": "r"}
+    headers |= {extra: extras[extra] for extra in chance.sample(sorted(extras), chance.randint(0, 3))}
+    if chance.random() < 0.2:
+        del headers["id"]
+    command = chance.choice(("SUBSCRIBE", "SUBSCRIBE", "UNSUBSCRIBE", "SEND", "SEND", "ACK", "NACK"))
+    return command, headers
+
+
+def test_whatever_a_user_asks_for_gets_and_destroys_nothing_that_is_anothers(broker):
+    """One who knows all names and the client-id of the other, and tries what comes to mind."""
+    alice = broker.client("alice", client_id="c")
+    for number, (name, headers) in enumerate({"s": {}, "shared": SHARED}.items()):
+        subscribe(alice, "secret.t", name, id=str(number), **headers)
+        alice.send("UNSUBSCRIBE", id=str(number))
+    durable = {"id": "1", "destination": "/topic/secret.t", "durable": "true", "auto-delete": "false"}
+    alice.send("SUBSCRIBE", {**durable, "receipt": "by-id"})
+    alice.receipt("by-id")
+    leave(alice)
+    publish(alice, "/topic/secret.t", *"123")
+    publish(alice, "/queue/secret.q", *"123")
+    alice.send("SUBSCRIBE", id="t", destination="/temp-queue/answers", receipt="t")
+    alice.receipt("t")
+    life, _, number = alice.connected[0]["session"].rpartition("-")
+    node = f"/remote-temp-queue/{alice.connected[0]['node-id']}"
+    guessed = [f"{node}.{life}-{connection}-{count}" for connection in (1, number) for count in (1, 2)]
+    chance = random.Random(29)
+    done = 0
+    for _ in range(150):
+        eve = broker.client("eve", Raw, client_id=chance.choice(("c", "other")))
+        for _ in range(5):
+            command, headers = attack(chance, guessed)
+            eve.send(command, headers, b"forged" if command == "SEND" else b"")
+            while (frame := eve.frame())[0] == "MESSAGE":
+                assert frame[2] in (b"forged", b""), (command, headers, frame)
+            assert frame[0] in ("RECEIPT", "ERROR"), frame
+            if frame[0] == "ERROR":
+                break
+            done += 1
+        eve.close()
+    assert done > 20, "much is allowed, and leads to nothing"
+    waits(alice, "secret.t", "s", *"123", id="s")
+    waits(alice, "secret.t", "shared", *"123", id="shared", **SHARED)
+    alice.send("SUBSCRIBE", {**durable, "ack": "auto", "receipt": "by-id"})
+    alice.receipt("by-id")
+    assert [alice.message()[0] for _ in range(3)] == [*"123"]
+    alice.subscribe("secret.q", ack="auto", name="q")
+    assert [alice.message()[0] for _ in range(3)] == [*"123"]
+    alice.send("BEGIN", transaction="t", receipt="nothing")
+    alice.receipt("nothing")
+    assert not alice.messages
