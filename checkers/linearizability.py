@@ -1,34 +1,35 @@
-"""Whether a history of a FIFO queue has a linearization, and the few operations that say why not.
+"""The linearizability check of FIFO queues, with certificates for histories that violate it.
 
-Values are distinct. A history has none if and only if one of these is in it:
+Values are distinct. A history has no linearization if and only if it contains one of these:
 
 unsent      a value was dequeued whose enqueue had not been invoked when the dequeue returned
-overtaken   x's enqueue returned before y's was invoked, y was dequeued, and x was dequeued by
-            nothing that was invoked before y's dequeue returned
+overtaken   x's enqueue returned before y's was invoked, y was dequeued, and no dequeue of x was
+            invoked before y's dequeue returned
 not empty   a dequeue found nothing, and at each moment of it some value was in the queue for
             certain: its enqueue had returned, no dequeue of it had been invoked
 
 Why two values are enough for the second: let x come before y if x's enqueue returned before y's was
-invoked, or x's dequeue before y's. Both are orders of intervals, in which a before b and c before d
-say that a is before d or c before b; so of a circle that alternates between them, a part is a
-circle again, and in the end two values are. Without any, let all values be in an order that agrees
-with both: put each enqueue as early as it and the ones before it allow, each dequeue as late as it
-and the ones after it allow. An enqueue then comes before its dequeue, because no value of which the
-dequeue returned before another's enqueue was invoked is behind that one. A dequeue that found
-nothing is put at a moment at which no value must be there; what was enqueued for certain by then is
-before it, all else behind it, and neither order is contradicted.
+invoked, or x's dequeue before y's. Both are orders of intervals, in which *a before b* and *c
+before d* imply that a is before d or c before b. So a cycle that alternates between the two orders
+contains a shorter cycle, and in the end one of two values. If there is no cycle, let all values be
+in an order that agrees with both. Put each enqueue as early as it and the ones before it allow, and
+each dequeue as late as it and the ones after it allow. Then an enqueue comes before its dequeue: if
+a value's dequeue returned before another's enqueue was invoked, that value is not behind the other.
+A dequeue that found nothing is put at a moment at which no value must be in the queue. Every value
+that was certainly enqueued by then is before it, all others are behind it, and neither order is
+contradicted.
 These are the bad patterns of Henzinger, Sezgin and Vafeiadis (CONCUR 2013) and of Bouajjani, Emmi,
-Enea and Hamza (ICALP 2015), found in O(n log n), as Abdulla et al. (PLDI 2025) and Lee and Mathur
-(OOPSLA 2025) have it.
+Enea and Hamza (ICALP 2015). They are found in O(n log n), as in Abdulla et al. (PLDI 2025) and in
+Lee and Mathur (OOPSLA 2025).
 
-Operations without an answer. An enqueue may have happened or not: if its value was dequeued it did,
-else it need not have. A dequeue may have taken any value that nobody else got: the n-th of them by
-invocation is given the n-th such value by its enqueue's return. Every other choice leaves more
-overtaken and more in the queue: exchange two of them, and neither fewer values are in front of what
-was dequeued, nor do those that are there cover less time.
+Operations without an answer. An enqueue may have happened or not: it did if its value was dequeued,
+else it need not have. A dequeue may have taken any value that no other dequeue returned. The n-th
+of these dequeues by invocation is given the n-th such value by its enqueue's return. Any other
+assignment leaves at least as many values overtaken and in the queue. If two values are exchanged,
+no fewer values are in front of what was dequeued, and the values in the queue cover no less time.
 
-Times are any whole numbers in [0, 2^32 - 1), ``FOREVER`` for what never was. Many queues are looked
-at at once, told apart by their numbers in [0, 2^30).
+Times are any whole numbers in [0, 2^32 - 1), ``FOREVER`` where something never happened. Many
+queues are checked at once; their numbers in [0, 2^30) tell them apart.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """One row a value of a queue.
+    """The values of queues, one row for each value.
 
-    ``name`` tells it from others, and of several that could be named the lowest is.
+    ``name`` tells a value from others. If several values could be reported, the one with the lowest
+    name is.
     """
 
     queue: Numbers
@@ -63,7 +65,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dequeues:
-    """Dequeues that tell of no value; ``returned`` is ``FOREVER`` without an answer."""
+    """The dequeues that returned no value; ``returned`` is ``FOREVER`` where none was answered."""
 
     queue: Numbers = field(default_factory=_NOTHING.copy)
     invoke: Numbers = field(default_factory=_NOTHING.copy)
@@ -75,12 +77,13 @@ Why = Literal["unsent", "overtaken", "not empty"]
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Why a queue has no linearization: operations that have none by themselves.
+    """The reason why a queue has no linearization: a few operations that have none by themselves.
 
-    ``values`` and ``dequeues`` are rows of what was given. Of "overtaken" the first value is y, the
-    second x; more of them, and ``dequeues``, only where dequeues had no answer: those that were
-    invoked in time, which the others need. Of "not empty" the first of ``dequeues`` found nothing,
-    and the values follow each other in time.
+    ``values`` and ``dequeues`` are rows of ``Values`` and ``Dequeues``. In "overtaken" the first
+    value is y, the second x. It has more values, and ``dequeues``, only where dequeues had no
+    answer: the dequeues that were invoked in time, and the values that they cannot all have taken.
+    In "not empty" the first of ``dequeues`` found nothing, and the values follow each other in
+    time.
     """
 
     queue: int
@@ -89,7 +92,10 @@ class Certificate:
     dequeues: tuple[int, ...] = ()
 
     def words(self, names: Sequence[str], history: Values) -> str:
-        """In a sentence without its full stop; ``names`` of all values of the history."""
+        """Return the certificate as a sentence without its full stop.
+
+        ``names`` has the names of all values of the history, in the order of ``history``.
+        """
         mine = [names[value] for value in self.values]
         if self.why == "unsent":
             return f"{mine[0]} was dequeued before its enqueue was invoked"
@@ -106,10 +112,10 @@ class Certificate:
 
 
 def overtakings(history: Values) -> tuple[Numbers, Numbers]:
-    """Rows (y, x) of "overtaken", one pair a queue that has any; all dequeues have answers.
+    """Return a pair of rows (y, x) of "overtaken" for each queue that has one.
 
-    y is the value whose dequeue returned first, x of those that it overtook the one whose enqueue
-    did.
+    Every dequeue must have an answer. y is the overtaking value whose dequeue returned first. x is
+    the value whose enqueue returned first among those that y overtook.
     """
     certain = np.flatnonzero(history.enqueue_return != FOREVER)
     gotten = np.flatnonzero(history.dequeue_return != FOREVER)
@@ -126,7 +132,7 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
         return _NOTHING, _NOTHING
     early = early[ordered(history.queue[early], history.dequeue_return[early], history.name[early])]
     early = early[_firsts(history.queue[early])]
-    # Of the queues that have one: what each overtook.
+    # For each queue that has an overtaking value: the values that it overtook.
     queues = history.queue[early]
     at = np.minimum(np.searchsorted(queues, history.queue[certain]), len(queues) - 1)
     late = history.queue[certain] == queues[at]
@@ -138,7 +144,7 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
 
 
 def violations(history: Values, dequeues: Dequeues | None = None) -> list[Certificate]:
-    """A certificate for each queue that has no linearization, by queue."""
+    """Return a certificate for each queue that has no linearization, in the order of the queues."""
     looked = _Looked.at(history, Dequeues() if dequeues is None else dequeues)
     found: dict[int, Certificate] = {}
     for value in looked.unsent.tolist():
@@ -156,7 +162,7 @@ def violations(history: Values, dequeues: Dequeues | None = None) -> list[Certif
 
 
 def not_linearizable(history: Values, dequeues: Dequeues | None = None) -> Numbers:
-    """The queues that have no linearization."""
+    """Return the queues that have no linearization."""
     looked = _Looked.at(history, Dequeues() if dequeues is None else dequeues)
     rows = np.concatenate([looked.unsent, looked.overtaken[0]])
     result: Numbers = np.union1d(history.queue[rows], looked.dequeues.queue[looked.covered])
@@ -165,11 +171,11 @@ def not_linearizable(history: Values, dequeues: Dequeues | None = None) -> Numbe
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was seen of some queues.
+    """The violations found in some queues, and the assignment of values to unanswered dequeues.
 
-    ``given``: the history in which each dequeue without an answer took its value. ``left``, the
-    values that nobody else got, and ``waiting``, these dequeues, are both in the order in which
-    they are given to each other.
+    ``given`` is the history in which each dequeue without an answer has taken the value that it was
+    given. ``left`` are the values that no dequeue returned, ``waiting`` the dequeues without an
+    answer. Both are in the order in which they are given to each other.
     """
 
     given: Values
@@ -200,7 +206,11 @@ class _Looked:
         return cls(given, dequeues, left, waiting, np.flatnonzero(unsent), overtakings(given), covered)
 
     def overtaking(self, queue: int, pair: tuple[int, int]) -> Certificate:
-        """With the dequeues invoked in time, and values that they cannot all have taken."""
+        """Return the certificate of an "overtaken" pair.
+
+        Where x may have been taken by a dequeue without an answer, it has the dequeues that were
+        invoked in time, and values that these cannot all have taken.
+        """
         early, late = pair
         if self.given.dequeue_return[late] != FOREVER:
             return Certificate(queue, "overtaken", pair)
@@ -209,10 +219,11 @@ class _Looked:
         return Certificate(queue, "overtaken", (*pair, *rivals.tolist()), tuple(in_time.tolist()))
 
     def not_empty(self, queue: int, empty: int) -> Certificate:
-        """With values that follow each other, as few as can be.
+        """Return the certificate of a dequeue that wrongly found nothing.
 
-        Where one of them is nobody's, with the dequeues that may have taken it, and the values that
-        these would rather have.
+        It has values that follow each other in time, as few as possible. Where no dequeue returned
+        one of them, it also has the dequeues that may have taken that value, and the values that
+        these would be given before.
         """
         given, until = self.given, int(self.dequeues.returned[empty])
         there = np.flatnonzero((given.queue == queue) & (given.enqueue_return < given.dequeue_invoke))
@@ -244,14 +255,14 @@ def _firsts(queue: Numbers) -> Numbers:
 
 
 def _ranked(queue: Numbers) -> Numbers:
-    """Each queue, and the place of each row among those of its queue, as one number."""
+    """Return the queue of each row and the row's place among those of its queue as one number."""
     firsts = _firsts(queue)
     rank = np.arange(len(queue)) - np.repeat(firsts, np.diff(np.append(firsts, len(queue))))
     return (queue << _BITS) | rank
 
 
 def _covered(given: Values, dequeues: Dequeues) -> Flags:
-    """The dequeues that found nothing though some value was there for certain all the time."""
+    """Flag the dequeues that found nothing though some value was certainly there all the time."""
     found = np.zeros(len(dequeues.queue), dtype=bool)
     empty = np.flatnonzero(dequeues.returned != FOREVER)
     there = np.flatnonzero(given.enqueue_return < given.dequeue_invoke)

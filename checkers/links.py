@@ -1,13 +1,13 @@
-"""What one connection answered when: which refutes that a delivery was under way.
+"""The answers on each connection, which can refute that a delivery was under way.
 
-What a client reads says when it was read, not when it was sent. But a broker that answers in order
-with its deliveries answers a question before whatever it sends later: a delivery that was read
-after an answer was sent after the question was asked. A session's own rows say which connection is
-meant; the column ``connection`` ties those of others to it. Where it is null, a session's own rows
-must do.
+A delivery shows when it was read, not when it was sent. But a broker that answers in order with its
+deliveries answers a question before anything that it sends later. So a delivery that was read after
+an answer was sent after the question was asked. The rows of a session all belong to its connection;
+the column ``connection`` adds the rows of other sessions and producers. Where the column is null,
+only the session's own rows count.
 
-Only a delivery that would be accused if it was no longer under way asks for this (``UnderWay``),
-and only of the span in which an answer would refute it.
+Answers are looked up only for deliveries that would be accused if they were not under way
+(``UnderWay``), and only in the span in which an answer would refute that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _WITHOUT_MESSAGE: Final = (*OF_SESSIONS, *OF_TRANSACTIONS)
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """Deliveries, asked about since ``low``, read at ``high``, that may have been under way."""
+    """The deliveries that may have been under way: an answer between two rows would refute that.
+
+    An answer counts after row ``low`` and before row ``high``, at which the delivery was read.
+    """
 
     run: Numbers
     session: Numbers
@@ -38,9 +41,10 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Operations answered ``ok``: question and answer (indexes), session and connection.
+    """The operations that were answered ``ok``, one row for each.
 
-    ``asked_ns`` is the moment of the question.
+    ``asked`` and ``answered`` are the indexes of question and answer, ``asked_ns`` is the moment of
+    the question.
     """
 
     run: Numbers
@@ -53,14 +57,14 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Within which indexes whose answers are asked for."""
+    """The spans of indexes in which answers are looked up, by session and by connection."""
 
     sessions: Keyed
     connections: Keyed
 
     @classmethod
     def of(cls, wanted: UnderWay) -> Spans:
-        """The span of each session and connection that is wanted."""
+        """Return the span of each session and connection of ``wanted``."""
 
         def by(number: Numbers) -> Keyed:
             every = number != NONE
@@ -72,7 +76,7 @@ class Spans:
         return cls(by(wanted.session), by(wanted.connection))
 
     def have(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Flags:
-        """Which rows lie in the span of their session or connection."""
+        """Flag the rows that lie in the span of their session or connection."""
         result = np.zeros(len(run), dtype=bool)
         for known, number in ((self.sessions, session), (self.connections, connection)):
             low, high = known.find("low", run, number), known.find("high", run, number)
@@ -81,7 +85,7 @@ class Spans:
 
 
 def questions(rows: Rows, spans: Spans) -> Questions:
-    """Those that these rows have."""
+    """Return the operations answered ``ok`` among these rows whose answers lie in the spans."""
     at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & ~rows.f.are("deliver", "connect"))
     run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
     here = spans.have(run, session, connection, rows.index[at])
@@ -96,9 +100,10 @@ def questions(rows: Rows, spans: Spans) -> Questions:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The brokers that some sessions and connections were served by, one row each time.
+    """The brokers that served some sessions and connections, each combination once.
 
-    ``broker`` is the number of its name; ``NONE`` in ``session`` or ``connection``: it has none.
+    ``broker`` is the number of the broker's name. ``session`` and ``connection`` are ``NONE`` where
+    a row has none.
     """
 
     run: Numbers
@@ -108,7 +113,10 @@ class Servers:
 
 
 def servers(rows: Rows, spans: Spans) -> Servers:
-    """Return who answered, or delivered, in the sessions and on the connections of some spans."""
+    """Return the brokers that answered or delivered in the sessions and connections of the spans.
+
+    The whole history of these sessions and connections counts, not only the spans.
+    """
     at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & (rows.broker.codes >= 0))
     run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
     here = spans.sessions.find("low", run, session) != NONE
@@ -119,10 +127,10 @@ def servers(rows: Rows, spans: Spans) -> Servers:
 
 
 def asked_at(rows: Rows, answers: Numbers) -> Numbers:
-    """The position of the invocation of each answered operation.
+    """Return the position of the invocation of each answered operation; -1: not among the rows.
 
-    Found by who asked what about which message, session or transaction; -1 where it is not among
-    the rows.
+    The invocation is the latest before the answer by the same process, of the same operation, about
+    the same message, session or transaction.
     """
     about = np.zeros(rows.messages, dtype=bool)
     about[rows.id[answers]] = True
@@ -145,7 +153,10 @@ def asked_at(rows: Rows, answers: Numbers) -> Numbers:
 
 
 def _told_apart(rows: Rows, at: Numbers) -> Numbers:
-    """Return what tells operations of one kind and process apart."""
+    """Return the number that tells operations of one kind and process apart.
+
+    It is the session, the transaction, or else the message.
+    """
     number = rows.id[at].astype(np.int64)
     for column, operations in ((rows.session, OF_SESSIONS), (rows.transaction, OF_TRANSACTIONS)):
         are_such = np.isin(rows.f.codes[at], [rows.f.code(name) for name in operations])
@@ -155,7 +166,10 @@ def _told_apart(rows: Rows, at: Numbers) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Latest:
-    """By (run, number) and the index of the answer: the latest question that had been answered."""
+    """The latest question that had been answered, by (run, number) and the index of the answer.
+
+    The number is that of a session or of a connection.
+    """
 
     codes: Keyed
     place: Numbers
@@ -174,7 +188,7 @@ class _Latest:
         return cls(codes, (code << _BITS) | answered, latest)
 
     def before(self, run: Numbers, number: Numbers, index: Numbers) -> Numbers:
-        """By row the latest question answered before ``index``; ``NONE``: none."""
+        """Return the latest question answered before ``index``, by row; ``NONE``: none."""
         if not len(self.place):
             return np.full(len(run), NONE, dtype=np.int64)
         code = self.codes.find("code", run, number)
@@ -186,7 +200,7 @@ class _Latest:
 
 
 class LinkAnswers:
-    """The answers of sessions and connections, to be asked by the index of a row."""
+    """The answers to sessions and connections, which are looked up by the index of a row."""
 
     def __init__(self, some: Questions) -> None:
         self._sessions = _Latest.of(some, some.session)
@@ -195,19 +209,22 @@ class LinkAnswers:
         self._moments = Keyed.of(some.run, some.asked, {"ns": (every, some.asked_ns)})
 
     def before(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Numbers:
-        """The latest question answered before ``index`` on that connection or in that session."""
+        """Return the latest question answered before ``index`` in the session or connection."""
         return np.maximum(
             self._sessions.before(run, session, index), self._connections.before(run, connection, index)
         )
 
     def moments(self, run: Numbers, asked: Numbers) -> Numbers:
-        """When these questions were asked (ns)."""
+        """Return when these questions were asked (ns)."""
         return self._moments.find("ns", run, asked)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """Of all parts: until when sessions certainly lived, and what had been answered when."""
+    """The facts that all parts together know about sessions.
+
+    ``proven`` says until when sessions certainly lived, ``links`` what had been answered when.
+    """
 
     proven: Keyed
     links: LinkAnswers
