@@ -1,15 +1,14 @@
-"""What became of each message.
+"""The rules about the fate of each message.
 
-Lost, stuck, died-early, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted,
-not-subscribed.
+They find lost, stuck, died-early, resurrected, phantom, corrupted, aborted-delivery,
+read-uncommitted and not-subscribed.
 
-Whole messages are looked at, one slice of a part after the other; what is found of them is little
-(``Marks``), and told when all slices have been read. Two of the rules ask for what lies elsewhere:
-an id that was never sent to the queue and group where it was seen may have been sent to others.
-Such ids (``Stray``) are asked for everywhere, and the rules are applied once more with what is
-known then (``Elsewhere``).
+Whole messages are judged, one slice of a part after the other. The results are small (``Marks``)
+and are reported when all slices have been read. Two of the rules need other parts: an id that was
+never sent to the queue and group where it was seen may have been sent to others. All parts are
+asked for such ids (``Stray``), and then the rules are applied once more (``Elsewhere``).
 
-With them go two counts that are no findings: messages delivered more than once, and sends of
+Two counts are made here that are no findings: messages delivered more than once, and sends of
 unknown outcome that were delivered.
 """
 
@@ -64,7 +63,7 @@ from checkers.verdict import Promises
 RECOVERED: Final = "~recovered"
 REDELIVERED: Final = "~redelivered"
 FORWARDED: Final = "~forwarded"
-"""What is stuck, if every store was read, in a queue that forwards to another broker."""
+"""The name of messages in a store-and-forward queue, which are stuck if every store was read."""
 
 NEVER: Final = "never delivered"
 AFTER: Final = "after delivery"
@@ -88,23 +87,25 @@ _LOST: Final = tuple(n for n, (name, _) in enumerate(_WHAT) if name == "lost")
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Of ids that were seen where they had not been sent, by (run, message).
+    """The sends of ids that were seen where they had not been sent, by (run, message).
 
-    ``sent``, the first send of all; ``astray``, whether it was seen there after that.
+    ``known`` has ``sent``, the first send anywhere, and ``astray``, the same if the message was
+    delivered or stored in the wrong place after it.
     """
 
     known: Keyed
 
     def find(self, name: str, run: Numbers, message: Numbers) -> Numbers:
-        """``NONE`` where there is nothing of the kind."""
+        """Return a column for some messages; ``NONE`` where there is no value."""
         return self.known.find(name, run, message)
 
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """Ids that were seen where they had not been sent, yet or ever.
+    """The ids that were seen in a queue and group where they had not been sent, yet or ever.
 
-    The first row of all (``seen``), the first delivery or store (``shown``).
+    ``seen`` is the first row of any kind that shows the id there, ``shown`` the first delivery or
+    browse.
     """
 
     run: Numbers
@@ -115,7 +116,10 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """One row a finding: ``what`` of ``_WHAT``, of ``life`` among the messages of all slices."""
+    """The findings about messages, one row for each.
+
+    ``what`` is a place in ``_WHAT``, ``life`` the number of the message among those of all slices.
+    """
 
     place: npt.NDArray[np.int32]
     message: Numbers
@@ -126,11 +130,11 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleContext:
-    """What the rules must know beside the rows.
+    """The facts, besides the rows, that the rules need.
 
-    ``last_ns`` is the moment of each run's last row, ``drained_ns`` that at which its drain began,
-    and ``drained_from`` the row; in the runs of ``waiting`` what was given back before may wait
-    until after it.
+    ``last_ns`` is the moment of each run's last row, ``drained_ns`` the moment at which its drain
+    began, and ``drained_from`` the row. In the runs of ``waiting``, messages that were given back
+    before the drain may be due only after it.
     """
 
     ends: Ends
@@ -148,7 +152,7 @@ class RuleContext:
     audience: Audience
 
     def custody(self, lapsed: Lapses) -> Custody:
-        """What says who has a message at the end."""
+        """Return the facts that decide which messages are still held at the end."""
         return Custody(
             ends=self.ends, deaths=self.deaths, promises=self.promises, drained_from=self.drained_from,
             drained_ns=self.drained_ns, last_ns=self.last_ns, lapsed=lapsed,
@@ -157,10 +161,10 @@ class RuleContext:
 
 @dataclass(frozen=True, slots=True)
 class SliceMarks:
-    """What is found of the messages of a slice, and what must be asked for elsewhere.
+    """The findings about the messages of a slice, and the questions to other parts.
 
-    ``copies`` are compared when all slices have been read. ``late``: acks and nacks that came too
-    late for the process that they were meant for, if nothing was answered there later.
+    ``copies`` are compared when all slices have been read. ``late`` are acks and nacks that came
+    too late for the process that they were meant for, unless it answered something later.
     """
 
     marks: Marks
@@ -170,7 +174,7 @@ class SliceMarks:
 
 
 def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offset: int) -> SliceMarks:
-    """All that is found of whole messages; ``offset`` is how many came before."""
+    """Return the findings about whole messages; ``offset`` is how many are in earlier slices."""
     size = rows.messages
     known, sent = lives.message != NONE, lives.sent != NONE
     stored = rows.of(BROWSE)
@@ -185,7 +189,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     if asked.elsewhere is not None:
         at_home = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) == NONE
     missing, unsettled = left.missing & at_home, left.unsettled & at_home
-    # Where no store was looked into nothing is decided, and it is told how many are missing so far.
+    # If no store was read, nothing is decided, and the verdict says how many are missing so far.
     browsed = [asked.owners.browsed.get(run, FOREVER) for run in places.runs().tolist()]
     in_time = lives.ok < np.array(browsed, dtype=np.int64)[lives.place]
     missing = missing & in_time
@@ -237,7 +241,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
 
 
 def skipped(found: SkippedMessages) -> Marks:
-    """Return what is found of messages that were sent for certain and skipped."""
+    """Return the findings about messages that were certainly sent and were skipped."""
     at = np.flatnonzero(found.certain)
     whats = np.full(len(at), _WHAT.index(("lost", SKIPPED)), dtype=np.int64)
     place = found.place[at].astype(np.int32)
@@ -245,7 +249,10 @@ def skipped(found: SkippedMessages) -> Marks:
 
 
 def skipped_instances(found: SkippedMessages, named: Sequence[Place]) -> dict[Instance, int]:
-    """Return the lost messages in order, each with a later one that was read."""
+    """Return the skipped messages as instances of lost, in order of their sends.
+
+    Each has the later message that was read.
+    """
     shown = {}
     at = np.flatnonzero(found.certain)
     for n in at[np.argsort(found.sent[at], kind="stable")].tolist():
@@ -256,16 +263,17 @@ def skipped_instances(found: SkippedMessages, named: Sequence[Place]) -> dict[In
 
 
 def _resurrected(rows: Rows, of: Recipients, asked: RuleContext, lapsed: Lapses) -> Numbers:
-    """The first row of each message that shows it in a store where it must not be."""
+    """Return the first row of each message that shows it in a store where it must not be."""
     durable = asked.promises.durable_acks
     found = resurrected(rows, asked.ends, asked.owners, lapsed, durable_acks=durable)
     return found if of.outlived is None else np.where(found == NONE, of.outlived, found)
 
 
 def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags, Flags]:
-    """Of each message the first row of the dead letters.
+    """Return the stores that hold each message.
 
-    And whether it is with what has expired, on its way to another broker, or in any other store.
+    They are the first row that shows it among the dead letters, and whether it is in the store of
+    expired messages, on its way to another broker, or in any other store.
     """
     dead, expired, forwarded = (
         rows.value.are(store)[stored] for store in ("dead-letter", "expired", "store-and-forward")
@@ -280,10 +288,11 @@ def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags, Flags]:
 
 
 def _kept(rows: Rows, stored: Numbers, left: OwedMessages, asked: RuleContext) -> Flags:
-    """Messages in a main store that must not be there, whether they were settled or not.
+    """Flag the messages in a main store that must not be there, whether they were settled or not.
 
-    Nobody had them since the drain began; so one that was not settled should have been delivered in
-    it. And one that was settled is not to be found where acknowledgements last.
+    No session held them since the drain began, so a message that was not settled should have been
+    delivered in the drain. And a message that was settled must be in no store where
+    acknowledgements last.
     """
     if not (asked.promises.durable_acks and left.idle.any()):
         return np.zeros(rows.messages, dtype=bool)
@@ -294,9 +303,10 @@ def _kept(rows: Rows, stored: Numbers, left: OwedMessages, asked: RuleContext) -
 
 
 def _untimely(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> tuple[Flags, Flags, Flags]:
-    """Return which messages may have expired by the end, and which certainly had by the drain.
+    """Flag messages by their expiry and delay.
 
-    With them go those that may not have been due by the drain.
+    The three flags are: it may have expired by the end, it certainly had expired before the drain,
+    it may not have been due before the drain.
     """
     none = np.zeros(rows.messages, dtype=bool)
     some = np.flatnonzero((lives.expires != NONE) | lives.delayed)
@@ -317,9 +327,10 @@ def _untimely(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) 
 
 
 def _waiting(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -> Flags:
-    """Which messages may wait for a redelivery: those that were delivered, and those of a group.
+    """Flag the messages that may wait for a redelivery when the stores are read.
 
-    A group waits with whatever of it was given back.
+    In the runs concerned these are the messages that were delivered, and those of a group: a group
+    waits with any of its messages that was given back.
     """
     if not asked.waiting:
         return np.zeros(rows.messages, dtype=bool)
@@ -331,10 +342,11 @@ def _waiting(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext) -
 def _strange(
     rows: Rows, lives: Lives, shown: Numbers, asked: RuleContext
 ) -> tuple[Numbers | None, Numbers | None, Stray]:
-    """The messages that nobody sent, and those that belong elsewhere.
+    """Return the rows that show phantoms, those that show misplaced messages, and the stray ids.
 
-    Where phantoms show, where messages show that belong elsewhere, and what must be asked for
-    everywhere.
+    A phantom had not been sent when it was seen. Where stale acks are refused, an ack in a session
+    that had not got the message is one, too. A misplaced message was sent to another queue or
+    group. All parts must be asked for the stray ids. None: there are no such rows.
     """
     acked, stale = _acknowledged(rows, lives)
     seen = shown if acked is None else earliest(shown, acked)
@@ -358,10 +370,11 @@ def _strange(
 
 
 def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | None]:
-    """Of each message the first ack that a broker should not have taken.
+    """Return the first acks of each message, answered ``ok``, that a delivery does not explain.
 
-    The first that was answered ``ok`` before any delivery could be its cause, and the first in a
-    session that never got it.
+    The first column has acks that the message's first delivery does not explain: they are of
+    another session, or earlier. The second has acks in a session that had not got the message
+    before. None: there are no such acks.
     """
     acks, delivers = rows.of(ACK_OK), rows.of(DELIVER)
     ids, session = rows.id[acks], rows.session[acks]
@@ -384,9 +397,9 @@ def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | N
 
 
 def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers | None:
-    """The first row of each message that shows something else than what was sent.
+    """Return the first row of each message that shows it corrupted or misplaced; None: no row.
 
-    Or that shows it where it was not sent; bodies that cannot be read included.
+    Such a row has a value with which the message was not sent, or a body that cannot be read.
     """
     sends, shown = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)
     ids = rows.id[shown]
@@ -405,7 +418,7 @@ def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers |
 
 
 def _other(rows: Rows, column: Column, meant: Numbers, sends: Numbers, at: Numbers) -> Flags:
-    """Which rows show a value with which no attempt sent their message.
+    """Flag the rows that have a value with which no attempt sent their message.
 
     ``meant`` is the value of one attempt of each message.
     """
@@ -423,7 +436,7 @@ def _other(rows: Rows, column: Column, meant: Numbers, sends: Numbers, at: Numbe
 
 
 def _aborted(lives: Lives, shown: Numbers) -> Flags:
-    """Return of which messages all attempts had certainly failed that were invoked by ``shown``."""
+    """Flag the messages of which all attempts that were invoked by ``shown`` certainly failed."""
     if not lives.several.any():
         return lives.aborted
     result: Flags = lives.aborted | ((lives.sent < shown) & (shown < lives.since))
@@ -431,7 +444,7 @@ def _aborted(lives: Lives, shown: Numbers) -> Flags:
 
 
 def _uncommitted(rows: Rows, lives: Lives, context: RuleContext) -> Numbers | None:
-    """Of each message the first delivery before its transaction's commit was asked for."""
+    """Return the first delivery of each message that came before its commit was asked for."""
     if rows.transaction.absent:
         return None
     ends = context.ends
@@ -445,10 +458,10 @@ def _uncommitted(rows: Rows, lives: Lives, context: RuleContext) -> Numbers | No
 
 
 def find(found: Marks, lives: Lives, tally: InstanceTally) -> None:
-    """Tell all of them, and the two counts.
+    """Add all findings and the two counts to the tally.
 
-    ``lost`` and ``stuck`` hold here for whatever was sent and not acknowledged; whether the history
-    went far enough to say so is the judge's to decide.
+    ``lost`` and ``stuck`` are added for all messages that were sent and not acknowledged. The judge
+    decides whether the history goes far enough to say so.
     """
     for what, (name, key) in enumerate(_WHAT):
         at = np.flatnonzero(found.what == what)
@@ -469,27 +482,27 @@ def find(found: Marks, lives: Lives, tally: InstanceTally) -> None:
 
 
 def without_lost(found: Marks, places: Flags) -> Marks:
-    """All that was found, but for what is lost in these places."""
+    """Return the findings without the lost messages of the places that ``places`` flags."""
     left = ~(np.isin(found.what, _LOST) & places[found.place])
     return Marks(*(getattr(found, column.name)[left] for column in fields(found)))
 
 
 def lost(found: Marks) -> Numbers:
-    """The lives of all messages that are lost."""
+    """Return the numbers of the lives of all messages that are lost."""
     return found.life[np.isin(found.what, _LOST)]
 
 
 def first_sends(rows: Rows, stray: Stray) -> Stray:
-    """Of those ids the sends in these rows: ``seen`` is the first."""
+    """Return the sends of stray ids among these rows, in ``seen``."""
     sends = rows.of(SEND_INVOKE)
     sends = sends[np.isin(rows.message[sends], stray.message)]
     return Stray(rows.run[sends], rows.message[sends], rows.index[sends], rows.index[sends])
 
 
 def elsewhere(stray: Stray, sends: Stray) -> Elsewhere | None:
-    """What is known of strays when all sends of them have been found.
+    """Return what all sends of stray ids show.
 
-    None where it changes nothing: nobody ever sent one before it was seen.
+    None where it changes nothing: no stray id was sent before it was seen.
     """
     every = np.ones(len(sends.run), dtype=bool)
     sent = Keyed.of(sends.run, sends.message, {"sent": (every, sends.seen)})

@@ -1,11 +1,10 @@
 """The life of each message as one row, and each of its deliveries as another.
 
-What every family of rules shares, computed once.
+All families of rules share these two tables, which are computed once.
 
-Two tables, because almost every message is delivered once: all that the order of a group and the
-holds of its sessions ask of such a message stands in its life. Only messages that were delivered
-again, or acknowledged in a way that their life cannot tell, are looked at row by row
-(``involved``).
+Why two tables: almost every message is delivered once. The life of such a message is all that the
+rules about order and about held messages need. Only messages that were delivered again, or
+acknowledged in a way that their life cannot show, are looked at row by row (``involved``).
 """
 
 from __future__ import annotations
@@ -64,37 +63,39 @@ from checkers.verdict import Promises
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """One row a message; indexes, ``NONE`` for what never happened.
+    """The lives of messages, one row for each; indexes of rows, ``NONE`` for what never happened.
 
     ``message``      its id; ``NONE``: deliveries of one place whose body could not be read
     ``sent``         the first ``send`` invocation
     ``several``      it was sent more than once (``checkers.attempts``)
     ``since``        the first ``send`` invocation that did not certainly fail; of a message that
                      was sent once, ``sent``
-    ``ok``           where a send was first certain: its ``ok``, or its transaction's commit ``ok``;
-                     where transactions are batches, the later of both
-    ``over``         since when no send of it can store it any more: ``ok``, if it was sent once
-    ``begun``        since when it can be in its queue: ``since``, but of what was sent once, in a
-                     transaction, the invocation of its commit
+    ``ok``           the row at which a send was first certain: its ``ok``, or its transaction's
+                     commit ``ok``; where transactions are batches, the later of both
+    ``over``         the row after which no send of it can store it any more: ``ok``, if sent once
+    ``begun``        the row after which it can be in its queue: ``since``, or the invocation of the
+                     commit, if it was sent once, in a transaction
     ``aborted``      each send failed, or its transaction was rolled back
-    ``delivered``    the first delivery; ``deliveries``: how many
+    ``delivered``    the first delivery; ``deliveries``: how many there were
     ``producer``, ``sequence``   as sent
     ``stored``       some store still held it at the end
-    ``recovered``    delivered though no send was certain, and not all certainly failed
-    ``sealed``       of those, since when it must have been stored: the process that took it was
-                     seen to be gone
-    ``untaken``      its send was certain, nobody got it or settled it, it cannot have expired, and
-                     it is not among the dead letters
+    ``recovered``    it was delivered though no send was certain, and not all certainly failed
+    ``sealed``       the row by which a message that is ``recovered`` must have been stored: the
+                     process that took it was seen to be gone
+    ``untaken``      its send was certain, it was not delivered, acknowledged or refused, it cannot
+                     have expired, and it is not among the dead letters
     ``in_turn``      it asked neither for a delay nor for a priority: it comes when it was sent
-    ``timely``       its first delivery was read before it may have expired: one that had may have
-                     been left out, and be read late where it was given before
+    ``timely``       its first delivery was read before it may have expired. An expired message may
+                     have been left out, and be read late where it was given out before
     ``unread``       how often time-outs may have taken it back before its first delivery was read;
                      ``NONE``: it cannot have died by then
-    ``expires``      from when on (ns) it may have expired; ``due``: until when it may be delayed
-    ``expired``      from when on (ns) it certainly has expired
+    ``expires``      the moment (ns) from which on it may have expired
+    ``due``          the moment (ns) until which it may be delayed
+    ``expired``      the moment (ns) from which on it certainly has expired
     ``delayed``      it asked for a delay
-    ``matched``      which selectors of its queue match it, as bits (``checkers.selective``)
-    ``closing``      until when it may be given out and close its group; ``NONE``: it closes none
+    ``matched``      the selectors of its queue that match it, as bits (``checkers.selective``)
+    ``closing``      the row until which it may be given out and close its group; ``NONE``: it
+                     closes none
     """
 
     place: npt.NDArray[np.int32]
@@ -126,44 +127,46 @@ class Lives:
 
     @property
     def there(self) -> Numbers:
-        """Since when each message is certainly in its queue; ``NONE``: nothing says so."""
+        """The row since which each message is certainly in its queue; ``NONE``: nothing says so."""
         return np.where(self.ok == NONE, self.sealed, self.ok)
 
     @property
     def waits(self) -> Numbers:
-        """Since when each message may have waited for consumers; ``NONE``: it was never sent."""
+        """The row since which each message may have waited for consumers; ``NONE``: never sent."""
         return np.where(self.begun == NONE, self.since, self.begun)
 
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """One row a delivery whose message and session are known.
+    """The deliveries whose message and session are known, one row for each.
 
-    ``life``         number of the message among all lives
+    ``life``         the number of the message among all lives
     ``index``, ``time``   of the row
-    ``release``      what ends the hold first for the client: ack or nack, the end of its
-                     transaction, or of the session; ``FOREVER``: nothing
-    ``let_go``       since when it was certainly not its session's any more: it was acknowledged or
-                     refused, which was answered ``ok``, or somebody got the message again; told
-                     only where groups do not stay with their session
-    ``lapse``        when (ns) the broker may have taken it back (``checkers.timeouts``); told only
-                     once what all parts know is known
-    ``fresh``        the first of its message in its session
+    ``release``      the row that first ends the client's hold: an ack or nack, the end of its
+                     transaction, or of the session; ``FOREVER``: none
+    ``let_go``       the row since which its session certainly did not hold it any more: it was
+                     acknowledged or refused, and that was answered ``ok``, or its message was
+                     delivered again. Where groups stay with their session it is always ``FOREVER``
+    ``lapse``        the moment (ns) at which the broker may have taken it back
+                     (``checkers.timeouts``); known only once the facts of all parts are
+    ``fresh``        it is the first of its message in its session
+    ``again``        it is not the first of its message
     ``producer``, ``sequence``   as delivered
-    ``certain``      its send is
-    ``duplicate``, ``unflagged``   by the rules of ``checkers.sessions``
+    ``certain``      its message's send was certain
+    ``duplicate``, ``unflagged``   it is one, by the rules of duplicate and unflagged-redelivery
     ``late``         its session was over before
-    ``expired``      its message had certainly expired before it was sent
+    ``expired``      its message had certainly expired before the delivery was sent
     ``early``        it was read before its message was to be delivered
-    ``marked``       it says that it is not the first of its message
+    ``marked``       it is marked as not the first of its message
     ``fell``         its delivery count is lower than that of one that was certainly sent before
     ``stuck``        its delivery count is not higher than that of one that had been given back
     ``settled``      two sessions settled its message, and the second of them had it before the
-                     first had done so
-    ``in_turn``      its message was to come when it was sent; ``sent``: the first send of it
-    ``open``         it was excused (it may have been under way), which what other parts know may
-                     refute; ``connection`` and ``since`` (the first row of its message) say what to
-                     ask for
+                     first settled it
+    ``in_turn``      its message was to come when it was sent
+    ``sent``         the first send of its message
+    ``open``         it was excused (it may have been under way), and the facts of other parts may
+                     refute the excuse; ``connection`` and ``since`` (the first row of its message)
+                     say where to look
     """
 
     place: npt.NDArray[np.int32]
@@ -196,7 +199,7 @@ class Deliveries:
     since: Numbers
 
     def wanted(self, runs: Numbers) -> UnderWay:
-        """What must be known of those that are open."""
+        """Return the spans in which answers may refute the excuses of the open deliveries."""
         at = np.flatnonzero(self.open)
         return UnderWay(
             runs[self.place[at]], self.session[at], self.connection[at], self.since[at], self.index[at]
@@ -213,10 +216,11 @@ def lives_and_deliveries(
     clocks: Clocks | None = None,
     matched: Numbers | None = None,
 ) -> tuple[Lives, Deliveries]:
-    """Both tables of whole messages.
+    """Return the lives and the deliveries of whole messages.
 
-    ``offset`` is how many lives came before, where a part is read in slices; ``known`` what all
-    parts know together; ``matched`` which selectors match each message.
+    ``offset`` is the number of lives in earlier slices, where a part is read in slices. ``known``
+    are the facts that all parts know together. ``matched`` has the selectors that match each
+    message.
     """
     size = rows.messages
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
@@ -280,7 +284,7 @@ def lives_and_deliveries(
 
 
 def _timely(rows: Rows, wish: Asked, sent: Numbers, delivered: Numbers, clocks: Clocks) -> Flags:
-    """Of each message whether it cannot have expired by its first delivery, if there was one."""
+    """Flag the messages that cannot have expired by their first delivery, or had none."""
     result = np.ones(rows.messages, dtype=bool)
     at = np.flatnonzero((wish.expires != NONE) & (delivered != NONE))
     if len(at):
@@ -293,8 +297,8 @@ def _timely(rows: Rows, wish: Asked, sent: Numbers, delivered: Numbers, clocks: 
 def _taken_back_unread(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
     """Return how often time-outs may have taken back each message before its first reading.
 
-    ``NONE`` where it cannot have died by then: the session that read it still had it, as that has
-    not ended, or was answered ``ok``.
+    ``NONE`` where the message cannot have died by then: the session that read it still held it, as
+    the session has not ended, or its ack or nack was answered ``ok``.
     """
     result = np.full(rows.messages, NONE, dtype=np.int64)
     if promises.attempts != "given back" or promises.delivery_attempts < 0:
@@ -315,15 +319,16 @@ def _taken_back_unread(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
 
 
 def says_again(rows: Rows, at: Numbers) -> Flags:
-    """Return which deliveries say that they are not the first of their message."""
+    """Flag the deliveries that are marked or counted as not the first of their message."""
     result: Flags = (rows.redelivered[at] == 1) | (rows.delivery_count[at] > 1)
     return result
 
 
 def _closing(rows: Rows) -> Numbers:
-    """Return until when messages may be given out and close their group; ``NONE``: they do not.
+    """Return the row until which each message may close its group; ``NONE``: it closes none.
 
-    Until the last delivery of what was acknowledged for certain; for ever, if it may come again.
+    It is the last delivery of a message that was certainly acknowledged, and ``FOREVER`` for one
+    that may be given out again.
     """
     closing = np.array([closes(value) for value in rows.value.values] + [False])
     if not closing.any():
@@ -340,7 +345,7 @@ def _closing(rows: Rows) -> Numbers:
 
 
 def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
-    """The highest value of all sends of each message: of one, where each was sent once."""
+    """Return the highest value of a column among the sends of each message."""
     ids = rows.id[sends]
     once = len(sends) == np.count_nonzero(np.bincount(ids, minlength=rows.messages))
     return (first if once else highest)(ids, column[sends], rows.messages)
@@ -348,7 +353,7 @@ def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What the rules about deliveries must know beside the rows."""
+    """The facts, besides the rows, that the rules about deliveries need."""
 
     ends: Ends
     promises: Promises
@@ -361,7 +366,11 @@ class _Context:
 
 
 def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -> Deliveries:
-    """All deliveries: of involved messages from their rows, others from a row and an answer."""
+    """Return all deliveries.
+
+    Those of involved messages follow from all rows of the message, others from the delivery and its
+    ack or nack alone.
+    """
     size = rows.messages
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
     answer_ids = rows.id[answers]
@@ -381,7 +390,7 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Context, delivers: Numbers) -
         & (rows.index[answer] > rows.index[single])
     )
     no = np.zeros(len(single), dtype=bool)
-    waits = waiting_ns(asking.promises) is not None  # and what was answered before says since when
+    waits = waiting_ns(asking.promises) is not None  # earlier answers say since when
     alone = _table(
         rows, lives, asking, single, release=np.where(released, rows.index[answer], FOREVER),
         since=rows.index[single], fresh=~no, again=no, duplicate=no,
@@ -451,11 +460,14 @@ def _let_go(rows: Rows, asking: _Context, at: Numbers) -> Numbers:
 
 
 def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[Flags, Flags, Numbers]:
-    """Deliveries that were certainly sent after their message had expired.
+    """Return which deliveries certainly were, and which may have been, sent after the expiry.
 
-    Also those of which other parts may say so, and from which row on an answer would. It was
-    certainly sent after its session had been asked for, and after the latest question that had been
-    answered on its connection before it was read; and after it was asked for itself.
+    The expiry is that of their message. The second flags have deliveries of which other parts may
+    show it; the last column has the row from which on an answer would.
+
+    A delivery was certainly sent after its session had been asked for, after the delivery itself
+    had been asked for, and after the latest question on its connection that had been answered
+    before it was read.
     """
     expired = asking.wish.expired[rows.id[at]]
     result, perhaps = np.zeros(len(at), dtype=bool), np.zeros(len(at), dtype=bool)
@@ -468,7 +480,8 @@ def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[F
     run, session = rows.run[here], rows.session[here]
     sent_ns = np.maximum(asking.ends.sessions.find("begun_ns", run, session), rows.time_low[here])
     if asking.known is None:
-        # The whole look has answers, and moments before which nothing was sent (`time_low`).
+        # The facts of all parts have the answers; until then only the subscribe and ``time_low`` say
+        # before which moment the delivery was not sent.
         perhaps[late] = sent_ns <= expired
         sends = rows.of(SEND_INVOKE)
         sent_at = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[here]]
@@ -482,7 +495,7 @@ def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[F
 
 
 def _early(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> Flags:
-    """Deliveries that were read before their message was to be delivered."""
+    """Flag the deliveries that were read before their message was to be delivered."""
     due = asking.wish.early[rows.id[at]]
     result: Flags = (due != NONE) & (rows.time[at] < due)
     result[result] = ~_unclear(rows, lives, asking, at[result])
@@ -490,14 +503,14 @@ def _early(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> Flags:
 
 
 def _unclear(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> Flags:
-    """Deliveries before which a clock of their message's brokers was wrong since it was sent."""
+    """Flag the deliveries whose message's brokers had a wrong clock since its send."""
     ids = rows.id[at].astype(np.int64)
     return asking.clocks.wrong(rows, ids, lives.sent[ids], rows.index[at])
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdicts:
-    """Of each row in detail what is wrong with its delivery."""
+    """The violations of the deliveries among some rows, one flag of each kind for each row."""
 
     twice: Flags
     unflagged: Flags
@@ -505,21 +518,21 @@ class _Verdicts:
     stuck: Flags
 
     def differ(self, other: _Verdicts) -> Flags:
-        """Where two of them are not the same."""
+        """Flag the rows in which the two have different violations."""
         result: Flags = (self.twice != other.twice) | (self.unflagged != other.unflagged)
         result |= (self.fell != other.fell) | (self.stuck != other.stuck)
         return result
 
 
 def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> Deliveries:
-    """The deliveries of the involved messages, with what was known of each message before.
+    """Return the deliveries of the involved messages, judged by the earlier rows of each message.
 
-    ``previous``: its last delivery in this session. ``excuse``: the last nack, rollback, or ack or
-    commit that was refused, in this session. ``settled``: since when it was certainly acknowledged,
-    for ever where acks last. ``taken``: an ack of it in this session was answered ``ok`` later,
-    which a broker that refuses stale ones would not have done.
-    ``underway``: it may have been sent before it was settled, to a session that the client found
-    dead later or had asked to leave.
+    In the code, ``previous`` is the message's last delivery in this session. ``excuse`` is the last
+    nack, rollback, or refused ack or commit in this session. ``settled`` is the row since which the
+    message was certainly acknowledged, for ever where acks last. ``taken``: an ack of it in this
+    session was answered ``ok`` later, which a broker that refuses stale acks would not have done.
+    ``underway``: the delivery may have been sent before the message was settled, to a session that
+    the client later found dead or had asked to leave.
     """
     ends = asking.ends
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK, TIMEOUT)
@@ -576,10 +589,10 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     there = (before >= 0) & (one[before] == one)
 
     def judged(possible: Numbers, alive: Numbers, lapsed: Lapses) -> _Verdicts:
-        """Judges deliveries by when they can have been sent and how long their sessions lived.
+        """Judge deliveries by when they can have been sent and how long their sessions lived.
 
-        The earliest at which each can have been sent, the latest at which its session was
-        certainly alive, and what the broker may have taken back.
+        ``possible`` is the earliest row at which each can have been sent, ``alive`` the latest at
+        which its session was certainly alive, ``lapsed`` what the broker may have taken back.
         """
         settled = np.full(len(order), NONE, dtype=np.int64)
         settles = np.where(lapsed.are_late(order), NONE, settling)
@@ -629,13 +642,13 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
 def _unflagged(
     rows: Rows, order: Numbers, process: Numbers, previous: Numbers, begun: Numbers, possible: Numbers
 ) -> Flags:
-    """Deliveries that lack a mark they must have had.
+    """Flag the deliveries that must have been marked as redelivered and are not.
 
-    Only those that are the second of their message by their ``process`` or a later one.
+    Only the second and later deliveries of a message by one ``process`` must be.
 
-    What is read last may have been sent first: it can have been (``possible``) before the others
-    were read, or has the delivery count 1. But only one delivery of a message is the first, and a
-    count that is not lower than another's says that it is not.
+    The delivery that is read last may have been sent first: it can have been sent (``possible``)
+    before the others were read, or it has the delivery count 1. But only one delivery of a message
+    is the first, and a delivery whose count is not lower than another's is not the first.
     """
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], rows.delivery_count[order]
@@ -656,7 +669,11 @@ def _unflagged(
 
 
 def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
-    """Deliveries counted lower than one before them in their session, or certainly sent before."""
+    """Flag the deliveries with a lower count than an earlier one.
+
+    The earlier one is of the same message, and was read before in their session or was certainly
+    sent before.
+    """
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], np.where(delivering, rows.delivery_count[order], NONE)
     if not (count != NONE).any():
@@ -676,10 +693,10 @@ def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
 
 
 def _settled_twice(rows: Rows, order: Numbers, settling: Numbers, lapsed: Lapses) -> Flags:
-    """Deliveries of messages that two sessions settled: the later delivery of the two.
+    """Flag the later of the two deliveries of each message that two sessions settled.
 
-    Where the second had its own before the first had settled, and the earlier of the two had not
-    lapsed before the later was read.
+    It counts only if the second session had the message before the first had settled it, and the
+    earlier delivery had not lapsed before the later one was read.
     """
     index, ids, session = rows.index[order], rows.id[order], rows.session[order]
     delivering = rows.kind[order] == DELIVER
