@@ -64,9 +64,9 @@ def _scala(spark: Path) -> str:
 
 
 class Gateway:
-    """One JVM with Spark's gateway server in it.
+    """A JVM with Spark's gateway server in it.
 
-    ``connect`` gives py4j's handle; ``close`` ends the JVM.
+    ``connect`` returns py4j's handle; ``close`` ends the JVM.
 
     Args:
         java: the runtime.

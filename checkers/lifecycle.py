@@ -480,8 +480,8 @@ def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[F
     run, session = rows.run[here], rows.session[here]
     sent_ns = np.maximum(asking.ends.sessions.find("begun_ns", run, session), rows.time_low[here])
     if asking.known is None:
-        # The facts of all parts have the answers; until then only the subscribe and ``time_low`` say
-        # before which moment the delivery was not sent.
+        # The facts of all parts have the answers; until then only the subscribe and ``time_low``
+        # say before which moment the delivery was not sent.
         perhaps[late] = sent_ns <= expired
         sends = rows.of(SEND_INVOKE)
         sent_at = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[here]]
