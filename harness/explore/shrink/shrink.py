@@ -34,6 +34,7 @@ from harness.explore import swarm
 from harness.explore.shrink import delta
 from harness.explore.shrink.case import Attempts, Budget, ShrinkCase, Shrunk, size
 from harness.explore.shrink.simpler import Form, form
+from harness.interface import InfrastructureError
 from harness.run.simulate import Simulated, simulate
 
 T = TypeVar("T")
@@ -98,12 +99,24 @@ def lower(places: Form, attempts: Attempts[T]) -> None:
     Its engine is asked directly, because what the public ``find`` replays from a database it either
     does not shrink or shrinks in an order that no seed decides.
     """
-    # Imported by who shrinks only: it is a tenth of a second.
-    from hypothesis import Phase, settings  # noqa: PLC0415
-    from hypothesis.internal.conjecture.data import ConjectureData, ConjectureResult, Status  # noqa: PLC0415
-    from hypothesis.internal.conjecture.engine import ConjectureRunner  # noqa: PLC0415
-    from hypothesis.internal.conjecture.shrinker import ShrinkPass, StopShrinking  # noqa: PLC0415
-    from hypothesis.internal.escalation import InterestingOrigin  # noqa: PLC0415
+    # Imported only here, because importing Hypothesis takes a tenth of a second.
+    import hypothesis  # noqa: PLC0415
+
+    try:
+        from hypothesis import Phase, settings  # noqa: PLC0415
+        from hypothesis.internal.conjecture.data import (  # noqa: PLC0415
+            ConjectureData,
+            ConjectureResult,
+            Status,
+        )
+        from hypothesis.internal.conjecture.engine import ConjectureRunner  # noqa: PLC0415
+        from hypothesis.internal.conjecture.shrinker import ShrinkPass, StopShrinking  # noqa: PLC0415
+        from hypothesis.internal.escalation import InterestingOrigin  # noqa: PLC0415
+    except ImportError as error:
+        raise InfrastructureError(
+            f"Hypothesis {hypothesis.__version__} has another shrinker than jepsen-run knows ({error}): "
+            "install one from 6.140 to 6.170"
+        ) from error
 
     if not places.sizes:
         return
