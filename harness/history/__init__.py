@@ -1,1 +1,1 @@
-"""What is kept of a test: spec, history, run directory, verdict."""
+"""The stored parts of a test: spec, history, run directory, verdict."""

@@ -1,8 +1,8 @@
 """Coverage: what happened in a test, by names fixed in one place.
 
-So that what never happened in a campaign can be named.
+With fixed names a campaign can also list what never happened.
 
-Why from rows and log lines: they are there anyway, the same for every environment, and a broker
+Why from rows and log lines: they exist anyway, are the same for every environment, and a broker
 needs no counters for tests. A thing that never happened in thousands of schedules was never tested,
 whatever the verdicts say.
 """
@@ -42,7 +42,7 @@ _COUNTED: Final[Mapping[str, str]] = {
     "harness/not-recovered": "the cluster did not recover within the bound",
     "browse/leftover": "a message was found in a store at the end",
 }
-"""Name -> what it means, where rows say so."""
+"""The names that rows of a history stand for, each with its meaning."""
 
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "role/voting": ("replication",),
@@ -51,11 +51,11 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "role/verifying": ("locks", "members"),
     "group/moved": ("groups",),
 }
-"""Name -> traits of a campaign: without any of these it cannot happen."""
+"""Names with the traits of a campaign of which the test must have at least one."""
 
 
 def meanings(events: Mapping[str, Event]) -> dict[str, str]:
-    """Every name but those of faults -> what it means.
+    """Return every name with its meaning, except those of faults.
 
     Faults are "fault/<kind>" and "fault/<kind>/<shape or target>" for those that bit, and
     "fault-without-effect/<kind>" for those that did not.
@@ -64,17 +64,17 @@ def meanings(events: Mapping[str, Event]) -> dict[str, str]:
 
 
 def said(line: str, events: Mapping[str, Event]) -> list[str]:
-    """The names of what a line of a broker's log says."""
+    """Return the names of the events that a line of a broker's log reports."""
     return [name for name, event in events.items() if event.line.search(line)]
 
 
 def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]], events: Mapping[str, Event]) -> dict[str, int]:
-    """How often each thing happened, things that did not left out; sorted by name.
+    """Return how often each thing happened, sorted by name, without what never happened.
 
     Args:
-        rows: of one history, in order.
-        logs: node -> its lines.
-        events: those of the system under test.
+        rows: the rows of one history, in order.
+        logs: the lines of each node's log.
+        events: the events of the system under test.
     """
     counts: Counter[str] = Counter(_in_rows(rows))
     for lines in logs.values():
@@ -86,11 +86,11 @@ def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]], events: Mapping[s
 def possible(
     nodes: Sequence[NodePlan], kinds: Collection[str], workload: str, events: Mapping[str, Event]
 ) -> frozenset[str]:
-    """The names of what can happen at all where these brokers meet these kinds of faults.
+    """Return the names of what can happen if these brokers meet these kinds of faults.
 
-    A campaign names what it never saw because that was not tested. A vote is no news where nobody
-    votes: named among what might have happened, it hides the rest. Whatever is in doubt is
-    possible.
+    A campaign lists what it never saw, because that was not tested. That no vote was seen is no
+    news if no broker votes: listed among what might have happened, it would hide the rest. Whatever
+    is in doubt counts as possible.
     """
     there = {*kinds, *_traits(nodes, workload)}
     needs: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -102,12 +102,12 @@ def possible(
 
 
 def never(campaign: Iterable[Mapping[str, int]], among: Iterable[str]) -> list[str]:
-    """The names ``among`` those that are possible that happened in no test of a campaign."""
+    """Return those of the names ``among`` that happened in no test of a campaign."""
     return sorted(set(among) - {name for counts in campaign for name, count in counts.items() if count})
 
 
 def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
-    """What there is in a cluster and its load, by the words of ``_NEEDS``."""
+    """Yield the traits of a cluster and its load, in the words of ``_NEEDS``."""
     roles = {node.configured for node in nodes}
     if len(nodes) > 1:
         yield "several"

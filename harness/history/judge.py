@@ -1,4 +1,4 @@
-"""From a stored run to its verdict: the one way, right after a run and at any time later.
+"""The way from a stored run to its verdict, right after a run and at any time later.
 
 Why from the store alone: ``jepsen-run check`` must say tomorrow what the run said today, and also
 judge a run whose harness was killed. Trouble with the machine is in ``run.json``: it turns a
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from checkers.verdict import Verdict
 
 VALID, INVALID, UNKNOWN, INTERRUPTED, USAGE, INTERNAL = 0, 1, 2, 130, 254, 255
-"""Exit statuses."""
+"""The exit statuses."""
 
 WORDS = {
     VALID: "valid",
@@ -33,12 +33,12 @@ _GRAVITY = (INVALID, INTERNAL, USAGE, UNKNOWN, INTERRUPTED, VALID)
 
 
 def exit_status(valid: bool | None) -> int:
-    """0 valid, 1 invalid, 2 unknown."""
+    """Return the exit status of a verdict: 0 valid, 1 invalid, 2 unknown."""
     return UNKNOWN if valid is None else VALID if valid else INVALID
 
 
 def gravest_status(statuses: list[int]) -> int:
-    """The status of a batch: 1 before 255 before 254 before 2."""
+    """Return the status of a batch: 1 before 255 before 254 before 2."""
     return min(statuses, key=_GRAVITY.index, default=VALID)
 
 
@@ -52,22 +52,22 @@ def judge(
     tell: Callable[[str], None] | None = None,
     record: stores.RunRecord | None = None,
 ) -> Verdict:
-    """Judges a stored run and writes ``findings.json``.
+    """Judge a stored run and write ``findings.json``.
 
-    Unless it is judged by another spec than its own.
+    Nothing is written if the run is judged by another spec than its own.
 
     Args:
         store: its directory; a history that was cut off is recovered first.
         spark: gives the session; called only when there is a history to judge that needs it.
         spec: what was promised, if it is not what ``spec.json`` says.
-        keep: whether anything may be written there; else what was cut off is not recovered.
-        wanted: by Spark, whatever the size of the history.
-        tell: is told where it is judged.
-        record: how the run went, where whoever ran it knows more than ``run.json``, which a full
-            disk may have kept from being written.
+        keep: whether anything may be written there; else a cut-off history is not recovered.
+        wanted: judge on Spark, whatever the size of the history.
+        tell: is called with a line that says where the history is judged.
+        record: how the run went, if the caller knows more than ``run.json``, which a full disk may
+            have kept from being written.
 
     Raises:
-        UsageError: no history there, or something that is none: the line names file, row and cause.
+        UsageError: no history there, or an unreadable one: the line names file, row and cause.
         InfrastructureError: no space, or no Java to run Spark on.
     """
     from checkers import api  # noqa: PLC0415 - imports Arrow, which most commands do without
@@ -103,8 +103,8 @@ def judge(
 def undecided(store: Path, spec: TestSpec, reason: str, trouble: str | None) -> Verdict:
     """Return the verdict of a run that cannot be judged, and write it into ``findings.json``.
 
-    ``trouble`` is what the machine spoiled in it, which is told first: it is not read from the
-    store, because a full disk may have kept it from being written there.
+    ``trouble`` is what the machine spoiled in the run, and becomes the first reason. It is not read
+    from the store, because a full disk may have kept it from being written there.
     """
     from checkers.verdict import Verdict  # noqa: PLC0415 - as above
 
@@ -115,9 +115,9 @@ def undecided(store: Path, spec: TestSpec, reason: str, trouble: str | None) -> 
 
 
 def _save(store: Path, verdict: Verdict) -> None:
-    """A verdict that cannot be written is still a verdict.
+    """Write a verdict into the store; print an error if that fails.
 
-    It is printed, and the trouble with the disk is told.
+    A verdict that cannot be written is still a verdict.
     """
     path = store / f".{stores.FINDINGS}.new"
     try:

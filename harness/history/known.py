@@ -1,10 +1,10 @@
 """Accepted findings: what a team knows of its brokers and does not want to be woken for again.
 
 Why a file with a date and a reason for each: a nightly job that is red every night is read by
-nobody, and one that is told to be quiet for ever hides the next fault of the same kind. So an entry
-names one kind of finding of one system, says why it is accepted, and is over some day. The verdict
-stays what it is; only the exit status and how it is shown depend on the file. What each key means
-is in docs/how-to/nightly.md.
+nobody, and one that is silenced for ever hides the next fault of the same kind. So an entry names
+one kind of finding of one system, says why it is accepted, and expires some day. The verdict is not
+changed; only the exit status and how it is shown depend on the file. The meaning of each key is in
+docs/how-to/nightly.md.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from harness.interface.errors import converted, meant
 from harness.interface.texts import toml_table
 
 FILE: Final = "known.json"
-"""In the directory of a run: what was known of it when it was judged last."""
+"""The file, in the directory of a run, of what was known when the run was last judged."""
 
 _CLAIM: Final = re.compile(r"[A-Z]{2}\d+(-[a-z0-9-]+)?")
 
 
 class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One entry: findings of a kind, in tests of a system, are accepted until a day has passed.
+    """An entry: findings of a kind, in tests of a system, are accepted until a day has passed.
 
     ``policy`` None is any; ``claim`` is a row of the claims ("RP14") or one of its scenarios
     ("RP14-true"), None any test; ``test`` is a pattern of the test's name.
@@ -49,7 +49,7 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     test: str = "*"
 
     def covers(self, spec: TestSpec) -> bool:
-        """Whether it speaks of such a test at all."""
+        """Return whether the entry applies to such a test at all."""
         return (
             self.system == spec.system
             and self.policy in (None, spec.policy)
@@ -58,7 +58,7 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         )
 
     def over(self, today: dt.date) -> bool:
-        """Whether its last day has passed."""
+        """Return whether the entry's last day has passed."""
         return today > self.until
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Reviewed(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One grave finding of a run; ``state`` is "known", "over" (its time has passed) or "new"."""
+    """A grave finding of a run; ``state`` is "known", "over" (its time has passed) or "new"."""
 
     kind: str
     state: str
@@ -85,10 +85,10 @@ class Reviewed(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The grave findings of one run, held against the known ones; ``known.json``.
+    """The grave findings of one run, compared with the known ones; ``known.json``.
 
-    ``known`` says that the run counts as a success. ``unfound`` are entries of such tests that
-    matched nothing, in words.
+    ``known`` says that the run counts as a success. ``unfound`` are the entries that apply to the
+    test and matched nothing, in words.
     """
 
     known: bool
@@ -96,7 +96,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     unfound: tuple[str, ...] = ()
 
     def of(self, kind: str) -> Reviewed | None:
-        """What is said of a finding; None for one that is not grave."""
+        """Return the review of a kind of finding; None if it is not grave."""
         return next((one for one in self.findings if one.kind == kind), None)
 
 
@@ -105,7 +105,10 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(path: Path) -> tuple[KnownFinding, ...]:
-    """The entries of a file. Raises UsageError, one line with the entry and what would be right."""
+    """Read the entries of a file.
+
+    Raises UsageError, one line with the entry and what would be right.
+    """
     try:
         table = toml_table(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -143,10 +146,10 @@ def review(
     entries: Sequence[KnownFinding],
     today: dt.date | None = None,
 ) -> Review:
-    """Hold one run's grave findings against the entries.
+    """Compare one run's grave findings with the entries.
 
-    ``known`` only where all are known and the run would be valid without them: a run that was
-    spoilt shows nothing.
+    ``known`` is true only if all findings are known and the run would be valid without them: a run
+    that was spoilt proves nothing.
     """
     graves = [finding.name for finding in verdict.findings if finding.severity == "grave"]
     reviewed = held(graves, spec, entries, today)
@@ -162,9 +165,9 @@ def review(
 def held(
     kinds: Iterable[str], spec: TestSpec, entries: Sequence[KnownFinding], today: dt.date | None = None
 ) -> tuple[Reviewed, ...]:
-    """Each kind of finding of a run, held against the entries.
+    """Compare each kind of finding of a run with the entries.
 
-    Of several entries for one the one that lasts longest counts.
+    Of several entries for one kind, the entry that lasts longest counts.
     """
     today = today or dt.datetime.now().astimezone().date()
     covering = [entry for entry in entries if entry.covers(spec)]
@@ -172,14 +175,14 @@ def held(
 
 
 def accepted(reviewed: Sequence[Reviewed]) -> bool:
-    """Whether there are findings, and all of them are known."""
+    """Return whether there are findings, and all of them are known."""
     return bool(reviewed) and all(one.state == "known" for one in reviewed)
 
 
 def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
-    """The run's status: as the verdict says, but 0 where all that is wrong is known.
+    """Return the run's status: that of the verdict, but 0 if all that is wrong is known.
 
-    2 where it all is known, but the run was spoilt otherwise, too.
+    2 if all findings are known, but the run was also spoilt otherwise.
     """
     status = judging.exit_status(verdict.valid)
     if status != judging.INVALID or reviewed is None:
@@ -190,9 +193,9 @@ def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
 
 
 def told(entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Collection[str]]]) -> Iterator[str]:
-    """What is said of the file after one run or a batch: which entries matched nothing.
+    """Yield lines about the file after one run or a batch: the entries that matched nothing.
 
-    ``runs`` are what was judged, each with the names of what was found.
+    ``runs`` are the judged specs, each with the names of what was found.
     """
     judged = list(runs)
     elsewhere = 0
@@ -207,8 +210,8 @@ def told(entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Collect
 
 
 def keep(store: Path, reviewed: Review | None) -> None:
-    """Beside the verdict, for the reports; what an earlier judging knew is removed."""
-    with contextlib.suppress(OSError):  # a full disk has been told already
+    """Store the review with the verdict, for the reports; without one remove an earlier review."""
+    with contextlib.suppress(OSError):  # a full disk has been reported already
         if reviewed is None:
             (store / FILE).unlink(missing_ok=True)
         else:
@@ -216,7 +219,7 @@ def keep(store: Path, reviewed: Review | None) -> None:
 
 
 def kept(store: Path) -> Review | None:
-    """What was known of a run when it was judged last; None where no file was given."""
+    """Return what was known of a run when it was last judged; None if no file was given."""
     try:
         return msgspec.json.decode((store / FILE).read_bytes(), type=Review)
     except FileNotFoundError:
@@ -233,6 +236,6 @@ def _reviewed(kind: str, entries: Sequence[KnownFinding], today: dt.date) -> Rev
 
 
 def doubts(verdict: Verdict) -> list[str]:
-    """Why the run would be unknown without its findings."""
+    """Return the reasons why the run would be unknown without its findings."""
     said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     return [reason for reason in verdict.reasons if reason not in said and NOT_JUDGED not in reason]

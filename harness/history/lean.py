@@ -1,7 +1,7 @@
-"""A start without what a verdict does not need.
+"""A faster start, without what a verdict does not need.
 
-Why: Arrow looks for pandas at its first conversion, to recognise pandas' objects. Nobody here has
-any, and importing pandas takes longer than judging a history of a minute.
+Why: Arrow looks for pandas at its first conversion, to recognise objects of pandas. There are none
+here, and importing pandas takes longer than judging a history of a minute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 def without_pandas() -> None:
     """Let Arrow look for pandas now and find none; it never looks again.
 
-    For a process of our own only: it can have no data frames after this.
+    Only for a process of our own: it can have no data frames after this.
     """
     if "pandas" not in sys.modules:
         hiding = _Hiding()

@@ -12,10 +12,10 @@ shuffle nothing:
   delivery whose body could not be read has no message; it is with its group, or under producer 0.
 - ``history/control.parquet`` holds everything else: faults, roles, phases, and what concerns
   sessions and transactions rather than messages (``connect``, ``subscribe``, ``disconnect``,
-  ``begin``, ``commit`` ...). It is small and is needed beside every part.
+  ``begin``, ``commit`` ...). It is small, and every part is read together with it.
 
 Within each file rows are sorted by ``index``. The number of files is a power of two that grows with
-the history. The history is complete when ``history/_complete.json`` is there and agrees with the
+the history. The history is complete when ``history/_complete.json`` exists and agrees with the
 files; it is written last. (Spark ignores names that begin with an underscore.)
 """
 
@@ -48,7 +48,7 @@ MARKER: Final = "_complete.json"
 ROWS_PER_FILE: Final = 500_000
 MAX_FILES: Final = 256
 CHUNK_ROWS: Final = 2_000_000
-"""Rows partitioned at a time: bounds the memory, whatever the length of the history."""
+"""The rows partitioned at a time: they bound the memory, whatever the length of the history."""
 
 _PRODUCER_STRIDE: Final = 2_654_435_761  # spreads consecutive producers over the files
 
@@ -59,23 +59,23 @@ WRITING: Final[Mapping[str, Any]] = {
     "use_dictionary": [name for name in SCHEMA.names if name not in _DELTA],
     "write_statistics": ["index", "time", *(field.name for field in SCHEMA if field.nullable)],
 }
-"""How Arrow is to write a file of a history.
+"""The options with which Arrow writes a file of a history.
 
-The statistics say which columns have no value at all: those need not be read. By zstd files would
-be a seventh smaller, and a quarter of the time of reading them would go into unpacking.
+The statistics say which columns have no value at all: those need not be read. With zstd files would
+be a seventh smaller, and decompression would take a quarter of the time of reading them.
 """
 
 Index = npt.NDArray[np.int64]
 
 
 VERSION: Final = 1
-"""Of the layout."""
+"""The version of the layout."""
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``_complete.json`` says.
+    """The content of ``_complete.json``.
 
-    The rows of each file, so that a missing or foreign file is noticed.
+    It has the rows of each file, so that a missing or foreign file is noticed.
     """
 
     version: int
@@ -84,7 +84,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def files_for(stream_bytes: int) -> int:
-    """How many part files a history gets, from the size of its stream.
+    """Return how many part files a history gets, from the size of its stream in bytes.
 
     A power of two, one for small runs.
     """
@@ -94,14 +94,14 @@ def files_for(stream_bytes: int) -> int:
 
 
 def file_name(number: int) -> str:
-    """The part file of that number."""
+    """Return the name of the part file with that number."""
     return f"part-{number:05d}.parquet"
 
 
 def file_number(queue: str, group: str | None, producer: int | None, parts: int) -> int:
-    """Which of ``parts`` files has the rows of a group, or those of a producer without groups.
+    """Return which of ``parts`` files has the rows of a group, or of a producer without groups.
 
-    ``producer`` counts only there.
+    ``producer`` matters only without a group.
     """
     of_queue = google_crc32c.extend(0, queue.encode() + b"\0")
     if group is not None:
@@ -110,9 +110,9 @@ def file_number(queue: str, group: str | None, producer: int | None, parts: int)
 
 
 def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
-    """The Parquet files of a complete history; None if there is none (yet).
+    """Return the Parquet files of a complete history; None if there is none (yet).
 
-    ``certain``: nothing could complete it, so what is not as its marker says is an error, too.
+    ``certain``: nothing could complete it later, so a difference from its marker is an error, too.
     Raises UsageError for that, for a history of another version, and for files that are not of it.
     """
     directory = store / DIRECTORY
@@ -158,8 +158,8 @@ def write(
 ) -> list[Path]:
     """Write ``batches`` (rows in order of index) as a complete history of ``parts`` part files.
 
-    ``columns``, asked when all are written, are those that a history of another's making has.
-    Raises OSError.
+    ``columns``, called when all batches are written, returns the columns that an imported history
+    has. Raises OSError.
     """
     directory = store / DIRECTORY
     directory.mkdir(exist_ok=True)
@@ -230,7 +230,7 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _split(chunk: pa.Table, names: list[str]) -> list[tuple[str, pa.Table]]:
-    """The rows of each file, in order; ``names`` are the files, the last one for control rows."""
+    """Return the rows of each file, in order; the last of ``names`` is for control rows."""
     file = _file_numbers(chunk, len(names) - 1)
     order = np.argsort(file, kind="stable")
     ends = np.cumsum(np.bincount(file, minlength=len(names)))
@@ -245,7 +245,7 @@ def _split(chunk: pa.Table, names: list[str]) -> list[tuple[str, pa.Table]]:
 
 
 def _file_numbers(chunk: pa.Table, parts: int) -> npt.NDArray[np.int16]:
-    """For each row the number of its part file, or ``parts`` for control rows."""
+    """Return for each row the number of its part file, or ``parts`` for control rows."""
     queue, queues = _codes(chunk, "queue")
     group, groups = _codes(chunk, "group")
     operation, operations = _codes(chunk, "f")
@@ -273,7 +273,7 @@ def _file_numbers(chunk: pa.Table, parts: int) -> npt.NDArray[np.int16]:
 
 
 def _codes(chunk: pa.Table, column: str) -> tuple[Index, list[Any]]:
-    """A dictionary column as numbers and the texts they stand for.
+    """Return a dictionary column as numbers, and the texts that they stand for.
 
     Null is the number one past the last text.
     """

@@ -1,7 +1,7 @@
-"""A verdict without Spark: the plain reference finds, ``checkers.decide`` decides.
+"""The judge without Spark: the plain reference finds, ``checkers.decide`` decides.
 
-Why: a search judges thousands of small histories an hour, where starting a query costs more than
-looking at every row.
+Why: a search judges thousands of small histories an hour, and starting a query costs more than
+looking at every row of one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlainVerdict:
-    """The verdict of the plain judge: all instances, and what that means."""
+    """The verdict of the plain judge: all instances, and the decision that follows from them."""
 
     findings: tuple[Instance, ...]
     decision: Decision
 
 
 def options_of(spec: TestSpec, schedule: Schedule | None, trouble: str | None = None) -> CheckOptions:
-    """What a spec promises, as the checkers take it, and what the machine spoiled."""
+    """Return the options of the checkers: what a spec promises, and what the machine spoiled."""
     return CheckOptions(
         guarantee=spec.guarantee,
         ordered=spec.ordered,
@@ -53,7 +53,7 @@ def judge(
 
 
 def judge_as_promised(rows: Sequence[Row], options: CheckOptions) -> PlainVerdict:
-    """Judge one history by what was promised."""
+    """Judge one history by the given options."""
     findings = tuple(find(rows, options))
     names = {found.name for found in findings}
     windows: dict[str, Sequence[Window]] = {}

@@ -1,13 +1,13 @@
-"""The recorder: what happened, as columns, on disk while the test still runs.
+"""The recorder that writes a history to disk as columns while the test still runs.
 
 Why a stream first and Parquet last: a Parquet file is unreadable until its footer is written, and
 the run most worth judging is the one whose harness was killed. So rows go to an Arrow IPC *stream*
-(``history.arrows``), readable up to the last whole batch, four times a second; when the test has
-ended the stream is rewritten as Parquet, partitioned for Spark (``harness.history.parquet``), and
+(``history.arrows``), readable up to the last whole batch, four times a second. When the test has
+ended, the stream is rewritten as Parquet, partitioned for Spark (``harness.history.parquet``), and
 removed.
 
-The hot path (``Recorder.event``) appends one tuple to a list; everything else happens in a
-thread beside the loop.
+The hot path (``Recorder.event``) appends one tuple to a list; everything else happens in another
+thread than the loop's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def to_batch(rows: list[Row]) -> pa.RecordBatch:
-    """Rows as tuples in ``SCHEMA``'s order -> one record batch."""
+    """Return one record batch of rows, which are tuples in ``SCHEMA``'s order."""
     columns = zip(*rows, strict=True)
     arrays = []
     for field, column in zip(SCHEMA, columns, strict=True):
@@ -50,13 +50,13 @@ def to_batch(rows: list[Row]) -> pa.RecordBatch:
 
 
 class StreamRecorder(HistoryRecorder):
-    """Records one test into ``directory/history.arrows``.
+    """A recorder of one test into ``directory/history.arrows``.
 
     Use as ``async with StreamRecorder(directory) as recorder``: entering starts the flusher,
     leaving writes what is left. A flush that fails calls ``on_failure`` once, from the event loop,
-    with the error (of a full disk an InfrastructureError that says from which row on the history is
-    missing): whoever runs the test must end it. ``close`` raises the same error, so that it cannot
-    get lost.
+    with the error; the caller must then end the test. For a full disk it is an InfrastructureError
+    that says from which row on the history is missing. ``close`` raises the same error, so that it
+    cannot get lost.
 
     Args:
         directory: the store directory of the test; must exist.
@@ -97,21 +97,21 @@ class StreamRecorder(HistoryRecorder):
     async def flush(self) -> None:
         """Write every row recorded before this call and hand it to the operating system.
 
-        Raises InfrastructureError if the file cannot be written, and as Arrow does for a row that
-        has no place in the columns, which is a bug of ours. Being cancelled changes nothing
-        for the rows: the writer thread takes them in the order of the calls and finishes what it
-        has begun.
+        Raises InfrastructureError if the file cannot be written. For a row that does not fit the
+        columns, which is a bug of ours, raises an error of Arrow's. A cancellation of this call
+        changes nothing for the rows: the writer thread takes them in the order of the calls and
+        finishes what it has begun.
         """
         rows, self._rows = self._rows, []
         if rows or self._failure is not None:
             written = asyncio.get_running_loop().run_in_executor(self._writing, self._write, rows)
-            # The error is kept in _failure; asked for here so that asyncio does not complain.
+            # The error is kept in _failure; it is retrieved here so that asyncio does not complain.
             written.add_done_callback(asyncio.Future.exception)
             # A cancelled future would be dropped from the executor's queue, rows and all.
             await asyncio.shield(written)
 
     def _write(self, rows: list[Row]) -> None:
-        """In the writer thread, one call at a time."""
+        """Write rows, in the writer thread, one call at a time."""
         written = 0
         try:
             while self._failure is None and written < len(rows):
@@ -125,7 +125,7 @@ class StreamRecorder(HistoryRecorder):
                 "free some space and run again"
             )
             self._failure.__cause__ = error
-        except Exception as error:  # noqa: BLE001 - kept, for whoever waited for this may be cancelled
+        except Exception as error:  # noqa: BLE001 - kept, as the waiting caller may be cancelled
             self._failure = error
         if self._failure is not None:
             raise self._failure
@@ -152,7 +152,7 @@ class StreamRecorder(HistoryRecorder):
     async def close(self) -> None:
         """Write what is left and close the stream; may be called twice.
 
-        Raises what kept rows from the disk, if they are missing there.
+        Raises the error that kept rows from the disk, if rows are missing there.
         """
         if self._flusher is not None:
             self._flusher.cancel()
@@ -172,7 +172,7 @@ class StreamRecorder(HistoryRecorder):
                 self._file.close()
 
     async def finish(self) -> list[Path]:
-        """Close, rewrite as Parquet for the checkers, and remove the stream.
+        """Close the stream, rewrite it as Parquet for the checkers, and remove it.
 
         Returns the Parquet files.
         """
@@ -184,13 +184,13 @@ class StreamRecorder(HistoryRecorder):
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
-    """The whole batches of a stream, in order, however it was cut.
+    """Yield the whole batches of a stream, in order, however it was cut.
 
     What follows the last whole batch is ignored.
 
-    Raises UsageError if the file is not a history: it says what is wrong.
+    Raises UsageError that says what is wrong if the file is not a history.
     """
-    heads = [schema.serialize().to_pybytes() for schema in VERSIONS]  # what streams of ours begin with
+    heads = [schema.serialize().to_pybytes() for schema in VERSIONS]  # our streams begin with one of these
     with path.open("rb") as file:
         start = file.read(max(map(len, heads)))
     if not any(start.startswith(head) for head in heads):
@@ -211,9 +211,9 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raises UsageError for a stream that is not ours.
+    """Raise UsageError for a stream that is not ours.
 
-    Tells apart one with other columns (another version's) and a file that is no stream at all.
+    The message tells a stream with other columns (another version's) from a file that is no stream.
     """
     try:
         schema = pa.ipc.open_stream(pa.memory_map(str(path))).schema
@@ -243,17 +243,17 @@ def _refuse_schema(path: Path, schema: pa.Schema) -> None:
 
 
 def recover(store: Path, *, keep: bool = True) -> list[Path]:
-    """The Parquet files of a test's history.
+    """Return the Parquet files of a test's history.
 
-    Built from the stream if they are missing or incomplete.
+    They are built from the stream if they are missing or incomplete.
 
     Why here and not only at the end of a run: ``check`` judges runs whose harness was killed.
-    Idempotent; the stream goes only after the Parquet files are complete and synced. Without
+    Idempotent; the stream is removed only after the Parquet files are complete and synced. Without
     ``keep`` nothing is written or removed.
 
     Raises:
-        UsageError: ``store`` holds no history, or something that is none, or what would have to be
-            written.
+        UsageError: ``store`` has no history, or files that are not one, or ``keep`` is false and
+            the Parquet files would have to be written.
         InfrastructureError: no space for the Parquet files.
     """
     stream = store / STREAM

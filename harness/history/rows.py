@@ -1,4 +1,4 @@
-"""Recorders with a life, and the one in memory."""
+"""Recorders that are opened and finished, and the one that keeps its rows in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.interface.recorder import Row
 
 
 class HistoryRecorder(Recorder, abc.ABC):
-    """Entered when the test begins, finished when it has ended, however it ended.
+    """A recorder that is entered when the test begins and finished whenever and however it ends.
 
     ``on_failure`` is called once if rows cannot be kept.
     """
@@ -36,21 +36,22 @@ class HistoryRecorder(Recorder, abc.ABC):
 
     @abc.abstractmethod
     async def finish(self) -> list[Path]:
-        """Make the history ready for the checkers; the files of it that are on the disk now."""
+        """Make the history ready for the checkers; return its files that are on the disk now."""
 
 
 class MemoryRecorder(HistoryRecorder):
-    """Keeps the rows, for a simulated test: it has no disk, threads or real time of its own.
+    """A recorder that keeps its rows in memory, for a test in the simulation.
 
-    Entering it begins with time zero, when the clock runs. ``store`` writes what a StreamRecorder
-    would have written, when the test is over.
+    A simulated test has no disk, threads or real time of its own. Entering the recorder sets time
+    zero, when the clock runs. ``store`` writes what a StreamRecorder would have written, when the
+    test is over.
     """
 
     __slots__ = ()
 
     @property
     def rows(self) -> list[Row]:
-        """Everything recorded, in order."""
+        """All recorded rows, in order."""
         return self._rows
 
     async def __aenter__(self) -> Self:
@@ -61,22 +62,22 @@ class MemoryRecorder(HistoryRecorder):
         pass
 
     async def finish(self) -> list[Path]:
-        """Nothing is on disk yet, see ``store``."""
+        """Return no files: nothing is on disk yet, see ``store``."""
         return []
 
     def digest(self) -> str:
-        """SHA-256 of the rows: equal digests are equal histories."""
+        """Return the SHA-256 of the rows: equal digests are equal histories."""
         return hashlib.sha256(msgspec.msgpack.encode(self._rows)).hexdigest()
 
     def dicts(self) -> list[dict[str, Any]]:
-        """The rows as ``checkers.reference`` takes them."""
+        """Return the rows as ``checkers.reference`` takes them."""
         return [dict(zip(COLUMNS, row, strict=True)) for row in self._rows]
 
     def store(self, store: Path) -> list[Path]:
         """Write the history into a store directory, as Parquet for the checkers.
 
-        Raises InfrastructureError if there is no space; then nothing of it is left there, because
-        rows that are cut off anywhere but at their end are no history.
+        Raises InfrastructureError if there is no space. Then no part of the history is left there:
+        rows with a gap other than at their end are no history.
         """
         from harness.history import parquet, recorder  # noqa: PLC0415 - Arrow, which a search does without
 

@@ -55,7 +55,10 @@ _MORE_THAN_ZERO: Final = (
     "quiet_period_s",
 )
 _SHORTEST_S: Final = 0.001
-"""Times of faults have no more digits, and shorter ones without peace between no number."""
+"""The shortest duration of a fault (s): times of faults have no more digits.
+
+Shorter faults without peace between them would be without number.
+"""
 _AT_MOST: Final[Mapping[str, float]] = {
     "pairs": 26,
     "churn": 100,
@@ -66,12 +69,11 @@ _AT_MOST: Final[Mapping[str, float]] = {
 
 
 def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
-    """Builds a spec from what was given, over ``base``, over the defaults.
+    """Build a spec from given values, over ``base``, over the defaults.
 
-    What was given is field name -> value; None is "not given".
-
-    The name says what is tested, unless it was given. Raises UsageError for what is impossible in
-    itself; what depends on registries and the policy is refused by whoever knows them.
+    ``given`` maps field names to values; None is "not given". The name says what is tested, unless
+    it was given. Raises UsageError for what is impossible in itself. What depends on registries and
+    the policy is refused by the code that knows them.
     """
     values = msgspec.structs.asdict(base) if base is not None else {}
     changed = {field: value for field, value in given.items() if value is not None}
@@ -84,7 +86,7 @@ def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
 
 
 def default_name(values: Mapping[str, Any]) -> str:
-    """ "replication-partition": what is under test and what is done to it; no default is said."""
+    """Return "replication-partition": what is under test and its faults, without defaults."""
     system, policy, workload = (
         values.get(field, default)
         for field, default in (("system", OWN), ("policy", "replication"), ("workload", "groups"))
@@ -95,7 +97,7 @@ def default_name(values: Mapping[str, Any]) -> str:
 
 
 def validate(spec: TestSpec) -> None:
-    """Raises UsageError for a number or word that no test can have."""
+    """Raise UsageError for a number or word that no test can have."""
     for field, value in msgspec.structs.asdict(spec).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{_flag(field)} is {value}: it must be a number")
@@ -120,7 +122,7 @@ def validate(spec: TestSpec) -> None:
 
 
 def _flag(field: str) -> str:
-    """How a person gave the field: by its option, or in a spec's file where there is none."""
+    """Return how a person gives the field: by its option, or by its name in a spec's file."""
     return (
         field.replace("_", "-")
         if field in _ONLY_IN_FILES
@@ -129,9 +131,9 @@ def _flag(field: str) -> str:
 
 
 def load(path: Path) -> TestSpec:
-    """A spec from a JSON file (or a run's directory).
+    """Read a spec from a JSON file (or a run's directory).
 
-    Raises UsageError naming the file, the field and the near one.
+    Raises UsageError that names the file, the field and the nearest known field.
     """
     table = _object(path / "spec.json" if path.is_dir() else path)
     if "name" not in table:
@@ -145,9 +147,9 @@ def load(path: Path) -> TestSpec:
 
 
 def parse_property(text: str) -> tuple[str, str, Any]:
-    """Parses ``NODE:property=value`` into (node or "*", dotted name, value).
+    """Parse ``NODE:property=value`` into (node or "*", dotted name, value).
 
-    The value is JSON where it is JSON, else text.
+    The value is JSON if it can be read as JSON, else text.
     """
     node, colon, rest = text.partition(":")
     name, equals, value = rest.partition("=")
@@ -168,7 +170,7 @@ def parse_property(text: str) -> tuple[str, str, Any]:
 
 
 def with_settings(spec: TestSpec, settings: Iterable[str]) -> TestSpec:
-    """The spec with the properties of ``--set``. Raises UsageError."""
+    """Return the spec with the properties of ``--set``. Raises UsageError."""
     properties = {node: dict(values) for node, values in spec.properties.items()}
     for text in settings:
         node, name, value = parse_property(text)

@@ -1,15 +1,15 @@
-"""The store: one directory for each test that ran, ``store/<test>/<time>/``, and what lies in it.
+"""The store: one directory for each test that ran, ``store/<test>/<time>/``, and its files.
 
 Why directories with fixed names: everything a reader needs to judge, repeat or report a test is in
 one place that can be copied, attached to a ticket and given back to ``jepsen-run check``.
 
-    spec.json       the test as it was asked for
+    spec.json       the test as it was requested
     schedule.json   the faults as they were planned
-    run.json        how far it got, versions
+    run.json        how far the run got, versions
     history/        what happened (history.arrows while it runs)
     findings.json   the verdict
-    logs/           of every broker, and harness.log
-    repro.json      what brings a finding back
+    logs/           the logs of every broker, and harness.log
+    repro.json      everything that reproduces a finding
     report.html, junit.xml
 """
 
@@ -42,7 +42,7 @@ OVERVIEW: Final = "index.html"
 """The page of all runs, in the store itself."""
 DEFAULT: Final = Path("store")
 LATEST: Final = "latest"
-"""The link to the run that began last, of a test and of all."""
+"""The link to the run that began last, of a test and of all tests."""
 
 _NAME_BYTES: Final = 200
 
@@ -50,14 +50,14 @@ T = TypeVar("T")
 
 
 class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
-    """How a run went, apart from its history: ``run.json``, rewritten as the run goes on.
+    """The record of how a run went, apart from its history: ``run.json``.
 
-    ``state`` is "running" until the run ends by itself: a directory that still says so after its
-    process is gone was killed. ``furnishings`` are what brokers were given beside machines and
-    links, and what that really was. ``again`` is the line that runs it again. ``zero`` is the wall
-    clock at the history's time 0 (ISO 8601), by which log lines are put beside rows. ``trouble`` is
-    why the machine, not the broker, spoiled the run; the verdict is then unknown for this reason
-    first.
+    It is rewritten as the run goes on. ``state`` is "running" until the run ends by itself: a
+    directory that still says so after its process is gone was killed. ``furnishings`` are the
+    auxiliary services that brokers were given besides machines and links, and what was really
+    deployed. ``again`` is the line that runs it again. ``zero`` is the wall clock at the history's
+    time 0 (ISO 8601), by which log lines are placed next to rows. ``trouble`` is why the machine,
+    not the broker, spoiled the run; the verdict is then unknown for this reason first.
     """
 
     state: str = "running"  # "running" | "ended" | "interrupted" | "failed"
@@ -72,19 +72,19 @@ class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     process: Process | None = None
 
     def alive(self) -> bool:
-        """Whether the process that runs the test is still there, or may be (on another machine)."""
+        """Return whether the process that runs the test exists, or may (on another machine)."""
         return self.process is not None and judge(self.process) != "dead"
 
 
 def new_record() -> RunRecord:
-    """The record of a run by this process that begins now."""
+    """Return the record of a run by this process that begins now."""
     return RunRecord(
         process=identify(), started=datetime.now().astimezone().isoformat(timespec="milliseconds")
     )
 
 
 def create(root: Path, test: str, now: datetime | None = None) -> Path:
-    """A new, empty directory for a run of ``test`` that begins now; ``latest`` points to it."""
+    """Make an empty directory for a run of ``test`` that begins now; point ``latest`` to it."""
     moment = (now or datetime.now().astimezone()).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     parent = root / directory_name(test)
     try:
@@ -99,7 +99,10 @@ def create(root: Path, test: str, now: datetime | None = None) -> Path:
 
 
 def directory_name(test: str) -> str:
-    """``test`` as the name of a directory, which file systems take and no link has."""
+    """Return ``test`` as the name of a directory.
+
+    File systems accept the name, and it is never that of the link ``latest``.
+    """
     name = re.sub(r"[^\w.+-]+", "-", test).encode()[:_NAME_BYTES].decode(errors="ignore").strip("-.")
     return f"{name}-test" if name == LATEST else name or "test"
 
@@ -124,12 +127,12 @@ def _point(link: Path, target: str) -> None:
 
 
 def is_store(path: Path) -> bool:
-    """Whether ``path`` looks like one run's directory."""
+    """Return whether ``path`` looks like one run's directory."""
     return (path / STREAM).is_file() or (path / HISTORY).is_dir() or (path / SPEC).is_file()
 
 
 def has_history(store: Path) -> bool:
-    """Whether there is a history to judge, complete or cut off."""
+    """Return whether there is a history to judge, complete or cut off."""
     return (store / STREAM).is_file() or (store / HISTORY).is_dir()
 
 
@@ -140,11 +143,11 @@ def root_of(run: Path) -> Path | None:
 
 
 def find(path: Path) -> list[Path]:
-    """The runs that a person means by ``path``.
+    """Return the runs that a person means by ``path``.
 
-    A run's directory, or a directory of runs at any depth (oldest first).
+    That is a run's directory, or a directory of runs at any depth (oldest first).
 
-    Raises UsageError if nothing there is a run.
+    Raises UsageError if there is no run.
     """
     try:
         there = path.exists()
@@ -172,7 +175,7 @@ def find(path: Path) -> list[Path]:
 
 
 def is_named(run: Path, path: Path) -> bool:
-    """Whether ``path`` is a run's own, or a file in it, and not a directory of runs."""
+    """Return whether ``path`` is a run's own directory or a file in it, not one of several runs."""
     given = path.resolve()
     return run.resolve() in (given, given.parent)
 
@@ -187,12 +190,12 @@ def save(store: Path, name: str, value: Any) -> Path:
 
 
 def as_json(value: Any) -> str:
-    """``value`` as the one document that a command prints for a program."""
+    """Return ``value`` as the one JSON document that a command prints for a program."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
 
 
 def load_spec(store: Path) -> TestSpec:
-    """The spec that a run was made from; raises UsageError if the file cannot be used."""
+    """Return the spec that a run was made from; raise UsageError if the file cannot be used."""
     spec = _load(store / SPEC, TestSpec)
     try:
         specs.validate(spec)
@@ -202,12 +205,12 @@ def load_spec(store: Path) -> TestSpec:
 
 
 def load_schedule(store: Path) -> Schedule | None:
-    """The faults that a run was to have; None if it never came to that."""
+    """Return the planned faults of a run; None if the run never came to that."""
     return _load(store / SCHEDULE, Schedule) if (store / SCHEDULE).is_file() else None
 
 
 def load_run(store: Path) -> RunRecord:
-    """How a run went; a run without the file has no record of trouble."""
+    """Return how a run went; a run without the file has no record of trouble."""
     return _load(store / RUN, RunRecord) if (store / RUN).is_file() else RunRecord(state="ended")
 
 

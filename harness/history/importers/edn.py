@@ -1,15 +1,15 @@
-"""EDN, form by form: the notation of Clojure's data, as far as Jepsen writes it.
+"""A reader of EDN, form by form: the notation of Clojure's data, as far as Jepsen writes it.
 
 Why a reader of our own: a history has a million forms of one line, and must be read without being
-held in memory; what is needed of the notation is a page (https://github.com/edn-format/edn).
+held in memory; the needed part of the notation is a page (https://github.com/edn-format/edn).
 
-Read are maps (with a namespace, too), vectors, lists, sets, texts, characters, keywords, symbols,
+It reads maps (with a namespace, too), vectors, lists, sets, texts, characters, keywords, symbols,
 numbers, ``nil``, ``true`` and ``false``, comments and discards. A tag is dropped and what it tags
 is read: ``#jepsen.history.Op{...}`` is a map. A vector is a tuple; lists and sets are tuples of
-their own classes, a set in the order in which it stands.
+their own classes, a set in the order in which it is written.
 
 Clojure also prints what it cannot read again: ``#object[...]``, ``#<...>``, ``#'name`` and patterns
-(``#"..."``). Each is an ``Opaque`` form, because most stand in fields that no importer needs.
+(``#"..."``). Each is an ``Opaque`` form, because most are in fields that no importer needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 DEEPEST: Final = 100
 LONGEST: Final = 16 * 1024 * 1024
-"""Characters of a text that is not closed yet."""
+"""The maximum number of characters of a text before it is closed."""
 
 _PIECE: Final = re.compile(
     r"""
@@ -44,7 +44,7 @@ _PIECE: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _CONTINUED: Final = re.compile(r'(?:[^"\\]|\\.)*(")?', re.DOTALL)
-"""A text from somewhere within it to its end, or to that of the line."""
+"""The rest of a text, from somewhere within it to its end or the end of the line."""
 _INTEGER: Final = re.compile(r"[+-]?\d+N?")
 _FLOAT: Final = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?")
 _RATIO: Final = re.compile(r"[+-]?\d+/\d+")
@@ -63,7 +63,7 @@ _NOTHING: Final = object()
 
 
 class EdnError(ValueError):
-    """What is no EDN: the line, and what is wrong there."""
+    """A text that is not EDN: the line, and what is wrong there."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -71,31 +71,31 @@ class EdnError(ValueError):
 
 
 class Keyword(str):
-    """``:name``, without the colon."""
+    """A keyword: ``:name``, without the colon."""
 
     __slots__ = ()
 
 
 class Symbol(str):
-    """A name that is none of the others."""
+    """A name that is neither a keyword nor ``nil``, ``true`` or ``false``."""
 
     __slots__ = ()
 
 
 class Opaque(str):
-    """What Clojure prints and cannot read again, as it stands in the file."""
+    """A form that Clojure prints and cannot read again, as written in the file."""
 
     __slots__ = ()
 
 
 class List(tuple[Any, ...]):
-    """``(...)``."""
+    """A list: ``(...)``."""
 
     __slots__ = ()
 
 
 class Set(tuple[Any, ...]):
-    """``#{...}``."""
+    """A set: ``#{...}``."""
 
     __slots__ = ()
 
@@ -114,9 +114,9 @@ class _Open:
 
 
 def forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """Each form of a file, with the number of the line on which it ends.
+    """Yield each form of a file, with the number of the line on which it ends.
 
-    Of a file that begins with a vector or a list, each form in that. Raises EdnError.
+    If the file begins with a vector or a list, yield each form in that. Raises EdnError.
     """
     reader = _Reader()
     for line, kind, piece in _pieces(lines):
@@ -127,7 +127,7 @@ def forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield the line, kind and text of each piece of a file but spaces and comments.
+    """Yield the line, kind and text of each piece of a file except spaces and comments.
 
     A text of many lines is put together when it ends: each line is read once.
     """
@@ -175,17 +175,17 @@ def _end_of_opaque(text: str, start: int, line: int) -> int:
 
 
 class _Reader:
-    """Puts forms together."""
+    """A builder of forms from their pieces."""
 
     def __init__(self) -> None:
         self._stack: list[_Open] = []
         self._whole: _Open | None = None
         self._begun = self._over = False
         self._prefix = ""
-        self._objects = 0  # open ones of _is_opaque, within which nothing need be EDN
+        self._objects = 0  # the number of open forms of _is_opaque, whose contents need not be EDN
 
     def take(self, line: int, kind: str, piece: str) -> Any:
-        """The form that this piece completes outside all others, or ``_NOTHING``."""
+        """Return the outermost form that this piece completes, or ``_NOTHING``."""
         if self._prefix and piece != "{":
             raise EdnError(line, f"#:{self._prefix} is followed by {piece!r:.30}: it must be a map")
         if self._over and not self._stack and kind != "discard":
@@ -214,7 +214,7 @@ class _Reader:
         return _NOTHING
 
     def end(self) -> None:
-        """Raises EdnError for what is not closed."""
+        """Raise EdnError for a form that is not closed."""
         for left in (*self._stack[:1], *([self._whole] if self._whole is not None else ())):
             if left.sign in _PREFIXES:
                 raise EdnError(left.line, "a tag or discard with nothing behind it")
@@ -238,7 +238,7 @@ class _Reader:
 
 
 def _is_opaque(prefix: _Open) -> bool:
-    """Whether what follows is of an object or a pattern, and so need be no EDN."""
+    """Return whether the next form belongs to an object or a pattern, and need not be EDN."""
     return prefix.sign == _PATTERN or prefix.prefix == _OBJECT
 
 
@@ -313,7 +313,7 @@ def _text(piece: str, line: int) -> str:
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        return text  # half of a pair, which is refused where somebody needs the text
+        return text  # half of a pair, which is refused if the text is needed
 
 
 def _escaped(found: re.Match[str], line: int) -> str:
@@ -338,7 +338,7 @@ def _character(word: str, line: int) -> str:
 
 
 def shown(form: Any) -> str:
-    """A form as text, the same for the same."""
+    """Return a form as text; equal forms have equal texts."""
     match form:
         case Keyword():
             return f":{form}"

@@ -1,7 +1,7 @@
-"""A history of somebody else's, from its file into a store like a run's.
+"""The import of another harness' history, from its file into a store like a run's.
 
-Why by way of a directory beside the store: a file that cannot be read to its end leaves nothing
-behind, and what was read needs no memory: rows are written as they come.
+Why by way of a directory next to the store: a file that cannot be read to its end leaves nothing
+behind, and reading needs no memory: rows are written as they come.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _MAGIC: Final[Mapping[bytes, str]] = {
     b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\x03\x04": "zip", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16",
 }  # fmt: skip
-"""What a file is that begins so, and no history in UTF-8."""
+"""The first bytes of files that are not UTF-8 text, and what such files are."""
 _BATCH_ROWS: Final = 20_000
 _BYTES_A_ROW: Final = 80
-"""Of a file that others wrote; only the order of magnitude matters."""
+"""Bytes of a row in a file of another harness; only the order of magnitude matters."""
 _BYTES_PACKED: Final = 10
-"""Bytes of a history that gzip packs into one; likewise."""
+"""Bytes of a history that gzip compresses to one; only the order of magnitude matters."""
 UNDRAINED: Final = (
     "nothing says that all was received in the end, so lost messages cannot be told: --drained says so, or "
     "an event of the history"
@@ -54,7 +54,7 @@ UNDRAINED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Where a history lies and what it has."""
+    """The store of an imported history, and what the history has."""
 
     store: Path
     rows: int
@@ -73,18 +73,18 @@ def of(
     fifo: bool = False,
     ack_wait_s: float | None = None,
 ) -> Imported:
-    """Read a history into a new store below ``root``; one that cannot be read leaves nothing there.
+    """Read a history into a new store below ``root``; leave nothing there if it cannot be read.
 
     Args:
-        file: what to read.
-        kind: of ``FORMATS``; None: what the file's name says.
+        file: the file to read.
+        kind: one of ``FORMATS``; None: as the file's name says.
         root: the directory of all results.
-        name: of the test; the file's where there is none.
+        name: the name of the test; None: that of the file.
         guarantee: what the brokers promised.
         ordered: whether they promised order.
         drained: everything was received in the end.
         fifo: they promised that a queue is in order as a whole, without groups.
-        ack_wait_s: after how many seconds without an acknowledgement they take a message back.
+        ack_wait_s: the seconds without an acknowledgement after which they take a message back.
 
     Raises UsageError, in one line that names file, line and cause; InfrastructureError if there is
     no space.
@@ -166,18 +166,18 @@ def _without_gzip(file: Path) -> Path:
 
 
 def _name_of(file: Path) -> str:
-    """The name of a test after its file: one line of text, whatever the file is called."""
+    """Return the name of a test made from its file's name: one line of text in any case."""
     name = _printable(_without_gzip(file).stem)
     return "".join(letter if letter.isprintable() else "-" for letter in name) or "import"
 
 
 def _printable(file: Path | str) -> str:
-    """A path as text, although the bytes of its name may be no UTF-8."""
+    """Return a path as text, although the bytes of its name may not be UTF-8."""
     return str(file).encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 class _Reading:
-    """One file, from its lines to batches of rows."""
+    """The reading of one file, from its lines to batches of rows."""
 
     def __init__(self, file: Path, kind: str, *, drained: bool) -> None:
         self.intake = Intake()
@@ -198,17 +198,17 @@ class _Reading:
 
     @property
     def files(self) -> int:
-        """How many part files it gets."""
+        """The number of part files that the history gets."""
         packed = _BYTES_PACKED if self._gzip else 1
         return parquet.files_for(16 * (packed * self._bytes // _BYTES_A_ROW))
 
     @property
     def not_judged(self) -> dict[str, str]:
-        """Rules of which it says too little, each with why."""
+        """The rules of which the history says too little, each with the reason."""
         return {**self.intake.not_judged, **self._jepsen.not_judged}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows. Raises UsageError."""
+        """Yield all rows in batches. Raises UsageError."""
         rows: list[Row] = []
         for row in self._rows():
             rows.append(row)
@@ -224,7 +224,7 @@ class _Reading:
         line: int | None = None
         try:
             with self._open() as file:
-                for line, event in self._events(file):  # noqa: B007 - told of where an event is refused
+                for line, event in self._events(file):  # noqa: B007 - the line of an event that is refused
                     yield from self.intake.take(event)
             self._jepsen.end()
             whole = "lost" not in self._jepsen.not_judged
@@ -257,5 +257,5 @@ class _Reading:
 
 
 def _in_a_line(error: Exception) -> str:
-    """An error as one line that any terminal takes: half of a surrogate pair as an escape."""
+    """Return an error as one line for any terminal: half of a surrogate pair as an escape."""
     return " ".join(str(error).split()).encode(errors="backslashreplace").decode()

@@ -1,11 +1,11 @@
-"""What Jepsen recorded of a queue or of a log, as events of ours.
+"""The import of what Jepsen recorded of a queue or of a log.
 
 Two kinds of tests write such histories: those of queues (``queue_operations``), and those of logs
-as Kafka (``log_operations``). A process of ``:nemesis`` is a fault of which nothing is claimed but
-that something was done.
+such as Kafka (``log_operations``). A process of ``:nemesis`` is a fault, of which nothing is
+claimed but that something was done.
 
 The order of a history is that of its file: clients write ``:time`` themselves and sometimes an
-older one, or none. So each operation has its own time or, where that is not after the operation
+older one, or none. So each operation has its own time or, if that is not after the operation
 before, one nanosecond more than that.
 """
 
@@ -21,7 +21,7 @@ from harness.history.importers.operation import Operation
 from harness.history.importers.queue_operations import QUEUE_OPERATIONS, QueueOperations
 
 _SILENT: Final = ("crash", "debug-topic-partitions")
-"""Operations of logs that say nothing about messages."""
+"""The operations of logs that say nothing about messages."""
 
 
 class Jepsen:
@@ -33,14 +33,14 @@ class Jepsen:
 
     @property
     def not_judged(self) -> dict[str, str]:
-        """Rules of which the history says too little, each with why."""
+        """The rules of which the history says too little, each with the reason."""
         if isinstance(self._of, LogOperations):
             return dict(OF_LOGS)
         return {} if self._of is None else self._of.not_judged
 
     @property
     def drained(self) -> bool:
-        """Whether everything was taken out that had been put in."""
+        """True if everything that had been put in was taken out."""
         return isinstance(self._of, QueueOperations) and self._of.drained
 
     def events(self, form: Any) -> Iterator[Event]:
@@ -63,7 +63,7 @@ class Jepsen:
             yield from self._operations(f).events(Operation(time, process, type_, f, form))
 
     def end(self) -> None:
-        """There are no more."""
+        """Note that there are no more operations."""
         if isinstance(self._of, QueueOperations):
             self._of.end()
 

@@ -1,4 +1,4 @@
-"""Events a line: JSON objects, or a table with commas under a header."""
+"""The reading of events by line: JSON objects, or a table with commas under a header."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from checkers.intake import FIELDS, Event
 from checkers.schema import KINDS
 
 LONGEST: Final = 16 * 1024 * 1024
-"""Bytes of a line."""
+"""The maximum number of bytes of a line."""
 _BOM: Final = b"\xef\xbb\xbf"
-"""What some editors write before the first line of a file in UTF-8."""
+"""The mark that some editors write before the first line of a file in UTF-8."""
 
 
 class LineError(ValueError):
@@ -27,7 +27,7 @@ class LineError(ValueError):
 
 
 def numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, counted from 1. Raises LineError for one that has no end."""
+    """Yield the lines of a file, counted from 1; raise LineError for one that is too long."""
     number = 0
     while line := file.readline(LONGEST):
         number += 1
@@ -37,7 +37,7 @@ def numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def texts(file: BinaryIO) -> Iterator[str]:
-    """The same, as texts."""
+    """Yield the lines of a file as texts. Raises LineError."""
     for number, line in numbered(file):
         try:
             yield line.removeprefix(_BOM).decode() if number == 1 else line.decode()
@@ -46,7 +46,7 @@ def texts(file: BinaryIO) -> Iterator[str]:
 
 
 def json_lines(file: BinaryIO) -> Iterator[tuple[int, Event]]:
-    """A JSON object a line; empty lines are passed over. Raises LineError."""
+    """Yield a JSON object for each line; skip empty lines. Raises LineError."""
     for number, bytes_ in numbered(file):
         line = bytes_.removeprefix(_BOM) if number == 1 else bytes_
         if not line.strip():
@@ -61,7 +61,7 @@ def json_lines(file: BinaryIO) -> Iterator[tuple[int, Event]]:
 
 
 def _half_of_pair(line: bytes) -> str:
-    """What is wrong with JSON that has one half of a surrogate pair; "" where it has none.
+    """Return what is wrong with JSON that has one half of a surrogate pair; "" if it has none.
 
     The decoder itself says that such a line was truncated.
     """
@@ -74,11 +74,14 @@ def _half_of_pair(line: bytes) -> str:
 _ESCAPES: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
 )
-"""Surrogate pairs, what is half of one, and all other escapes."""
+"""Surrogate pairs, halves of one, and all other escapes."""
 
 
 def table(file: BinaryIO) -> Iterator[tuple[int, Event]]:
-    """A line of a table with commas each; an empty field is none. Raises LineError."""
+    """Yield an event for each line of a table with commas. Raises LineError.
+
+    An empty field gives the event no such field.
+    """
     reader = csv.reader(texts(file), strict=True)
     header = next(_rows(reader), None)
     if header is None:
@@ -130,7 +133,7 @@ def _event(read: Iterable[tuple[str, Callable[[str], Any]]], row: Iterable[str],
 
 
 def _either(text: str) -> int | str:
-    """A number where it is one."""
+    """Return a text as a number if it is one."""
     try:
         return _whole(text)
     except ValueError:

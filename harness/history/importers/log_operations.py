@@ -1,7 +1,8 @@
-"""What Jepsen recorded of a log as Kafka: ``:send`` and ``:poll``, alone or in a ``:txn``.
+"""The import of what Jepsen recorded of a log such as Kafka.
 
-A key is a group, and a poll is deliveries that nobody acknowledges, to a session that ends where
-the client changes what it reads.
+Its operations are ``:send`` and ``:poll``, alone or in a ``:txn``. A key is a group. A poll is
+deliveries that are never acknowledged, to a session that ends when the client changes what it
+reads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OF_LOGS: Final[Mapping[str, str]] = {
         "polls of several consumers are answered in no order among each other",
     ),
 }
-"""Rules that a log does not promise to keep, each with why."""
+"""The rules that a log does not promise to keep, each with the reason."""
 
 _STEPS: Final = "a :send, :poll or :txn"
 
@@ -100,7 +101,7 @@ class LogOperations:
         return self._sessions[process, key]
 
     def _forget(self, process: int, of: Any) -> None:
-        """Let the next that this process reads of these keys begin a session."""
+        """Let this process begin a new session when it next reads one of these keys."""
         for one in [pair for pair in self._sessions if pair[0] == process and of(pair[1])]:
             del self._sessions[one]
 

@@ -1,4 +1,4 @@
-"""One operation of Jepsen's, and what its value may be."""
+"""An operation that Jepsen recorded, and the values that it may have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness.history.importers.edn import Keyword, Opaque, Symbol, shown
 KINDS: Final[Mapping[type, str]] = {
     int: "a number", float: "a number", str: "a text", Keyword: "a keyword", Symbol: "a symbol",
 }  # fmt: skip
-"""What a message may be called by. Whatever else a client wrote is no name of a message."""
+"""The types of value that can be the name of a message; no other value can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Who asked for what, or was answered what, and when (ns)."""
+    """An operation: its process, what it asked for or was answered, and when (ns)."""
 
     time: int
     process: int
@@ -27,22 +27,22 @@ class Operation:
 
     @property
     def value(self) -> Any:
-        """The value, None where there is none."""
+        """The value, None if there is none."""
         return self.form.get(Keyword("value"))
 
     @property
     def head(self) -> dict[str, Any]:
-        """What its events have in common."""
+        """The fields that all events of the operation have."""
         return {"time": self.time, "type": self.type, "process": self.process}
 
 
 def kind_of(value: Any) -> str | None:
-    """The kind of name that a message may be called by, or None."""
+    """Return the kind of a value that can be the name of a message, or None."""
     return KINDS.get(type(value))
 
 
 def named(value: Any, what: str) -> int | str:
-    """Return a message's name. Raises IntakeError for what cannot be one."""
+    """Return a message's name. Raises IntakeError for a value that cannot be one."""
     if value is None:
         raise IntakeError(f"the :value of {what} is nil: it must say which message")
     if kind_of(value) is None:
@@ -55,7 +55,7 @@ def named(value: Any, what: str) -> int | str:
 
 
 def elements(value: Any, what: str) -> Iterator[Any]:
-    """Yield the elements of a vector, list or set; of nil none. Raises IntakeError."""
+    """Yield the elements of a vector, list or set; nil has none. Raises IntakeError."""
     if value is None:
         return
     if not isinstance(value, tuple):

@@ -1,17 +1,17 @@
-"""What Jepsen recorded of a queue: ``:enqueue``, ``:dequeue`` and ``:drain``.
+"""The import of what Jepsen recorded of a queue: ``:enqueue``, ``:dequeue`` and ``:drain``.
 
-A dequeue that is ``:ok`` is a delivery and its acknowledgement in one, or several where its value
-is a vector. Where one is, a dequeue of unknown outcome may have taken any number. The value of an
-operation that is ``:info`` or ``:fail`` is an error, never a message.
+A dequeue that is ``:ok`` is a delivery together with its acknowledgement, or several if its value
+is a vector. If one dequeue has a vector, any dequeue of unknown outcome may have taken any number.
+The value of an operation that is ``:info`` or ``:fail`` is an error, never a message.
 
-A drain is many dequeues. Its client tells them in its value, or writes them as operations of their
-own while the drain is open, each asked and answered (``:dequeue`` twice) or only answered, with the
-drain asked for once more in between; the value of such a drain is ``:exhausted``. Other clients
-mark dequeues as ``:drain? true``, of which the last finds nothing.
+A drain is many dequeues. Its client reports them in its value, or writes them as operations of
+their own while the drain is open. Each is then asked and answered (``:dequeue`` twice), or only
+answered, with the drain asked for once more in between; the value of such a drain is
+``:exhausted``. Other clients mark dequeues as ``:drain? true``, of which the last finds nothing.
 
-jepsen.independent tests many queues at once: the value of each operation is ``[key value]``.
-Jepsen prints such a tuple as it prints a vector, so the first operation that proves one or the
-other decides: an enqueue, or a dequeue or drain that is asked for with a value of two elements.
+jepsen.independent tests many queues at once: the value of each operation is ``[key value]``. Jepsen
+prints such a tuple as it prints a vector, so the first operation that proves one or the other
+decides: an enqueue, or a dequeue or drain that is asked for with a value of two elements.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _UNKNOWN_BATCH: Final = dict.fromkeys(
     ("lost", "stuck"), "a dequeue of unknown outcome may have taken several messages, as others did"
 )
 _Pair = tuple[Any, Any]
-"""A key (None: of no key) and a value."""
+"""A key (None: no key) and a value."""
 
 
 @dataclass(slots=True)
 class _Open:
     """An operation that has no answer yet.
 
-    Of a drain: the dequeue that it asked for and that has no answer, whether it asked for any, the
-    messages that its dequeues got, and the number of operations when it began.
+    For a drain it also has the dequeue that the drain asked for and that has no answer, whether it
+    asked for any, the messages that its dequeues got, and the number of operations when it began.
     """
 
     op: Operation
@@ -73,7 +73,7 @@ class QueueOperations:
 
     @property
     def drained(self) -> bool:
-        """Whether every queue was drained after the last message was put in."""
+        """True if every queue was drained after the last message was put in."""
         everywhere = self._drained.get(None, -1)
         return (
             "lost" not in self.not_judged
@@ -82,7 +82,7 @@ class QueueOperations:
         )
 
     def end(self) -> None:
-        """There are no more."""
+        """Note that there are no more operations."""
         for open_ in self._open.values():
             if open_.op.f == "drain":
                 self._unheard_drain(open_)
@@ -109,7 +109,7 @@ class QueueOperations:
     def _asked(self, op: Operation, open_: _Open | None) -> Iterator[Event]:
         if open_ is not None:
             if op.f == open_.op.f == "drain":
-                return  # its next dequeue, as some clients write it
+                return  # the drain's next dequeue, as some clients write it
             raise IntakeError(f"process {op.process} asks for :{op.f} and has no answer to :{open_.op.f} yet")
         self._open[op.process] = _Open(op, self._number)
         if op.f == "enqueue":
@@ -190,7 +190,7 @@ class QueueOperations:
         self._drained[key] = max(self._drained.get(key, -1), number)
 
     def _unheard_drain(self, drain: _Open) -> None:
-        """A drain has no known outcome; what its own dequeues say is known."""
+        """Note that a drain has no known outcome; what its own dequeues say is known."""
         if not drain.asks:
             self.not_judged |= _UNKNOWN_DRAIN
         elif drain.dequeue is not None:
@@ -210,10 +210,10 @@ class QueueOperations:
         if op.f == "enqueue" or op.type == "invoke":
             self._keyed = _is_pair(op.value)
         elif op.type == "ok" and isinstance(op.value, tuple) and op.value:
-            self._keyed = False  # what was asked for had no key
+            self._keyed = False  # the question had no key
 
     def _pair(self, value: Any, op: Operation) -> _Pair:
-        """Split a value into key and value; operations for no key in particular have none."""
+        """Split a value into key and value; the key is None in an operation for no single key."""
         if not self._keyed:
             return None, value
         if _is_pair(value):
@@ -237,7 +237,7 @@ class QueueOperations:
         return {} if key is None else {"queue": shown(key)}
 
     def _received(self, op: Operation, asked: Operation) -> list[_Pair]:
-        """The messages that an answer says were received, each with its key."""
+        """Return the messages that an answer says were received, each with its key."""
         value = op.value
         if op.type != "ok" or _is_nothing(value):
             return []
@@ -269,7 +269,10 @@ class QueueOperations:
         return [(key, one) for one in self._messages(value, op, many=many)]
 
     def _messages(self, value: Any, op: Operation, *, many: bool) -> list[Any]:
-        """The messages of one queue in a value: none, those of a vector, or one if not ``many``."""
+        """Return the messages of one queue in a value: none, those of a vector, or a single one.
+
+        If ``many`` is true, the value must be a vector.
+        """
         if _is_nothing(value):
             return []
         self._batches |= op.f == "dequeue" and isinstance(value, tuple)
@@ -289,12 +292,12 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _found_nothing(op: Operation) -> bool:
-    """Whether a dequeue without a message says that there was none, and not that it failed."""
+    """Return whether a dequeue without a message says that there was none, not that it failed."""
     return op.type == "ok" or (op.type == "fail" and op.value is not None and _is_nothing(op.value))
 
 
 def _is_pair(value: Any) -> bool:
-    """Whether a value may be a tuple of jepsen.independent."""
+    """Return whether a value may be a tuple of jepsen.independent."""
     return type(value) is tuple and len(value) == 2
 
 
@@ -303,11 +306,11 @@ def _names(some: list[_Pair]) -> list[tuple[str, str]]:
 
 
 def _taken(told: Counter[tuple[str, str]], name: tuple[str, str]) -> bool:
-    """Whether a dequeue of a drain got that message already; each counts once."""
+    """Return whether a dequeue of a drain got that message already; each counts once."""
     told[name] -= 1
     return told[name] >= 0
 
 
 def _message(key: Any, name: int | str) -> dict[str, Any]:
-    """The message and its queue. Queues of different keys have messages of the same names."""
+    """Return the message and its queue; messages of different keys may have the same names."""
     return {"message": name} if key is None else {"message": f"{shown(key)}/{name}", "queue": shown(key)}
