@@ -1,10 +1,8 @@
-"""All families of rules over one part of a history.
+"""The work of one Spark task: every family of rules judges one part of a history.
 
-What a task of Spark does, and how its answers become one.
-
-Rows are turned into columns once, messages into lives once, and every family reads those. A family
-that fails says so and spoils no other. What is asked travels to the task as data (``Question``); so
-do the families, so that a judge can ask some of them only.
+Rows become columns once, messages become lives once, and every family reads those. A family that
+fails gives its error as its answer and does not affect the others. The task gets its input as data
+(``Question``); it gets the families as data, too, so that a judge can ask only some of them.
 """
 
 from __future__ import annotations
@@ -75,7 +73,10 @@ from checkers.verdict import Promises
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What every part is asked, known from control rows; a family may take ``limit_s``."""
+    """The input of the rules for every part, mostly known from control rows.
+
+    ``limit_s`` is how long a family may take.
+    """
 
     ends: Ends
     examples: int
@@ -90,37 +91,39 @@ class Question:
     temporaries: Temporaries = field(default_factory=Temporaries)
     consumers: queues.Consumers = field(default_factory=queues.Consumers)
     ordered: bool = True
-    """Whether the test promises order."""
+    """True if the test promises order."""
     lossless: bool = True
-    """Whether the guarantee owes every message a delivery."""
+    """True if the guarantee promises that every message is delivered."""
     unheard: frozenset[tuple[int, str | None]] = frozenset()
-    """(run, queue) of which a message may have been received without being heard of."""
+    """The (run, queue) with a ``receive`` whose client never heard its answer."""
     elsewhere: delivery.Elsewhere | None = None
     taken: frozenset[tuple[int, str]] = frozenset()
-    """(run, queue) of which all that is missing may have been received unheard."""
+    """The (run, queue) whose unheard receives may have taken every message that is missing."""
     deaths: Deaths = field(default_factory=Deaths)
     clocks: Clocks = field(default_factory=Clocks)
     last_ns: Mapping[int, int] = field(default_factory=dict)
-    """The moment of each run's last row; ``drained_ns``: that at which its drain began."""
+    """The time of each run's last row."""
     drained_ns: Mapping[int, int] = field(default_factory=dict)
+    """The time at which the drain of each run began."""
     waiting: frozenset[int] = frozenset()
-    """The runs in which what was given back before the drain may wait until after it."""
+    """The runs in which a message given back before the drain may wait until after it."""
     complete: frozenset[int] = frozenset()
     """The runs in which everything was drained and every store read."""
     drained_from: Mapping[int, int] = field(default_factory=dict)
     """The row with which the drain of each run began."""
     look_step: int = 0
-    """Before the rules, look at the rows, of which one in so many is a knot
-    (``checkers.breakage``); 0: they have been looked at.
+    """The step of the knots when a part's rows are validated before the rules judge them.
+
+    One row in so many is a knot (``checkers.breakage``); 0: the rows have been validated.
     """
     look_keys: bool = False
-    """Parts have to hold whole groups."""
+    """True if the validation must ensure that a part has all rows of whole groups."""
     look_lacking: frozenset[str] = frozenset()
-    """Columns that the history does not have."""
+    """The columns that the history does not have."""
 
     @property
     def of_messages(self) -> delivery.RuleContext:
-        """What concerns messages one by one."""
+        """The input of the rules about single messages."""
         return delivery.RuleContext(
             ends=self.ends,
             owners=self.owners,
@@ -139,7 +142,7 @@ class Question:
 
     @property
     def audience(self) -> skipped.Audience:
-        """What concerns the order of messages that went with their subscription."""
+        """The input of the rules about messages that their subscription skipped."""
         return skipped.Audience(
             ends=self.ends,
             promises=self.promises,
@@ -153,7 +156,10 @@ class Question:
         )
 
     def rows(self, table: pa.Table, places: PlaceTable) -> Rows:
-        """Rows by place: those of a topic by subscription, its sends once for each."""
+        """Return the rows of a table, those of topics by subscription.
+
+        A send to a topic becomes a send to each of its subscriptions.
+        """
         return from_table(spread(table, self.subscriptions.numbers), places)
 
 
@@ -161,8 +167,8 @@ class Question:
 class Messages:
     """The messages and deliveries of whole groups: the ordinary ones, and all others in detail.
 
-    ``in_line``: of each place whether it is a group that is promised to be in order. ``marks`` of
-    each slice, where the family "delivery" is asked.
+    ``in_line`` says whether each place is a group whose order can be judged. ``marks`` has the
+    marks of each slice, if the family "delivery" is asked.
     """
 
     lives: Lives
@@ -180,37 +186,38 @@ class Messages:
 
     @cached_property
     def turns(self) -> order.Turns:
-        """What was delivered of groups that are to be in order."""
+        """The delivered messages of groups whose order can be judged."""
         return order.turns(self.lives, self.ordinary, self.in_line)
 
     def compared(self, some: order.Turns) -> Sequence[Comparison]:
-        """Which of some messages must keep an order among each other."""
+        """Return which of some messages must keep an order among each other."""
         closed = self.closings.unread(some.place, np.minimum(some.delivered, some.stored), some.delivered)
         waits = Waits(some.place, some.matched, some.waits, some.delivered, closed)
         return comparisons(waits, self.places.named, self.choosers)
 
     @cached_property
     def compared_turns(self) -> Sequence[Comparison]:
-        """Which of what was delivered must keep an order."""
+        """The comparisons among delivered messages that must keep an order."""
         return self.compared(self.turns)
 
     @cached_property
     def overtaken(self) -> Numbers:
-        """Which of them came too late for when they were sent."""
+        """The delivered messages that one overtook which was sent after they were stored."""
         return self.turns.overtaken(self.compared_turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What the family "delivery" found.
+    """The result of the family "delivery".
 
-    Of each group that lost a message the first and last send that got somewhere; how many are
-    missing, by run and queue; and what must be asked for elsewhere.
+    ``kept`` has, for each group that lost a message, the first and last send of its messages that
+    were delivered or stored; ``missing`` the number of missing messages by run and queue; ``stray``
+    what other parts must be asked for.
 
-    ``late``: acks and nacks that came too late for the process that they were meant for.
-    ``overtakers``: of messages that were skipped the later one that shows it. ``effects``: copies
-    that were sent in transactions and skipped. ``ungrouped``: copies without a group in FIFO
-    queues, which lie in all parts. ``places`` are those of both.
+    ``late``: the acks and nacks that were invoked after their broker process had been seen gone.
+    ``overtakers``: for each skipped message the later one that shows it. ``effects``: the copies
+    that were sent in transactions and skipped. ``ungrouped``: the copies without a group in FIFO
+    queues, whose messages lie in all parts. ``places`` are the places of the last two.
     """
 
     found: Mapping[int, Mapping[str, Found]]
@@ -226,12 +233,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the family "sessions" found.
+    """The result of the family "sessions".
 
-    ``open``: holds may conflict, or what was excused may be refuted, which only proofs from all
-    parts can decide.
-
-    ``wanted`` are the deliveries that were excused.
+    ``open``: holds may conflict, or an excuse may be refuted, which only proofs from all parts can
+    decide. ``wanted`` are the deliveries that were excused.
     """
 
     found: Mapping[int, Mapping[str, Found]]
@@ -242,7 +247,7 @@ class Held:
 RowFamily = Callable[[Rows, PlaceTable, Question], Any]
 GroupFamily = Callable[[Messages, Question], Any]
 LOOK: Final = "look"
-"""The answer that says what the part is like, beside those of the families."""
+"""The name of the answer that says whether the part's rows are valid; it is not of a family."""
 
 
 def _delivery(messages: Messages, question: Question) -> Delivered:
@@ -271,7 +276,7 @@ def _delivery(messages: Messages, question: Question) -> Delivered:
 
 
 def _missing(messages: Messages, lost: Numbers) -> dict[tuple[int, str], int]:
-    """How many of these lives there are, by run and queue."""
+    """Return the number of lost messages by run and queue; ``lost`` are positions of lives."""
     counts: dict[tuple[int, str], int] = {}
     places, some = np.unique(messages.lives.place[lost], return_counts=True)
     for place, count in zip(places.tolist(), some.tolist(), strict=True):
@@ -281,9 +286,10 @@ def _missing(messages: Messages, lost: Numbers) -> dict[tuple[int, str], int]:
 
 
 def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
-    """Of each group that lost one, the range of what it kept.
+    """Return, for each group that lost a message, the range of the messages that it kept.
 
-    That is the first and last send of those that are not lost but got somewhere.
+    That is the first and last send of the messages that are not lost and were delivered or stored;
+    (-1, -1) if there are none.
     """
     lives, ordinary = messages.lives, messages.ordinary
     somewhere = (lives.sent != NONE) & ((lives.delivered != NONE) | lives.stored)
@@ -340,7 +346,7 @@ def _of_sessions(
     places: PlaceTable,
     question: Question,
 ) -> tuple[InstanceTally, tuple[npt.NDArray[np.int32], Numbers]]:
-    """What is found without proofs from all parts, and which groups alternate between sessions."""
+    """Return the instances that need no proofs from other parts, and the alternating groups."""
     tally = InstanceTally(places, question.examples)
     sessions.find(deliveries, tally)
     sessions.find_backwards(held, lives, ordinary, closings, places, question.choosers, tally)
@@ -430,18 +436,20 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "totals": _totals,
     "priorities": _priorities,
 }
-"""Functions of this module, which go to Spark's processes by name; a lambda would go as code, which
-takes its sender 3 ms.
+"""The families that read rows, by name.
+
+They must be functions of this module, which Spark sends to its processes by name. A lambda would be
+sent as code, which takes the sender 3 ms.
 """
 
 
 OF_COPIES: Final = ("transactions",)
-"""Those that want what is sent to a topic once for each of its subscriptions."""
+"""The families that need a send to a topic once for each of its subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """What each family gave, once for each slice, and in one sentence why one failed."""
+    """The answers of each family, one for each slice, and why a family failed, in one sentence."""
 
     given: Mapping[str, list[Any]]
     failed: Mapping[str, str]
@@ -450,7 +458,7 @@ class PartAnswer:
 def answer(
     part: HistoryPart, question: Question, rows: Mapping[str, RowFamily], groups: Mapping[str, GroupFamily]
 ) -> PartAnswer:
-    """Ask the families; every error of theirs is an answer too."""
+    """Let the families judge a part, and return their answers; an error of a family is one, too."""
     given: dict[str, list[Any]] = {}
     failed: dict[str, str] = {}
     places = PlaceTable()
@@ -518,7 +526,7 @@ def answer(
 
 
 def _tables(part: HistoryPart, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
-    """A part's slices; one that cannot be read ends them, told as what the part is like."""
+    """Yield a part's slices; if one cannot be read, end, and add that to the answers."""
     try:
         yield from part.slices(columns)
     except HistoryError as error:
@@ -526,14 +534,15 @@ def _tables(part: HistoryPart, columns: Sequence[str], given: dict[str, list[Any
 
 
 class _TooLongError(Exception):
-    """A family used up its time."""
+    """An error: a family took longer than its limit."""
 
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """End the body by ``_TooLongError`` after so many seconds.
+    """End the body with ``_TooLongError`` after some seconds.
 
-    Only in a task's own process: elsewhere the judge's deadline must do.
+    That is possible only in the main thread of a process, as in a task's own process. Elsewhere the
+    judge's deadline must do.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -564,7 +573,7 @@ def _attempt(
 
 
 def proofs(part: HistoryPart, spans: links.Spans) -> list[tuple[sessions.Proofs, links.Questions]]:
-    """What proves sessions alive, and what was answered in some spans, of each slice."""
+    """Return, for each slice, proofs that sessions were alive, and the answers in some spans."""
     tables = (from_table(spread(table), PlaceTable()) for table in part.slices(READ))
     return [(sessions.proofs(rows), links.questions(rows, spans)) for rows in tables]
 
@@ -572,7 +581,7 @@ def proofs(part: HistoryPart, spans: links.Spans) -> list[tuple[sessions.Proofs,
 def served_sessions(
     part: HistoryPart, spans: links.Spans
 ) -> list[tuple[sessions.Proofs, links.Questions, links.Servers]]:
-    """Return of each slice the same, and which brokers served the sessions of some spans."""
+    """Return, for each slice, ``proofs`` and the brokers that served the sessions of some spans."""
     tables = (from_table(spread(table), PlaceTable()) for table in part.slices(READ))
     return [
         (sessions.proofs(rows), links.questions(rows, spans), links.servers(rows, spans)) for rows in tables
@@ -580,16 +589,17 @@ def served_sessions(
 
 
 def sends(part: HistoryPart, stray: delivery.Stray) -> delivery.Stray:
-    """The sends of some ids, of all slices."""
+    """Return the first sends of some message ids, from all slices of a part."""
     return joined(delivery.first_sends(from_table(table, PlaceTable()), stray) for table in part.slices(READ))
 
 
 def conflicts(
     part: HistoryPart, question: Question, known: links.SessionFacts
 ) -> Mapping[int, Mapping[str, Found]]:
-    """The conflicts of one part: all that concerns sessions.
+    """Return the instances of one part that concern sessions, conflicts included.
 
-    Now that it is known how long each certainly lived and what had been answered when.
+    ``known`` has the proofs from all parts: how long each session certainly lived, and which
+    operations had been answered when.
     """
     places = PlaceTable()
     lives: list[Lives] = []
@@ -626,7 +636,7 @@ def conflicts(
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
-    """Windows of unavailability in a part: possible ones slice by slice, and of its groups."""
+    """The windows of unavailability of a part: possible ones by slice, and those of its groups."""
 
     of_gaps: Sequence[Mapping[int, availability.GapRows]]
     of_groups: Sequence[availability.Outage]
@@ -635,7 +645,7 @@ class WindowAnswers:
 def questions(
     part: HistoryPart, question: Question, wanted: Sequence[availability.Gap], troubled: Container[Place]
 ) -> WindowAnswers:
-    """What was asked in each gap and in each group that had trouble."""
+    """Return the operations in each gap and in each group that had trouble."""
     places = PlaceTable()
     of_gaps, of_groups = [], []
     brokers: dict[str, int] = {}
@@ -649,7 +659,10 @@ def questions(
 
 
 def spans(part: HistoryPart, low: int, width: int, count: int) -> list[breakage.Span]:
-    """How many rows there are in spans of the index, of each slice."""
+    """Return, for each slice, how many rows there are in each of ``count`` spans of the index.
+
+    The spans begin at ``low`` and are ``width`` indexes wide.
+    """
     return [
         breakage.spans(np.sort(numbers_of(table.combine_chunks(), "index")), low, width, count)
         for table in part.slices(["index", "message"])
@@ -657,14 +670,14 @@ def spans(part: HistoryPart, low: int, width: int, count: int) -> list[breakage.
 
 
 def keyed(part: HistoryPart, key: int) -> list[tuple[int, str]]:
-    """The first row of what has to lie in one part, and what it is in words."""
+    """Return the first row with a key that must lie in one part, and the key in words, if any."""
     places = PlaceTable()
     found = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
     return sorted(one for one in found if one is not None)[:1]
 
 
 def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
-    """What was held, and what waited, in each idle time."""
+    """Return what sessions held, and which messages waited, in each idle time."""
     places = PlaceTable()
     serving = starved.Serving(
         places, wanted, question.ends, question.deaths, question.bound_ns, question.subscriptions
@@ -677,7 +690,7 @@ def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question
 def effects(
     part: HistoryPart, question: Question, wanted: Keyed
 ) -> tuple[transactions.Effects, Sequence[Place]]:
-    """The effects of some transactions, of all slices, and the names of their places."""
+    """Return the effects of some transactions, from all slices, and the names of their places."""
     places = PlaceTable()
     tables = (question.rows(table, places) for table in part.slices(READ))
     found = joined(transactions.of(_effects(rows, places, question), wanted) for rows in tables)
@@ -685,7 +698,7 @@ def effects(
 
 
 def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
-    """What each slice tells of queues without groups."""
+    """Return the facts that each slice has about queues without groups."""
     found = []
     for table in part.slices([*READ, "time_low"]):
         places = PlaceTable()
@@ -708,7 +721,7 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
 def ranked(
     part: HistoryPart, queues: Sequence[priorities.Queue], question: Question
 ) -> list[priorities.Delivered]:
-    """The first deliveries of queues with priorities, of each slice."""
+    """Return the first deliveries of queues with priorities, for each slice."""
     found = []
     for table in part.slices(READ):
         places = PlaceTable()
@@ -719,13 +732,13 @@ def ranked(
 
 
 def answers(part: HistoryPart, spans: links.Spans) -> list[links.Questions]:
-    """What was answered in some spans, of each slice."""
+    """Return the operations that were answered in some spans, for each slice."""
     tables = (from_table(spread(table), PlaceTable()) for table in part.slices(READ))
     return [links.questions(rows, spans) for rows in tables]
 
 
 def seen(part: HistoryPart, wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
-    """Where some messages, by run and id, were delivered or stored."""
+    """Return the places where some messages, given by run and id, were delivered or stored."""
     places = PlaceTable()
     tables = (from_table(renamed(table), places) for table in part.slices(READ))
     return {one for rows in tables for one in transactions.seen(rows, places.named, wanted)}

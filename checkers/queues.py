@@ -1,30 +1,30 @@
-"""Whether a queue as a whole is FIFO, of messages without a group: not-linearizable.
+"""The rule ``not-linearizable`` for whole queues: messages without a group come in FIFO order.
 
-Only where brokers promise it (``Promises.fifo``). A group belongs to one consumer at a time; a
-queue does not, and then what was recorded first need not have been taken first: what is pushed to
-two sessions at once is read in any order, what one of them had not read when it ended goes to the
-other behind what that has. So two kinds of queues are judged, as far as the history proves who can
-have had what, and nothing else is:
+The rule applies only where brokers promise that (``Promises.fifo``). A group belongs to one
+consumer at a time, but a queue does not. So the delivery that was recorded first need not have been
+sent first: messages that are pushed to two sessions at once are read in any order, and those that
+one of them had not read when it ended go to the other behind the messages that it has. So only two
+kinds of queues are judged, as far as the history proves which sessions can have had which messages:
 
 pulled      each first delivery was asked for (``time_low`` of its row says when) and taken between
-            the question and the answer: an interval, for which ``checkers.linearizability`` holds
-            as it stands. A question that was never heard to have been answered may have taken one
-            message, and given it back later: so many messages may be late, whichever; one more than
-            that, and no run of a queue explains it
-pushed      x's send was certain before y's was begun, and y was read before x. In that time one
-            session alone can have been given x: no other of that queue was asked for before y was
-            read, and not certainly over before x can have been in the queue. Within a session
-            pushes arrive in order; so x was given to nobody, and was in front of y when y was given
+            invocation and answer: an interval, for which ``checkers.linearizability`` holds as it
+            is. A receive whose answer was never heard may have taken any one message, and given it
+            back later. So as many messages may be late as there are such receives; if one more is
+            late, no run of a queue explains it
+pushed      x's send was certain before y's was begun, and y was read before x. Only one session can
+            have been sent x before that: each other session of the queue was asked for after y was
+            read, or was certainly over before x can have been in the queue. Deliveries to a session
+            arrive in order; so no session had been sent x, and x was in front of y when y was sent
 
 A session is certainly over when its unsubscribe was answered or the process that served it was seen
-to be gone; that its client has lost it says nothing. A session that no row says to have been asked
-for may always have been there. A message that never came is late, too, under the conditions of
-``checkers.fifo``. Queues that brokers of several nodes hold are left out (what one forwards comes
-when it comes). Where consumers had selectors, a message overtook nothing that some consumer which
-wanted it may have left behind while it waited (``checkers.selective``).
+gone; a connection that its client lost proves nothing. A session without a subscribe in the rows
+may always have been there. A message that never came is late, too, under the conditions of
+``checkers.fifo``. Queues that brokers of several nodes hold are left out, because a forwarded
+message may arrive at any time. Where consumers had selectors, a message did not overtake one that a
+consumer may have left behind because of its selector (``checkers.selective``).
 
-The messages of a queue lie in all parts, so each part tells those that count (``told``), and they
-are looked at together (``find``): one row of numbers a message.
+The messages of a queue lie in all parts. So each part returns the messages that count (``told``),
+and they are judged together (``find``), as one row of numbers each.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ from checkers.schema import TEMPORARY, TOPIC
 from checkers.selective import Choosers, SelectiveQueues
 
 Queue = tuple[int, str]
-"""(run, queue)."""
+"""A queue of a run: (run, queue)."""
 _ALWAYS: Final = -1
-"""Before every index."""
+"""A number below every index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """One row a message of a queue; ``NONE`` for what never happened.
+    """The messages of queues, a row each; ``NONE`` for what never happened.
 
-    ``begun`` and ``stored``: between which rows it came into the queue; ``delivered`` is its first
-    delivery, to ``session``, at ``time``, and ``asked`` (ns) since when that had been asked for.
-    ``matched``: by which selectors of the queue it is matched.
+    A message came into its queue between rows ``begun`` and ``stored``. ``delivered`` is its first
+    delivery, to ``session``, at ``time`` (ns); the client had asked for that delivery at ``asked``
+    (ns). ``matched`` has the selectors of the queue that match the message, as bits.
     """
 
     place: npt.NDArray[np.int32]
@@ -90,11 +90,11 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one slice tells.
+    """The facts of one slice about queues.
 
-    ``brokers`` are those that took or gave out something of a queue; ``unreadable`` the queues in
-    which something came that nobody could read, ``nameless`` those of which something came in no
-    session.
+    ``brokers`` are the brokers that took or delivered messages of a queue; ``unreadable`` the
+    queues with a delivery whose body could not be read, ``nameless`` those with a delivery that
+    names no session.
     """
 
     messages: Messages
@@ -105,14 +105,17 @@ class Told:
 
 
 def without_groups(table: pa.Table) -> pa.Table:
-    """The rows of messages of queues that have no group."""
+    """Return the rows without a group of a table, except those of topics and temporary queues."""
     queue = table["queue"].cast(pa.string())
     table = table.filter(pc.invert(pc.or_(pc.starts_with(queue, TOPIC), pc.starts_with(queue, TEMPORARY))))
     return table.filter(pc.is_null(table["group"])) if "group" in table.column_names else table
 
 
 def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
-    """From whole messages of queues without groups; ``asked`` has the ``time_low`` of each row."""
+    """Return the facts that whole messages without a group tell.
+
+    ``asked`` has the ``time_low`` of each row.
+    """
     delivers, oks = rows.of(DELIVER), rows.of(SEND_OK)
     at = first(rows.id[delivers], delivers, rows.messages)
     got = at != NONE
@@ -156,23 +159,24 @@ def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The sessions of one queue: from which row each may have been given something, up to which."""
+    """The sessions of one queue; each may have got messages from row ``begun`` to row ``over``."""
 
     number: Numbers
     begun: Numbers
     over: Numbers
 
     def since(self, number: Numbers) -> Numbers:
-        """From which row on each of some; before all others where nothing is known of it."""
+        """Return the first row of each of some sessions; ``_ALWAYS`` for one that is not known."""
         order = np.argsort(self.number)
         at = np.minimum(np.searchsorted(self.number, number, sorter=order), len(order) - 1)
         known = self.number[order[at]] == number
         return np.where(known, self.begun[order[at]], _ALWAYS)
 
     def alone(self, since: Numbers) -> tuple[Numbers, Numbers]:
-        """The session that alone can have been given what is there since then, and up to which row.
+        """Return the only session that can have got messages there since some rows, and until when.
 
-        ``NONE``: no session.
+        The session is ``NONE`` if there is none, or if one may always have been there. The second
+        result is the row from which another session may have got the messages.
         """
         order = np.argsort(self.over, kind="stable")
         over, begun, number = self.over[order], self.begun[order], self.number[order]
@@ -190,17 +194,17 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """Who was asked to be given what of which queue: (session, from row, up to row).
+    """The consumers of each (run, queue): (session, first row, last row).
 
-    Of a ``None`` queue: of any.
+    A consumer whose queue is ``None`` may be of any queue of its run.
     """
 
     sessions: Mapping[tuple[int, str | None], Sequence[tuple[int, int, int]]] = field(default_factory=dict)
 
     def of(self, queue: Queue, others: Iterable[int]) -> Sessions:
-        """Return the sessions of a queue; ``others`` got something of it.
+        """Return the sessions of a queue; ``others`` are sessions that got messages of it.
 
-        Of a session that asked several times the first counts.
+        If a session subscribed several times, the first subscribe counts.
         """
         spans = dict.fromkeys(others, (_ALWAYS, FOREVER))
         requests = [*self.sessions.get(queue, ()), *self.sessions.get((queue[0], None), ())]
@@ -225,7 +229,10 @@ def group_by_queue(consumers: Iterable[Consumer]) -> Consumers:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known beside the messages: by (run, queue) how many were received unheard."""
+    """The facts about queues that messages do not tell.
+
+    ``unheard`` is the number of receives of each queue whose answer was never heard.
+    """
 
     consumers: Consumers
     deaths: Deaths
@@ -235,7 +242,11 @@ class Known:
 
 
 def find(given: Sequence[Told], known: Known) -> list[Instance]:
-    """One instance a queue: the delivery that overtook first, and what was sent first of that."""
+    """Return one instance for each queue that is not FIFO.
+
+    The instance names the first delivery that overtook, and of the messages that it overtook the
+    one that was sent first.
+    """
     if not given:
         return []
     messages, named = _together(given)
@@ -284,7 +295,7 @@ def find(given: Sequence[Told], known: Known) -> list[Instance]:
 
 
 def _together(given: Sequence[Told]) -> tuple[Messages, list[Place]]:
-    """The messages of all slices, their places numbered anew."""
+    """Return the messages of all slices together, with their places numbered anew."""
     codes: dict[Place, int] = {}
     tables = []
     for one in given:
@@ -304,7 +315,7 @@ def _of_one_node(run: int, brokers: Iterable[str], deaths: Deaths) -> bool:
 
 
 def _compared(mine: Messages, choosers: Choosers | None) -> Sequence[tuple[Flags, Flags]]:
-    """Return of which messages each was passed only by which others: late ones, early ones."""
+    """Return pairs of flags: the late messages, and the early ones that must not overtake them."""
     got = mine.delivered != NONE
     if choosers is None:
         return [(np.ones(len(got), dtype=bool), got)]
@@ -340,7 +351,7 @@ def _pulled(mine: Messages, compared: Compared, unheard: int) -> tuple[int, int]
 
 
 def _late(values: Values) -> int:
-    """How many were overtaken by something."""
+    """Return how many messages were overtaken."""
     order = np.argsort(values.enqueue_invoke, kind="stable")
     soonest = np.minimum.accumulate(np.append(values.dequeue_return[order], FOREVER)[::-1])[::-1]
     certain = values.enqueue_return != FOREVER
@@ -349,10 +360,10 @@ def _late(values: Values) -> int:
 
 
 def _pushed(mine: Messages, compared: Compared, sessions: Sessions) -> tuple[int, int] | None:
-    """By session.
+    """Return the first overtaking pair of a queue whose messages are pushed, or None.
 
-    As what may be late each message is among those of the session that alone could get it, as what
-    overtook among those of its own.
+    The sessions are judged one by one. As a late message, each message belongs to the only session
+    that could get it; as an overtaker, to the session that read it.
     """
     alone, until = sessions.alone(mine.begun)
     delivered = np.where(mine.delivered == NONE, FOREVER, mine.delivered)
@@ -369,7 +380,10 @@ def _pushed(mine: Messages, compared: Compared, sessions: Sessions) -> tuple[int
 def _twice(
     mine: Messages, late: Flags, asked: Numbers, taken: Numbers, late_in: Numbers, early_in: Numbers
 ) -> Values:
-    """Return each message once as what may be late, and once as what overtook, in some queues."""
+    """Return each message twice: once as one that may be late, once as one that may have overtaken.
+
+    ``late_in`` and ``early_in`` number the queues in which they are compared.
+    """
     never = np.full(len(asked), FOREVER, dtype=np.int64)
     before = _values(mine, asked, never, late_in)
     before = replace(before, enqueue_return=np.where(late, before.enqueue_return, FOREVER))
@@ -387,7 +401,7 @@ def _values(mine: Messages, asked: Numbers, taken: Numbers, queue: Numbers) -> V
 
 
 def _first(every: Sequence[Values], mine: Messages, read: Numbers) -> tuple[int, int] | None:
-    """Of the pairs the one whose overtaker was read first, and of those it overtook the first."""
+    """Return the pair whose overtaker was read first, and the first message that it overtook."""
     found = [np.array(overtakings(values), dtype=np.int64) % len(mine.message) for values in every]
     early, late = np.concatenate(found, axis=1)
     if not len(early):

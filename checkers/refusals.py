@@ -1,13 +1,13 @@
-"""Refusals that certainly happened, and deliveries of what was refused too often by then.
+"""Refusals that certainly happened, and deliveries of messages that had been refused too often.
 
-A refusal is a nack that was answered ``ok`` (in a transaction: and its commit was), or, where the
-broker gives refused messages again, an ack whose transaction was rolled back with ``ok``. Counts
-need not outlive the broker's process, unless that is promised.
+A refusal is a nack that was answered ``ok`` (in a transaction: and its commit was). Where the
+broker delivers refused messages again, it is also an ack whose transaction was rolled back with
+``ok``. Counts need not outlive the broker's process, unless that is promised.
 
-When a refusal took effect nobody knows: between its question and its answer. But its session held
-the message from a delivery on that had been read before the question. Whatever was read after the
-question was sent before that delivery, to a session that was lost since, or after the refusal. So a
-redelivery counts that was read before the answer, too.
+A refusal took effect between its invocation and its answer; no row tells when. But its session held
+the message since a delivery that had been read before the invocation. A delivery that was read
+after the invocation was sent after the refusal, or before that first delivery to a session that was
+lost since. So a redelivery counts that was read before the answer, too.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from checkers.verdict import Promises
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """One row a certain refusal.
+    """The certain refusals, a row each.
 
-    ``id`` is its message; ``asking`` the position of its question, of an ack that was rolled back
-    that of the ack's. ``held`` is the delivery that it answers (``NONE``: no row has it);
-    ``asked`` and ``answered`` are indexes, too, in a transaction those of its end; ``by`` is the
-    broker that answered, None if no row names it. ``nack``: it is a nack.
+    ``id`` is the message; ``asking`` the position of the invocation of the nack, or of the ack that
+    was rolled back. ``held`` is the index of the delivery that was refused (``NONE`` if no row has
+    it). ``asked`` and ``answered`` are the indexes of invocation and answer, in a transaction those
+    of its end. ``by`` is the broker that answered, None if no row names it. ``nack``: the refusal
+    is a nack.
     """
 
     id: Numbers
@@ -53,11 +54,11 @@ class Refusals:
     nack: Flags
 
     def some(self, which: Flags) -> Refusals:
-        """Some of them."""
+        """Return the refusals that are flagged."""
         return Refusals(*(getattr(self, name)[which] for name in Refusals.__slots__))
 
     def by_message(self, messages: Sequence[int]) -> dict[int, list[int]]:
-        """The rows of some messages, in order of what was asked first."""
+        """Return the positions of the refusals of some messages, sorted by ``asked``."""
         order = np.lexsort((self.asked, self.id))
         ids = self.id[order]
         ends = (np.searchsorted(ids, (one, one + 1)) for one in messages)
@@ -65,7 +66,7 @@ class Refusals:
 
 
 def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
-    """The certain refusals of some messages."""
+    """Return the certain refusals of some messages."""
     found = _nacked(rows, ends, of)
     if not rows.transaction.absent:
         found = joined([found, _rolled_back(rows, ends, of)])
@@ -74,7 +75,7 @@ def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
 
 
 def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
-    """Return nacks, without what they answer."""
+    """Return the certain nacks of some messages, without the deliveries that they refused."""
     some = nacks(rows, of)
     some = some.some((some.answer >= 0) & (rows.session[some.at] != NONE))
     transaction, run = rows.transaction[some.at], rows.run[some.at]
@@ -94,7 +95,7 @@ def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
 
 
 def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
-    """Return acks that were rolled back, without what they answer."""
+    """Return the acks that were certainly rolled back, without the deliveries that they were of."""
     some = acks(rows, of)
     inside = (rows.transaction[some.at] != NONE) & (rows.session[some.at] != NONE)
     some = some.some(inside & (some.answer >= 0))
@@ -109,11 +110,11 @@ def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Redeliveries:
-    """What is known of deliveries, by position: when they were sent, and to whom.
+    """The deliveries at some positions (``at``), and when each was sent.
 
-    ``possible``: the row after which it was certainly sent; ``alive``: up to which its session
-    certainly lived; ``excusable``: its session was lost or left, so that it may have been under way
-    for long.
+    ``possible``: the row after which the delivery was certainly sent; ``alive``: the row up to
+    which its session was certainly alive; ``excusable``: its session was lost or left, so that the
+    delivery may have been under way for long.
     """
 
     at: Numbers
@@ -125,9 +126,9 @@ class Redeliveries:
 def deadly(
     rows: Rows, promises: Promises, deaths: Deaths, refusals: Refusals, deliveries: Redeliveries
 ) -> Flags:
-    """Which deliveries were sent when their message had been refused too often.
+    """Return which deliveries were sent when their message had been refused too often.
 
-    A delivery is refused once, however often that was answered.
+    A delivery is refused only once, however often a refusal of it was answered.
     """
     result = np.zeros(len(deliveries.at), dtype=bool)
     most = max(promises.dies_after, 1)
@@ -171,10 +172,10 @@ def _came_before(
     *,
     one_holder: bool,
 ) -> bool:
-    """Whether a refusal took effect before a delivery was sent that was read after its question.
+    """Return whether a refusal took effect before a delivery was sent.
 
-    ``here`` are the deliveries in that session up to it. ``one_holder``: nobody but its holder can
-    give a message back.
+    The delivery was read after the invocation of the refusal. ``here`` are the deliveries of its
+    session up to it. ``one_holder``: only the session that holds a message can give it back.
     """
 
     def after(one: int, row: int) -> bool:
@@ -193,7 +194,7 @@ def _came_before(
 def _known(
     rows: Rows, promises: Promises, deaths: Deaths, refusals: Refusals, refusal: int, delivery: int
 ) -> bool:
-    """Whether the broker that made a delivery still knows of a refusal."""
+    """Return whether the broker that sent a delivery certainly knew of a refusal."""
     run = int(rows.run[delivery])
     by, broker = refusals.by[refusal], rows.broker.at(delivery)
     if promises.durable_counts:

@@ -1,11 +1,11 @@
-"""Who ruled when: split-brain and zombie.
+"""The reigns of brokers, and the rules about them: split-brain and zombie.
 
-Role rows are few (a monitor writes one a change) and are laid out as intervals here; what clients
-were answered in those intervals is looked up in every part, only where two brokers shared a node
-ID.
+Role rows are few (a monitor writes one for each change) and become intervals here. The answers to
+clients in those intervals are looked up in every part, only where two brokers shared a node ID.
 
 A reign is certain from ``time_high`` of its ``live`` row to ``time_low`` of the broker's next row
-of whatever role ("unreachable" too: from there nothing is claimed), or to the end of the history.
+of any role, or to the end of the history. A next row "unreachable" ends it, too, as nothing is
+claimed from there on.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from checkers.takeovers import CertainTakeover, Fences, life_of
 Row = Mapping[str, Any]
 
 ANSWERS_KEPT: Final = 100_000
-"""Of one window: the most that are named. More are counted only."""
+"""The number of answers of one window that are kept; more are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertainReign:
-    """One broker's time of being live under one node ID, as the monitor saw it.
+    """A span in which one broker was live under one node ID, as the monitor saw it.
 
-    Times are nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign
-    can have begun, ``life`` its number (None: not told).
+    Times are in nanoseconds; ``index`` is that of its row, ``since`` the earliest time at which the
+    reign can have begun, ``life`` its number (None if the broker does not tell it).
     """
 
     broker: str
@@ -53,7 +53,7 @@ class CertainReign:
 
 
 class Overlap(NamedTuple):
-    """Two certain reigns under one node ID at once, [begin, end) in nanoseconds."""
+    """A span [begin, end) in nanoseconds in which two brokers certainly reign under one node ID."""
 
     earlier: CertainReign
     later: CertainReign
@@ -61,20 +61,21 @@ class Overlap(NamedTuple):
     end: int
 
     def instance(self, run: int) -> Instance:
-        """The finding; its row is the later reign's."""
+        """Return the instance, which the row of the later reign shows."""
         pair = " ".join(sorted((self.earlier.broker, self.later.broker)))
         key = f"{self.later.node_id} {pair} {self.earlier.index}"
         return Instance("split-brain", None, None, None, self.later.index, key, run)
 
 
 class Window(NamedTuple):
-    """When a broker must not answer (or, in an overlap, must not answer beside the other).
+    """A span in which a broker must not answer, or, in an overlap, not as well as the other broker.
 
-    Asked after ``begin``, answered before ``end``.
+    Only operations count that were invoked after ``begin`` and answered before ``end`` (ns).
+    ``only`` names the one operation that counts; None: all but logins, which promise nothing. Of a
+    delivery the send of its message must be invoked after ``begin``.
 
-    ``only`` names the one operation that counts; None: all but deliveries and logins, which promise
-    nothing. ``own`` and ``by`` are the rows that prove it of a fallen broker: the one that saw it
-    live, and the one that saw who was in its place.
+    ``own`` and ``by`` are the rows that prove that a broker had fallen: the row that saw it live,
+    and the row that saw the broker in its place.
     """
 
     run: int
@@ -86,9 +87,9 @@ class Window(NamedTuple):
     own: int = -1
     by: int = -1
     stored: bool = False
-    """Only what has to be stored counts.
+    """True if only operations count that have to be stored.
 
-    Sends, acks, commits, and deliveries (of what was sent after the broker's end).
+    These are sends, acks, commits, and deliveries of messages that were sent after ``begin``.
     """
 
 
@@ -105,18 +106,18 @@ class OkAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AnswersInWindow:
-    """Operations answered ``ok`` in a window: how many, and the first of them."""
+    """The number of operations answered ``ok`` in a window, and the first of them."""
 
     count: int
     rows: tuple[OkAnswer, ...]
 
 
 Answered = dict[tuple[int, int], AnswersInWindow]
-"""By (run, window id)."""
+"""The answers in windows, by (run, window id)."""
 
 
 def reigns(roles: Sequence[Row], last_ns: int) -> list[CertainReign]:
-    """From the ``role`` rows of one history, in order of their rows."""
+    """Return the certain reigns that the ``role`` rows of one history tell, in order of rows."""
     by_broker: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
         by_broker[row["broker"]].append(row)
@@ -135,7 +136,7 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[CertainReign]:
 
 
 def overlaps(found: Sequence[CertainReign]) -> list[Overlap]:
-    """Every pair of reigns of different brokers under one node ID that certainly overlap."""
+    """Return the overlaps of certain reigns of different brokers under one node ID."""
     by_node: dict[str, list[CertainReign]] = defaultdict(list)
     for reign in found:
         by_node[reign.node_id].append(reign)
@@ -149,12 +150,11 @@ def overlaps(found: Sequence[CertainReign]) -> list[Overlap]:
 
 
 def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
-    """By broker, in which spans [low, high] it may have been live without being seen.
+    """Return, by broker, the spans [low, high] (ns) in which it may have been live unseen.
 
-    It was not live before, and was asked again only then.
-
-    A live one that becomes something else is seen to: its reign is known, and what it answers until
-    it is seen to have ended counts.
+    Such a span is the interval of a change of role from any role but live: the broker may have been
+    live between two looks of the monitor. When a live broker changes its role, its reign is known,
+    and its answers until the reign was seen to end count.
     """
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     latest: dict[str, str] = {}
@@ -166,13 +166,11 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
 
 
 class Fall(NamedTuple):
-    """A span in which a broker was certainly not the live one.
+    """A span in which a broker was certainly not the live one of its node ID.
 
-    It was live (row ``own``), was certainly replaced (row ``by``) before ``begin``, and cannot have
-    been live again until ``end`` (ns).
-
-    Or one that was never live (row ``own`` says whose backup it was) beside one that certainly was
-    (row ``by``) from ``begin`` to ``end``.
+    The broker was live (row ``own``), was certainly replaced (row ``by``) before ``begin``, and
+    cannot have been live again until ``end`` (ns). Or it had never been live (row ``own`` tells its
+    node ID), while another broker certainly was (row ``by``) from ``begin`` to ``end``.
     """
 
     broker: str
@@ -188,18 +186,18 @@ def fallen(
     doubtful: Mapping[str, Sequence[tuple[int, int]]],
     takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Fall]:
-    """When which broker was certainly replaced, and by what that is known.
+    """Return the spans in which brokers were certainly replaced, with the rows that prove it.
 
-    Another was live in its place: under the node ID that it had last. A broker that lost its data
-    and began anew is another node, and owes the old one nothing. Nor does one that may have been
-    live once more, for less time than lay between two looks at it; but it cannot have been while
-    another certainly was live under that node ID. Nor is one replaced by a broker that was seen to
-    be live later than it, but may have begun to be so earlier: it had fallen silent.
+    A broker is replaced if another was live in its place, under the node ID that it had last. A
+    broker that lost its data and began under a new node ID is another node, and is not accused. Nor
+    is one that may have been live once more between two looks at it; but it cannot have been live
+    while another certainly was live under that node ID. A broker does not replace it that was seen
+    live later, but may have become live earlier and been silent since.
 
-    Or another had completed a takeover of that node under a higher number than its own life's:
-    whatever node ID the taker is live with, and whichever row came first. Then it is the store that
-    has fenced it, which an administrator may make it do in the middle of a life: nothing that has
-    to be stored can be promised any more, and what needs no store is nobody's loss.
+    Or a broker is fenced if another had completed a takeover of its node under a higher number than
+    that of its own life, whatever node ID the taker is live with, and whichever row came first.
+    Then the store has fenced it, which an administrator may cause in the middle of a life. Such a
+    broker must not acknowledge what has to be stored (``stored``); other operations do no harm.
     """
     by_node: dict[str, list[CertainReign]] = defaultdict(list)
     back: dict[int, CertainReign] = {}
@@ -247,7 +245,7 @@ def fallen(
 
 
 def never_live(roles: Sequence[Row], found: Sequence[CertainReign]) -> list[Fall]:
-    """When brokers had certainly not been live yet beside a live one of their node ID."""
+    """Return the spans in which brokers had never been live and another of their node ID was."""
     earliest: dict[str, int] = {}
     for reign in found:
         earliest.setdefault(reign.broker, reign.since)
@@ -276,7 +274,7 @@ def never_live(roles: Sequence[Row], found: Sequence[CertainReign]) -> list[Fall
 
 
 class _Beside:
-    """The reigns under each node ID, to be found by time: who was live beside a broker."""
+    """The reigns under each node ID, to be found by time."""
 
     def __init__(self, found: Sequence[CertainReign]) -> None:
         by_node: dict[str, dict[str, list[CertainReign]]] = defaultdict(lambda: defaultdict(list))
@@ -290,14 +288,17 @@ class _Beside:
         }
 
     def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[CertainReign]:
-        """Reigns of others under that node ID that may overlap this span, and some around them."""
+        """Yield the reigns of other brokers under a node ID that may overlap a span.
+
+        Some reigns before or after the span may be among them.
+        """
         for other, some in self._reigns.get(node_id, {}).items():
             if other != broker:
                 yield from some[self._spans[node_id, other].about(begin, end)]
 
 
 class _Spans:
-    """Spans in the order seen, found by time without looking at all."""
+    """Spans in the order in which they were seen, to be found by time without reading all."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self._spans = spans
@@ -305,17 +306,17 @@ class _Spans:
         self._begins = list(itertools.accumulate((low for low, _ in reversed(spans)), min))[::-1]
 
     def about(self, begin: int, end: int) -> slice:
-        """Where all spans lie that may overlap this one, and some others around them."""
+        """Return the positions of all spans that may overlap a span, perhaps with some others."""
         return slice(bisect_right(self._ended, begin), bisect_left(self._begins, end))
 
     def within(self, begin: int, end: int) -> Sequence[tuple[int, int]]:
-        """Those that lie there."""
+        """Return all spans that may overlap a span, perhaps with some others."""
         return self._spans[self.about(begin, end)]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerWindows:
-    """The windows of one broker in which one operation counts, and their times as columns."""
+    """The windows of one broker with one value of ``only``, and their times as columns."""
 
     run: int
     broker: str
@@ -326,7 +327,7 @@ class BrokerWindows:
 
 
 def by_broker(windows: Iterable[Window]) -> list[BrokerWindows]:
-    """Windows as every part is asked for them."""
+    """Return windows grouped by run, broker and ``only``, as parts are asked for them."""
     some: dict[tuple[int, str, str | None], list[Window]] = defaultdict(list)
     for window in windows:
         some[window.run, window.broker, window.only].append(window)
@@ -339,12 +340,11 @@ def by_broker(windows: Iterable[Window]) -> list[BrokerWindows]:
 
 
 def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -> Answered:
-    """What brokers answered within windows: (run, window id) -> operations.
+    """Return the operations that brokers answered ``ok`` within windows, by (run, window id).
 
-    What was asked and answered ``ok`` within the window by its broker, in these rows.
-
-    The answers of each broker are laid in order of time once, so that a window is a slice of them,
-    however many windows there are.
+    Invocation and answer must be within the window; of a delivery the send of its message takes the
+    place of the invocation. The answers of each broker are sorted by time once, so that each window
+    is a slice of them, however many windows there are.
     """
     found: Answered = {}
     if not windows or not len(rows.index):
@@ -377,10 +377,10 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -
 
 
 def _sent_at(rows: Rows, places: PlaceTable, delivered: Numbers) -> Numbers:
-    """Return the position of the first send of what was delivered in some rows, or ``NONE``.
+    """Return the position of the first send of the message of some deliveries, or ``NONE``.
 
-    To its queue, or to the topic of its subscription. Why: what was sent after a broker's end it
-    cannot have had before.
+    The send is to the queue, or to the topic of the subscription. Why: a broker cannot have had a
+    message before its end that was sent after its end.
     """
     codes: dict[Place, int] = {}
     homes = [
@@ -397,9 +397,9 @@ def _sent_at(rows: Rows, places: PlaceTable, delivered: Numbers) -> Numbers:
 
 
 def _slices(rows: Rows, at: Numbers, windows: Sequence[BrokerWindows]) -> Iterator[tuple[Window, Numbers]]:
-    """Of each window the positions of its rows.
+    """Yield each window that has rows, with the positions of its rows in order.
 
-    Among those given, the rows of its run and broker within it, in order; no window without any.
+    The rows of a window are those at ``at`` that are of its run and broker and within its times.
     """
     time = rows.time[at]
     if np.any(time[1:] < time[:-1]):
@@ -421,11 +421,10 @@ def _slices(rows: Rows, at: Numbers, windows: Sequence[BrokerWindows]) -> Iterat
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:
-    """Which of these operations prove a store.
+    """Return which operations prove that the broker stored something.
 
-    Those a broker answers only when they are stored, or delivers from its store.
-
-    What is in a transaction is stored with its commit.
+    A broker answers these only when they are stored, or delivers them from its store. Operations in
+    a transaction are stored with its commit.
     """
     f = rows.f.codes[at]
     alone = rows.transaction[at] == NONE
@@ -443,7 +442,7 @@ def _answer(rows: Rows, places: PlaceTable, n: int) -> OkAnswer:
 
 
 def merged(parts: Sequence[Answered]) -> Answered:
-    """What several parts know of the same windows."""
+    """Return the answers that several parts have in the same windows."""
     whole = {}
     for key, some in gathered(parts).items():
         rows = (row for one in some for row in one.rows)
@@ -459,7 +458,7 @@ def windows_of(
     lapped: Sequence[Overlap],
     takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Window]:
-    """What must be looked up of one run: windows of the fallen first, then two for each overlap."""
+    """Return the windows of one run: those of fallen brokers first, then two for each overlap."""
     falls = [*fallen(found, doubts(roles), takeovers), *never_live(roles, found)]
     fell = [
         Window(run, number, fall.broker, fall.begin, fall.end, own=fall.own, by=fall.by, stored=fall.stored)
@@ -474,7 +473,7 @@ def windows_of(
 
 
 def zombies(windows: Sequence[Window], answers: Answered) -> list[Instance]:
-    """One instance an operation that a fallen broker answered."""
+    """Return one instance for each operation that a fallen broker answered."""
     found = {
         Instance("zombie", row.queue, row.group, row.message, row.index, row.broker, window.run)
         for window in windows

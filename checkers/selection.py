@@ -1,4 +1,4 @@
-"""What messages were sent with, and which selectors match it."""
+"""The properties that messages were sent with, and the selectors that match them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkers.subscriptions import matches
 
 
 class Selection:
-    """What messages were sent with. ``sent``: it is known with what."""
+    """The properties of messages. ``sent`` says of which messages a row has the send."""
 
     def __init__(self, rows: Rows) -> None:
         sends = rows.of(SEND_INVOKE)
@@ -20,7 +20,7 @@ class Selection:
         self._known: dict[str, Flags] = {}
 
     def wants(self, selector: Selector) -> Flags:
-        """Of each message whether it matches."""
+        """Return whether a selector matches each message; not if its send is not known."""
         key = repr(sorted(selector.items()))
         if key not in self._known:
             codes = np.unique(self._code[self.sent]).tolist()

@@ -1,8 +1,8 @@
-"""The Spark session of this process: one JVM, which ends with it.
+"""The Spark session of this process: one JVM, which ends with the process.
 
-``start`` takes many seconds from cold; ``checkers.starting`` spends them in a thread and then
-judges a small made-up history once (``warm_up``), so that the code of the real plan is loaded,
-generated and compiled before the test ends.
+The first ``start`` takes many seconds. ``checkers.starting`` calls it in a thread and then judges a
+small made-up history once (``warm_up``), so that the code of the real plan is loaded, generated and
+compiled before the test ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEAP_MIN_MB: Final = 1024
 _HEAP_SHARE: Final = 0.35  # of the machine's memory: the cluster under test runs on it too
 _EXECUTORS_S: Final = 60.0
 _TRIES: Final = 5
-"""Executors that end before one lives: after so many, none will."""
+"""The number of executors that may end before one lives; after so many, none will."""
 _POLL_S: Final = 0.05
 _STARTING: Final = "Error initializing SparkContext."  # Spark logs this of every error there
 
@@ -40,7 +40,10 @@ _gateway: Gateway | None = None
 
 
 def heap_mb() -> int:
-    """The JVM's heap in MiB: with what Java and Python need besides it is under 8 GB."""
+    """Return the size of the JVM's heap in MiB.
+
+    With the other memory that Java and Python need, the process stays under 8 GB.
+    """
     try:
         machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):
@@ -49,17 +52,17 @@ def heap_mb() -> int:
 
 
 def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
-    """The session of this process, started if there is none yet.
+    """Return the session of this process; start it if there is none yet.
 
-    ``master`` None is every core of this machine.
+    ``master`` None means every core of this machine.
 
     ``hurried`` is for one history of a run that has just ended (see ``Gateway``), not for tens of
     millions of rows.
 
-    On a cluster, Python is that of PYSPARK_PYTHON, else it has the same path as here.
+    On a cluster, tasks run the Python of PYSPARK_PYTHON, else one with the same path as here.
 
-    Raises checkers.java.NoJavaError or checkers.gateway.GatewayError: the machine's fault, each
-    with what would mend it.
+    Raises checkers.java.NoJavaError or checkers.gateway.GatewayError if the machine cannot run
+    Spark; the message says what would mend it.
     """
     global _gateway  # noqa: PLW0603 - a process has one SparkContext, so one JVM
     with _lock:
@@ -91,12 +94,15 @@ def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
 
 
 def _elsewhere(master: str | None) -> bool:
-    """Whether tasks run in other JVMs than the driver's, each with Python workers of its own."""
+    """Return whether tasks run in other JVMs than the driver's, with their own Python workers."""
     return master is not None and re.fullmatch(r"local(\[.*\])?", master) is None
 
 
 def _wait_for_executors(session: SparkSession, master: str, gateway: Gateway) -> None:
-    """Raises GatewayError: Spark itself would wait for ever, and say nothing."""
+    """Wait until an executor lives; raise GatewayError if none does.
+
+    Why: Spark itself would wait for ever, without a message.
+    """
     give_up = time.monotonic() + _EXECUTORS_S
     context = session.sparkContext._jsc.sc()  # noqa: SLF001 - no public way to ask
     while context.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
@@ -118,10 +124,10 @@ def _wait_for_executors(session: SparkSession, master: str, gateway: Gateway) ->
 
 
 def _words(error: Py4JError, gateway: Gateway, master: str) -> str:
-    """Why Spark did not start, in one line.
+    """Return why Spark did not start, in one line.
 
-    What its executors said, else what it logged, which says more than the exception that follows
-    from it.
+    That is the last error of its executors, else its last error in the log, which says more than
+    the exception.
     """
     ended = executors.last_words(master, gateway.log())
     if ended is not None:
@@ -147,16 +153,16 @@ def _configuration(master: str | None, scratch: Path) -> SparkConf:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.daemon.module": "checkers.worker",
-        # a stack walk per column expression, for messages we never show
+        # It walks the stack for every column expression, for messages that are never shown.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        # Work goes to the files, nothing is planned twice; compiling what runs once would take
-        # longer than running it.
+        # Tasks go to the files, and nothing is planned twice. Compiling code that runs once would
+        # take longer than running it.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.files.maxPartitionBytes": "256m",
-        # Python's workers keep the memory that one rule gives back for the next: to get each array
+        # Python's workers keep the memory that one rule frees for the next rule: getting each array
         # from the kernel anew takes a tenth of their time.
         "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
@@ -170,7 +176,7 @@ def _configuration(master: str | None, scratch: Path) -> SparkConf:
 
 
 def process_id() -> int:
-    """The JVM's process, for whoever measures it; raises RuntimeError where none runs."""
+    """Return the process id of the JVM, to measure it; raise RuntimeError if none runs."""
     if _gateway is None:
         raise RuntimeError("no Spark session was started by this process")
     return _gateway.process.pid
@@ -181,16 +187,16 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def stop(*, at_once: bool = False) -> None:
-    """End the session and its JVM; leaves no Java process behind.
+    """End the session and its JVM; no Java process is left behind.
 
-    May be called at any time, twice too.
+    It may be called at any time, and more than once.
 
-    ``at_once`` is for an interrupt: whatever Spark does is cut off, and who waits for it gets an
-    error. A start that another thread is in the middle of is cut off in any case.
+    ``at_once`` is for an interrupt: it cuts off Spark's work, and a thread that waits for that gets
+    an error. If another thread is starting the session, its start is cut off in any case.
     """
     global _gateway
-    # Nobody wants to read what py4j logs of a JVM that ended, some of it by the root logger. It
-    # raises all of it, too.
+    # py4j logs errors about a JVM that ended, partly by the root logger. They are of no use: py4j
+    # raises all of them, too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_of_py4j)
     while not _lock.acquire(timeout=_POLL_S):
@@ -211,7 +217,7 @@ def stop(*, at_once: bool = False) -> None:
             handle = SparkContext._gateway  # noqa: SLF001
             if handle is not None:
                 handle.shutdown()
-        # So that a later start gets a JVM of its own, whatever an unfinished stop left behind.
+        # A later start must get a JVM of its own, whatever an unfinished stop left behind.
         SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
         SparkContext._gateway = None  # noqa: SLF001
         SparkContext._jvm = None  # noqa: SLF001
@@ -222,7 +228,7 @@ def stop(*, at_once: bool = False) -> None:
 
 
 def _kill(gateway: Gateway) -> None:
-    """End the JVM, without PySpark's traceback of a server whose peer is gone."""
+    """End the JVM without PySpark's traceback about a server whose peer is gone."""
     context = SparkContext._active_spark_context  # noqa: SLF001 - no public way to ask
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
@@ -231,7 +237,7 @@ def _kill(gateway: Gateway) -> None:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Judge a made-up history with every rule, to no purpose but that the next is quick."""
+    """Judge a made-up history with every rule, so that the next history is judged quickly."""
     from checkers.warmup import judge_once  # noqa: PLC0415 - it imports the judge, which nobody needs before
 
     judge_once(spark)
