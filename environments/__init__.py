@@ -1,1 +1,1 @@
-"""Where brokers run, and what can be broken there."""
+"""The environments in which brokers run, and the faults that can be injected there."""

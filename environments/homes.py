@@ -59,7 +59,7 @@ class Homes:
 def _files(top: Path) -> Iterator[Path]:
     seen: set[str] = set()
     for place, directories, names in os.walk(top, followlinks=True, onerror=_raise):
-        if (real := os.path.realpath(place)) in seen:  # a link that leads back to a parent
+        if (real := os.path.realpath(place)) in seen:  # visited already, by a link back
             directories.clear()
             continue
         seen.add(real)

@@ -112,7 +112,7 @@ class Pipe:
         self.pump()
 
     def pump(self) -> None:
-        """Deliver what is due, and set a timer for the rest."""
+        """Deliver the items that are due, and set a timer for the rest."""
         self.timer = None
         queue = self.queue
         line = self.line
@@ -184,7 +184,7 @@ class Pipe:
 
 
 class End(asyncio.Protocol):
-    """One side of a connection through the proxy.
+    """A side of a connection through the proxy.
 
     ``inlet`` is the pipe that this side feeds, ``outlet`` the pipe that writes to it.
     """

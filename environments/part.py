@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartFault:
-    """One fault of one part.
+    """A fault of a single part.
 
     ``wanted`` is what the fault asks for, in the form that the part made of the options; before the
     part has seen the fault, it is the options themselves. Two faults that ask for the same are not

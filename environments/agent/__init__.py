@@ -1,7 +1,7 @@
-"""The agent: what runs on a machine beside its broker, breaks it, and heals it.
+"""The agent: the program that runs on a machine with its broker, breaks it, and heals it.
 
-Only the standard library and modules that keep to it are imported in this package: an agent runs
-where nothing else may be installed.
+This package imports only the standard library and modules that do the same: an agent runs where
+nothing else may be installed.
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ AGENT_MODULES: Final = (
     ),
     *dict.fromkeys((*CLIENT_MODULES, *DISK_MODULES)),
 )
-"""The files of ours that it needs, from the project's root."""
+"""The files of ours that an agent needs, as paths from the project's root."""

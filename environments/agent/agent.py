@@ -1,9 +1,9 @@
-"""PID 1 of a container.
+"""The agent of a node, which is PID 1 of a container.
 
-Starts its program (a broker, or a server that brokers need), breaks what it is told to break, and
-heals it when nobody renews.
+It starts its program (a broker, or a server that brokers need), breaks what it is told to break,
+and heals each fault whose lease is not renewed.
 
-Why an agent inside: a fault must end by itself when the harness is killed, and only something that
+Why an agent inside: a fault must end by itself when the harness is killed, and only a process that
 lives on the node can see to that. The broker is a child, so the container outlives its broker: its
 logs, its address and the faults in force stay. ``python -m environments.agent.agent`` runs it;
 ``--missing`` prints what this kernel cannot do and ends.
@@ -47,7 +47,7 @@ from environments.board import FaultBoard
 from environments.part import Part
 from filesystems.nfs import asking
 
-_LOG_BYTES: Final = LINE_BYTES_MAX // 8  # JSON takes up to six for one
+_LOG_BYTES: Final = LINE_BYTES_MAX // 8  # JSON takes up to six bytes for one
 
 
 class NodeAgent(Agent):
@@ -69,11 +69,11 @@ class NodeAgent(Agent):
         self._orphaned: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
-        """Answer until a SIGTERM, or until nobody asks any more; then leave nothing in force."""
+        """Answer until a SIGTERM, or until requests stay away; then leave nothing in force."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, reap, (self._child, self._store.child))
         loop.add_signal_handler(signal.SIGTERM, self.ended.set)
-        await self._prober.listen()  # first: the rules of a machine are one agent's alone
+        await self._prober.listen()  # first: a second agent on this machine must fail before it touches rules
         Path(RULES).write_text(self._firewall.device)  # noqa: ASYNC240 - a few bytes, once
         self._missing = missing()
         host = os.environ.get(CONTROL_HOST_VARIABLE, "0.0.0.0")
@@ -86,7 +86,7 @@ class NodeAgent(Agent):
         await self.board.heal_all()
 
     def heard(self) -> None:
-        """Not an orphan yet."""
+        """Take note of a request; the agent ends after ORPHAN_VARIABLE's seconds without one."""
         if self._orphaned is not None:
             self._orphaned.cancel()
         patience_s = float(os.environ.get(ORPHAN_VARIABLE, "0"))
@@ -96,7 +96,7 @@ class NodeAgent(Agent):
     # ---- the broker
 
     async def do_hello(self) -> dict[str, Any]:
-        """Whether the agent is up, and what this kernel cannot do."""
+        """Return what this kernel cannot do; any answer shows that the agent is up."""
         return {"missing": self._missing}
 
     async def do_start(self, command: list[str], environment: dict[str, str]) -> dict[str, Any]:
@@ -106,19 +106,19 @@ class NodeAgent(Agent):
         return {"pid": pid}
 
     async def do_state(self) -> dict[str, Any]:
-        """The broker's state as the kernel sees it."""
+        """Return the broker's state as the kernel sees it, and its last exit status."""
         reap((self._child, self._store.child))
         return {"state": self._child.state(), "status": self._child.status}
 
     async def do_wait(self) -> dict[str, Any]:
-        """Answer when no broker runs (any more)."""
+        """Answer as soon as no broker runs, with its last exit status."""
         await self._child.exited.wait()
         return {"status": self._child.status}
 
     async def do_log(self, position: int | None) -> dict[str, Any]:
-        """What the broker has logged behind a position (bytes), or the next of it if that is much.
+        """Return what the broker has logged behind a position (bytes), at most `_LOG_BYTES` of it.
 
-        None: where its log ends now.
+        The answer also says where the log ends now. For the position None it has no text.
         """
         try:
             with Path(LOGS, "broker.log").open("rb") as log:  # noqa: ASYNC230 - a local file
@@ -129,12 +129,12 @@ class NodeAgent(Agent):
             return {"end": 0, "text": ""}
 
     async def do_kill(self) -> dict[str, Any]:
-        """SIGKILL to the broker's process group; answered when it is gone."""
+        """Send SIGKILL to the broker's process group; answers when the broker is gone."""
         self._child.signal(signal.SIGKILL)
         return await self.do_wait()
 
     async def do_terminate(self) -> None:
-        """SIGTERM to the broker's process group."""
+        """Send SIGTERM to the broker's process group."""
         self._child.signal(signal.SIGTERM)
 
     async def do_destroy_data(self) -> dict[str, Any]:
@@ -150,21 +150,21 @@ class NodeAgent(Agent):
     # ---- a disk that can break
 
     async def do_disk(self) -> None:
-        """Put it in front of the node's data, unless it is there."""
+        """Mount the disk that can break in front of the node's data, unless it is mounted."""
         await self._disk.begin()
 
     async def do_look_at_disk(self) -> dict[str, Any]:
-        """How it is."""
+        """Return the condition of the disk, in a phrase."""
         return {"seen": await self._disk.ask("probe")}
 
     async def do_lose_power(self) -> dict[str, Any]:
-        """End the broker, and let the disk forget what it was not made to keep."""
+        """Kill the broker, and let the disk lose everything that was not synced."""
         self._child.signal(signal.SIGKILL)
         await self._child.exited.wait()
         return {"lost": await self._disk.ask("power-loss")}
 
     async def do_corrupt(self, damage: dict[str, Any]) -> dict[str, Any]:
-        """Damage what the stopped broker has on disk; null where there is nothing."""
+        """Damage what the stopped broker has on disk, and say where; null if there is nothing."""
         if self._child.pid is not None:
             raise RuntimeError(
                 f"the broker runs, as pid {self._child.pid}: kill it before its disk is damaged"
@@ -172,43 +172,46 @@ class NodeAgent(Agent):
         return {"where": await self._disk.ask("corrupt", damage)}
 
     async def do_look_at_clock(self) -> dict[str, Any]:
-        """How the machine's clock is."""
+        """Return the state of the machine's clock, in a phrase."""
         return {"seen": await self._clock.look("")}
 
     # ---- a shared directory
 
     async def do_mount(self, source: str, directory: str, options: str) -> None:
-        """Mount it from now on; whoever needs it waits (``filesystems.nfs.await_mount``)."""
+        """Mount a shared directory from now on; a program that needs it waits for the mount.
+
+        See ``filesystems.nfs.await_mount``.
+        """
         self._store.begin(source, directory, options)
 
     async def do_ask_store(self, server: str, server_port: int, patience_s: float) -> dict[str, Any]:
-        """Whether a file server answers this machine."""
+        """Return whether a file server answers this machine, in a phrase."""
         return {"seen": await asking.ask(server, server_port, patience_s)}
 
     # ---- faults
 
     async def do_inject(self, fault: dict[str, Any], lease_s: float) -> dict[str, Any]:
-        """Begin a fault, of one part or of several, and name its lease."""
+        """Begin a fault of one part or of several, and return the name of its lease."""
         faults = [self.board.fault(name, (), (), wanted) for name, wanted in fault.items() if wanted]
         return {"lease": await self.board.begin(faults, lease_s)}
 
     async def do_probe(self, targets: dict[str, str], patience_s: float) -> dict[str, Any]:
-        """Try the links to other nodes."""
+        """Try the links to other nodes; see `Prober.probe`."""
         return await self._prober.probe(targets, patience_s)
 
     async def do_arrived(self, nonces: list[str]) -> dict[str, Any]:
-        """Which datagrams of others came here, and how long they took."""
+        """Return which datagrams of other nodes arrived here, and how long they took."""
         return self._prober.arrived(nonces)
 
     async def do_now(self) -> dict[str, Any]:
-        """The monotonic clock by which that is measured."""
+        """Return the reading and the name of the monotonic clock that measures datagrams."""
         return {"clock": clock(), "ms": time.monotonic_ns() / 1e6}
 
 
 def clear(directory: Path) -> int:
-    """Remove what is in a directory, not the directory itself (a volume is mounted there).
+    """Remove everything in a directory, but not the directory itself (a volume is mounted there).
 
-    How many entries it had.
+    Returns how many entries the directory had.
     """
     removed = 0
     for entry in directory.iterdir():
@@ -221,13 +224,13 @@ def clear(directory: Path) -> int:
 
 
 def say(text: str) -> None:
-    """One line for ``docker logs``, and so for the logs that are collected."""
-    with contextlib.suppress(OSError):  # a full disk must not keep anything from being healed
+    """Print a line for ``docker logs``, and so for the logs that are collected."""
+    with contextlib.suppress(OSError):  # a full disk must not keep faults from being healed
         print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
 
 
 def main(kind: type[NodeAgent] = NodeAgent) -> None:
-    """Run an agent, or say what is missing."""
+    """Run an agent, or print what this kernel cannot do."""
     if sys.argv[1:] == ["--missing"]:
         print(json.dumps(missing()))
         return

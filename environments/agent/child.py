@@ -1,4 +1,4 @@
-"""A program as an agent's child: started, told and ended with all of its process group.
+"""A program as an agent's child: started, signalled and ended with all of its process group.
 
 Why groups: a broker may be a shell script with a Java below it, and a fault must hit all of it. Why
 children: a child's pid stays its own until its parent has reaped it, so no signal can ever hit a
@@ -20,11 +20,11 @@ from pathlib import Path
 
 
 class Child:
-    """One program, at most once at a time. What it prints is appended to ``log``.
+    """A program that runs at most once at a time. Its output is appended to ``log``.
 
-    ``exited`` is set while it does not run; ``status`` is the exit status of the last one that
-    ended, minus the signal's number if one ended it; ``began_s`` is the wall clock at its last
-    start. ``on_change`` is called when it starts or ends.
+    ``exited`` is set while the program does not run. ``status`` is the exit status of its last run,
+    minus the signal's number if a signal ended it. ``began_s`` is the wall clock at its last start.
+    ``on_change`` is called when it starts or ends.
     """
 
     def __init__(self, log: Path, on_change: Callable[[], None] = lambda: None) -> None:
@@ -40,13 +40,13 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process while it lives."""
+        """The number of the process, or None if it does not run."""
         return None if self._process is None or self.exited.is_set() else self._process.pid
 
     def start(
         self, command: Sequence[str], environment: Mapping[str, str], directory: Path | None = None
     ) -> int:
-        """Start it in a session and a process group of its own, and return its pid.
+        """Start the program in a session and a process group of its own, and return its pid.
 
         Raises RuntimeError if one runs already, OSError if the program cannot be started.
         """
@@ -72,12 +72,12 @@ class Child:
         return self._process.pid
 
     def again(self) -> None:
-        """Start it as it was last started; nothing to do if it never was, or runs."""
+        """Repeat the last start; does nothing if there was none or the program runs."""
         if self._last is not None and self.exited.is_set():
             self.start(*self._last)
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to its process group; False if there is none."""
+        """Send a signal to the program's process group; False if there is none."""
         if self.pid is None:
             return False
         try:
@@ -87,12 +87,12 @@ class Child:
         return True
 
     async def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. Nothing to do if it does not run."""
+        """Send SIGKILL, and wait until the program is gone. Does nothing if it does not run."""
         self.signal(signal.SIGKILL)
         await self.exited.wait()
 
     def state(self) -> str:
-        """One of "running", "paused", "gone", as the kernel sees it and not as we asked for it."""
+        """Return "running", "paused" or "gone", as the kernel sees it and not as we asked it."""
         if self.pid is None:
             return "gone"
         try:
@@ -107,13 +107,13 @@ class Child:
         return "paused" if code in b"Tt" else "running"
 
     def collect(self) -> None:
-        """Take note that it has ended; nothing to do if that is noted already."""
+        """Reap the process that has ended; does nothing if that has been done."""
         if self._process is None or self.exited.is_set():
             return
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
-        # Before it is reaped, while the group's number cannot belong to anybody else: what a dead
-        # broker leaves would keep its port.
+        # Kill what is left of the group: a process that a dead broker leaves would keep its port.
+        # This comes before the reaping, while the group's number cannot belong to another group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self.status = self._process.wait()
@@ -122,7 +122,7 @@ class Child:
 
 
 def reap(children: Iterable[Child]) -> None:
-    """Collect every process that has ended, these or inherited. For SIGCHLD."""
+    """Collect every process that has ended, of these children or inherited. For SIGCHLD."""
     known = tuple(children)
     while True:
         try:

@@ -1,7 +1,7 @@
-"""The clock of a machine, as what can break: it is really set, for everything that runs there.
+"""The clock of a machine, as a part that can break: it is really set, for all programs there.
 
-The monotonic clock runs on undisturbed. What is wrong with the wall clock at present stands in a
-file, so that it can be set right when the agent was killed (``environments.agent.end``).
+The monotonic clock runs on undisturbed. A file says by how much the wall clock is wrong at present,
+so that it can be set right if the agent was killed (``environments.agent.end``).
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from typing import Final
 from environments.part import Part, PartFault
 
 SKEWED_MS: Final = 20.0
-"""What a clock may be wrong by and pass for true: NTP may lead it while a test runs."""
+"""The error up to which a clock counts as true: NTP may adjust it while a test runs."""
 
 _WATCHED_S: Final = 0.4
 _LOOK_S: Final = 0.01
 
 
 def shift(milliseconds: float) -> None:
-    """Set the wall clock ahead by so much. Raises OSError where it may not be set."""
+    """Set the wall clock ahead by so much. Raises OSError if it may not be set."""
     now_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
     time.clock_settime_ns(time.CLOCK_REALTIME, now_ns + round(milliseconds * 1e6))
 
 
 class Clock(Part):
-    """ "skew" sets it ahead by ``skew_ms``, "strobe" to and fro every ``period_ms``."""
+    """The wall clock: "skew" sets it ahead by ``skew_ms``, "strobe" sets it to and fro.
+
+    A strobe has a period of ``period_ms``.
+    """
 
     name = "clock"
     primitives = ("skew", "strobe")
@@ -40,17 +43,23 @@ class Clock(Part):
         self._ahead: dict[PartFault, float] = {}
         self._strobes: dict[PartFault, asyncio.Task[None]] = {}
         self._watched_s = _WATCHED_S
-        """How long it is looked at: longer than from one jump to the next of any that there was."""
+        """The time that a look at the clock takes.
+
+        It is longer than the time between two jumps of any strobe so far.
+        """
 
     def wanted(self, asked: PartFault) -> dict[str, float]:
-        """As the harness sent it. Raises KeyError, TypeError or ValueError for anything else."""
+        """Return the numbers that the harness sent for a fault.
+
+        Raises KeyError, TypeError or ValueError for anything else.
+        """
         wanted = {name: float(value) for name, value in asked.wanted.items()}
         if "skew_ms" not in wanted or (asked.primitive == "strobe" and wanted["period_ms"] <= 0):
             raise ValueError(f"{asked.primitive} of a clock: {asked.wanted}")
         return wanted
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """Set it, or set it right."""
+        """Set the clock ahead for a fault that begins, or set it right after one that ends."""
         if changed not in in_force:
             self._ahead.pop(changed, None)
             strobe = self._strobes.pop(changed, None)
@@ -64,9 +73,9 @@ class Clock(Part):
         self._set()
 
     async def look(self, node: str) -> str:
-        """Against the monotonic clock.
+        """Compare the wall clock with the monotonic clock.
 
-        "true", "skewed 500 ms", "true, strobing 500 ms".
+        Returns "true", "skewed 500 ms", or "true, strobing 500 ms".
         """
         del node
         seen_ms: list[float] = []

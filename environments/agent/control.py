@@ -1,11 +1,11 @@
-"""The protocol of agents: a connection carries a token, one JSON line asked, one answered.
+"""The protocol of agents: a connection carries a token, a request as a JSON line, and its answer.
 
-Why a connection for each request: containers are killed and started all the time, and a connection
-that is not there cannot be stale; and waiting for a broker's exit takes as long as the broker
-lives. The harness comes from the network's gateway address, which no firewall rule of ours ever
-names, so a partition does not reach this channel. Each connection begins with a line that is the
-deployment's token: other processes on the host can reach the port too, and nothing else is read of
-who has none.
+Why a connection for each request: containers are killed and started all the time, and a new
+connection cannot be stale. And waiting for a broker's exit takes as long as the broker lives. The
+harness comes from the network's gateway address, which no firewall rule of ours ever names, so a
+partition does not reach this channel. Each connection begins with a line that is the deployment's
+token. Other processes on the host can reach the port, too; from a client without the token, the
+agent reads nothing else.
 """
 
 from __future__ import annotations
@@ -17,56 +17,61 @@ from typing import Any, Final
 
 CONTROL_PORT: Final = 61990
 PROBE_PORT: Final = 61991
-"""TCP echo and datagrams of the agent.
+"""The port of the agent's TCP echo and of its datagrams.
 
-Unlike the control port it obeys the same rules as the broker's own traffic.
+Unlike the control port, it obeys the same rules as the broker's own traffic.
 """
 
 ROOT_VARIABLE: Final = "JEPSEN_RUN_ROOT"
 ROOT: Final = os.environ.get(ROOT_VARIABLE, "/jepsen-run")
-"""The directory of all that a node has; in its agent's process the environment says which."""
+"""The directory of everything that a node has; in its agent's process the environment names it."""
 
 ETC: Final = f"{ROOT}/etc"
 DATA: Final = f"{ROOT}/data"
 LOGS: Final = f"{ROOT}/logs"
 STORE: Final = f"{ROOT}/store"
-"""Where a shared directory is mounted, on the machines of brokers that have one."""
+"""The place where a shared directory is mounted, on the machines of brokers that have one."""
 
 RULES: Final = f"{ROOT}/device"
-"""Says which device's rules are the node's, from the moment that its agent has the machine."""
+"""The file with the device whose rules are the node's; written once its agent has the machine."""
 
 CLOCK: Final = f"{ROOT}/clock"
-"""Says by how many milliseconds the machine's clock is wrong on purpose."""
+"""The file that says by how many milliseconds the machine's clock is wrong on purpose."""
 
 DISK: Final = f"{ROOT}/disk"
-"""Where a disk that can break is mounted, in front of DATA."""
+"""The place where a disk that can break is mounted, in front of DATA."""
 
 TOKEN_VARIABLE: Final = "JEPSEN_RUN_TOKEN"  # noqa: S105 - the variable's name, not a token
 CONTROL_HOST_VARIABLE: Final = "JEPSEN_RUN_CONTROL_HOST"
-"""Where the agent listens for the harness; everywhere, if the environment does not say."""
+"""The environment variable with the address on which the agent listens for the harness.
+
+Without it, the agent listens on all addresses.
+"""
 
 DEVICE_VARIABLE: Final = "JEPSEN_RUN_DEVICE"
-"""The network device by which the other machines are reached; eth0, if it does not say."""
+"""The environment variable with the device by which other machines are reached; eth0 without it."""
 
 ORPHAN_VARIABLE: Final = "JEPSEN_RUN_ORPHAN_S"
-"""Seconds without a request after which the agent ends its broker and itself; never, if it does not
-say: who makes a container removes it with all that is in it.
+"""The environment variable with the seconds after which an agent without requests ends itself.
+
+The agent ends its broker, too. Without the variable it never ends by itself: a container is removed
+by the harness that made it, with everything in it.
 """
 
 LINE_BYTES_MAX: Final = 16 << 20
 
 ENDED: Final = "lease-ended"
-"""The kind of error that says: this lease was healed already."""
+"""The kind of error which says that the lease had been healed already."""
 
 REFUSED: Final = "refused"
-"""The kind of error that says: not in this state; whoever asked is at fault, not the machine."""
+"""The kind of error which says that the request does not fit this state: the caller is at fault."""
 
 
 class AgentError(Exception):
     """The agent understood a request and could not do it.
 
-    ``kind`` is ENDED, REFUSED, or the name of an exception that nobody expected; ``errno`` is the
-    number of an error of the agent's operating system.
+    ``kind`` is ENDED, REFUSED, or the name of an unexpected exception. ``errno`` is the number of
+    an error of the agent's operating system.
     """
 
     def __init__(self, text: str, kind: str = "", errno: int | None = None) -> None:
@@ -80,9 +85,9 @@ async def call(
 ) -> Any:
     """Ask an agent and return its answer.
 
-    ``timeout_s`` bounds the whole exchange, None waits as long as the container lives. Raises
-    AgentError for what the agent refused, OSError (ConnectionError included) if it is not there or
-    dies meanwhile, TimeoutError if it stays silent.
+    ``timeout_s`` bounds the whole exchange; None waits as long as the container lives. Raises
+    AgentError for what the agent refused, OSError (ConnectionError included) if the agent is not
+    there or dies meanwhile, TimeoutError if it stays silent.
     """
     async with asyncio.timeout(timeout_s):
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)

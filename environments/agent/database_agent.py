@@ -1,6 +1,7 @@
-"""PID 1 of a database's container.
+"""The agent of a database's container, which is PID 1 there.
 
-The agent of every container, with a PostgreSQL server for its program and a relay in front of it.
+It is the agent of every container, with a PostgreSQL server for its program and a relay in front of
+that server.
 
 Why a program of its own: a server is many processes, and one of its faults is about single commits,
 which only the relay sees.
@@ -25,19 +26,19 @@ from environments.postgresql.fault import severance_of
 from environments.postgresql.relay import Relay
 
 PORT: Final = 5432
-"""Where brokers reach the relay."""
+"""The port on which brokers reach the relay."""
 
 INSIDE: Final = 5433
-"""Where the server listens, on the container's loopback address alone."""
+"""The port on which the server listens, on the container's loopback address alone."""
 
 LOG: Final = "postgresql.log"
 
 _SERVES_S: Final = 6.0
-"""How long a heal waits for the server to have recovered; whoever looks afterwards sees what is."""
+"""The longest time that a heal waits for the server; a later probe says how the server is."""
 
 
 class SeveredClients(Part):
-    """The relay; "severed" wants, by the address of a broker, what becomes of its commits."""
+    """The relay; "severed" asks for what becomes of commits, by the address of a broker."""
 
     primitives = ("severed",)
 
@@ -45,24 +46,24 @@ class SeveredClients(Part):
         self.relay = Relay("127.0.0.1", INSIDE, random.Random())
 
     def wanted(self, asked: PartFault) -> Any:
-        """As the harness sent it. Raises ValueError for anything else."""
+        """Return what the harness sent for a fault, as Severances by client. Raises ValueError."""
         return {client: severance_of(how) for client, how in asked.wanted.items()}
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """From now on exactly these clients lose connections; of two faults the later counts."""
+        """Let exactly these clients lose connections; of two faults on one the later counts."""
         del changed
         self.relay.sever({client: how for fault in in_force for client, how in fault.wanted.items()})
 
 
 class DatabaseProgram(Program):
-    """A program that is of use when it serves."""
+    """A program that is of use only once it serves."""
 
     async def _goes_on(self) -> None:
         await question.serves("127.0.0.1", INSIDE, _SERVES_S)
 
 
 class ServerChild(Child):
-    """A PostgreSQL server as a child: all of its processes are told together."""
+    """A PostgreSQL server as a child: signals go to all of its processes together."""
 
     def __init__(self, log: Path, on_change: Callable[[], None] = lambda: None) -> None:
         super().__init__(log, on_change)
@@ -78,16 +79,16 @@ class ServerChild(Child):
         return True
 
     def state(self) -> str:
-        """One of "running", "paused", "gone"; paused when every one is stopped."""
+        """Return "running", "paused" or "gone"; paused when every process is stopped."""
         if self.pid is None:
             return "gone"
         found = tree.state(self.pid)
         if self._stopped and found == "running":
-            self._told = tree.tell(self.pid, signal.SIGSTOP)  # one that was just being made
+            self._told = tree.tell(self.pid, signal.SIGSTOP)  # also a process that was just being made
         return found
 
     def again(self) -> None:
-        """As any child's, once no process of the former server holds its memory any more."""
+        """Repeat the last start, once no process of the former server holds its memory any more."""
         deadline = time.monotonic() + tree.END_S
         while any(map(tree.lives, self._told)) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -96,20 +97,20 @@ class ServerChild(Child):
         super().again()
 
     async def pause(self) -> None:
-        """Stop all; returns when all have stopped, or after a while."""
+        """Stop all processes; returns when all have stopped, or after a while."""
         if self.pid is not None:
             self._stopped = True
             await tree.pause(self.pid)
 
     async def kill(self) -> None:
-        """SIGKILL to all; returns when none is left. Raises OSError naming one that stays."""
+        """Send SIGKILL to all processes and wait for their end. Raises OSError if one stays."""
         if self.pid is not None:
             await tree.kill(self.pid)
         await self.exited.wait()
 
 
 class DatabaseAgent(NodeAgent):
-    """See ``NodeAgent``."""
+    """The agent of a database's container; see ``NodeAgent``."""
 
     def __init__(self, token: str) -> None:
         severed = SeveredClients()
@@ -117,18 +118,18 @@ class DatabaseAgent(NodeAgent):
         self._relay = severed.relay
 
     async def do_relay(self) -> None:
-        """Take in brokers from now on."""
+        """Let brokers connect from now on."""
         await self._relay.listen("0.0.0.0", PORT)
 
     async def do_said(self) -> dict[str, Any]:
-        """The last lines of the server's log."""
+        """Return the last lines of the server's log."""
         lines = (Path(LOGS) / LOG).read_text(errors="replace").splitlines()
         return {"lines": [line for line in lines if line.strip()][-5:]}
 
     async def do_look(self) -> dict[str, Any]:
-        """How the server answers, and what is wrong with it.
+        """Return how the server answers, whether all of it is stopped, and who loses commits.
 
-        Whether all of it is stopped, and who loses commits to a fault in force.
+        ``severed`` has the clients that lose commits to a fault in force.
         """
         return {
             "answer": await question.ask("127.0.0.1", INSIDE),

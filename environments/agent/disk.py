@@ -1,6 +1,6 @@
 """The disk of a container that can break.
 
-Put in front of the node's volume by the agent, for tests that break it.
+The agent puts it in front of the node's volume, for tests with disk faults.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from filesystems.disk.conversation import Conversation
 
 
 class NodeDisk(Part):
-    """At most one; "disk" wants the fields of a DiskCondition.
+    """The disk of this node, or none; "disk" asks for the fields of a DiskCondition.
 
-    A fault may begin before the disk is mounted, and holds for it from its first moment on.
+    A fault may begin before the disk is mounted; then it holds from the disk's first moment on.
     """
 
     primitives = ("disk",)
@@ -34,11 +34,11 @@ class NodeDisk(Part):
 
     @property
     def mounted(self) -> bool:
-        """Whether the node's data lie behind it."""
+        """True if the disk is mounted in front of the node's data."""
         return self._conversation is not None
 
     async def begin(self) -> Conversation:
-        """Mount it, unless it is. Raises DiskFailedError."""
+        """Mount the disk unless it is mounted. Raises DiskFailedError."""
         async with self._turn:
             if self._conversation is None:
                 conversation = await self._start()
@@ -48,21 +48,24 @@ class NodeDisk(Part):
             return self._conversation
 
     async def ask(self, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What the disk answers; it is mounted for that, unless it is. Raises DiskFailedError."""
+        """Return the disk's answer, and mount the disk first if need be. Raises DiskFailedError."""
         return await (await self.begin()).ask(do, arguments)
 
     def wanted(self, asked: PartFault) -> Any:
-        """As the harness sent it. Raises TypeError or ValueError for anything else."""
+        """Return the fields that the harness sent.
+
+        Raises TypeError or ValueError for anything else.
+        """
         return dict(asked.wanted)
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None] | None:
-        """From now on, or as soon as there is a disk, it is in all of these conditions."""
+        """Put the disk in all conditions that are in force, now or as soon as there is a disk."""
         del changed
         self._wanted = together(fault.wanted for fault in in_force)
         return None if self._conversation is None else self._conversation.ask("condition", self._wanted)
 
     async def _start(self) -> Conversation:
-        # Not by asyncio, which would wait for its end: this process is PID 1 and reaps for itself.
+        # Not with asyncio, which would wait for the process: this agent is PID 1 and reaps itself.
         with self._log.open("ab", buffering=0) as log:
             process = subprocess.Popen(  # noqa: ASYNC220 - a fork, not a wait
                 [sys.executable, "-m", "filesystems.disk.mount", DATA, DISK],
@@ -75,6 +78,6 @@ class NodeDisk(Part):
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
         transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
-        # Popen must not wait by itself when it is forgotten.
+        # Popen must not wait for the process when this object is collected.
         process.returncode = 0
         return Conversation(reader, asyncio.StreamWriter(transport, protocol, None, loop))

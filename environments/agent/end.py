@@ -1,10 +1,10 @@
-"""Ends what is left of one node on a machine: agent, broker, rules, a wrong clock, mounts, files.
+"""Removal of what is left of a node: agent, broker, rules, a wrong clock, mounts, files.
 
 ``python -m environments.agent.end ROOT``; run by ``jepsen-run clean`` and at the end of each run,
-as the user that the agent runs as. A second call finds nothing. It says what it did, a line for
-each thing, and ends with status 1 if something stays.
+as the user that the agent runs as. A second call finds nothing. It prints a line for each thing
+that it did, and ends with status 1 if something stays.
 
-A process is the node's if its environment names ROOT; nobody else's is touched.
+A process belongs to the node if its environment names ROOT; no other process is touched.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _END_S: Final = 5.0
 
 
 def processes(root: str) -> list[int]:
-    """Those of the node that run; none that is this one."""
+    """Return the running processes of the node, without this one."""
     wanted = f"{ROOT_VARIABLE}={root}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):  # it has ended, or is another user's
+            with contextlib.suppress(OSError):  # the process has ended, or is another user's
                 if wanted in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
     return found
 
 
 def end_processes(root: str) -> list[int]:
-    """Ask the agent to end, which heals what is in force; then SIGKILL to all. Those that ran."""
+    """Ask the agent to end, which heals all faults, then kill what is left; return what ran."""
     ran = processes(root)
-    with contextlib.suppress(OSError, ValueError):  # there is none
+    with contextlib.suppress(OSError, ValueError):  # there is no agent
         agent = int(Path(root, "agent.pid").read_text())
         if agent in ran:
             os.kill(agent, signal.SIGTERM)
@@ -62,13 +62,13 @@ def _await(done: Callable[[], bool]) -> None:
 
 
 def mounts(root: str) -> list[str]:
-    """What is mounted below a directory, the innermost first."""
+    """Return the places below a directory where something is mounted, the innermost first."""
     inside = [place for place, _, _ in places() if place.startswith(f"{root}/")]
     return sorted(inside, reverse=True)
 
 
 def main() -> None:
-    """End it."""
+    """Remove everything of the node, and print what was done."""
     root = sys.argv[1].rstrip("/")
     if ran := end_processes(root):
         print(f"{len(ran)} processes ended")

@@ -1,11 +1,9 @@
-"""What makes a link between two containers fail.
-
-Packet filter rules and queueing disciplines in their network namespaces.
+"""The faults of links between two machines: packet filter rules and queueing disciplines.
 
 Why inside the container and not on the bridge: the rules end with the container's network, so that
 nothing of them can be left on the host, and the host's own firewall stays untouched. Rules are
-always made anew from all faults in force and loaded as one transaction, so overlapping faults heal
-one by one and no moment shows half of them.
+always made anew from all faults in force and loaded as one transaction. So overlapping faults heal
+one by one, and no moment shows half of them.
 
 A directed link is broken at the *input* of its target, by the source's address. The gateway's
 address, which the harness comes from, is never named.
@@ -23,16 +21,20 @@ from environments.part import Part, PartFault
 
 TABLE: Final = "inet jepsen_run"
 SLOW_TARGETS_MAX: Final = 15
-"""The ``prio`` discipline has 16 bands, and one is for everybody who is not slowed."""
+"""The number of others to which one node can slow its links.
+
+The ``prio`` discipline has 16 bands, and one of them is for all targets that are not slowed.
+"""
 
 _TOOL_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlowTarget:
-    """Delay packets *to* ``target``.
+    """An address *to* which packets are delayed.
 
-    ``delay_ms`` plus or minus ``jitter_ms``, at most ``rate_bytes_s`` (None: unlimited).
+    The delay is ``delay_ms`` to ``delay_ms`` + ``jitter_ms``, and the rate at most ``rate_bytes_s``
+    (None: unlimited).
     """
 
     target: str
@@ -42,7 +44,7 @@ class SlowTarget:
 
 
 def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
-    """The ``nft`` script that lets packets suffer: primitive -> the addresses they come from.
+    """Return the ``nft`` script for faults: primitive -> the addresses that packets come from.
 
     cut
         every packet of the source is dropped, of whatever protocol: what a partition does.
@@ -77,9 +79,9 @@ def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
 
 
 def disciplines(slowed: Iterable[SlowTarget], device: str) -> list[list[str]]:
-    """The ``tc`` commands that slow exactly these links; [] where nothing is slow.
+    """Return the ``tc`` commands that slow exactly these links; [] where nothing is slow.
 
-    They begin with a device without a discipline.
+    The commands expect a device without a discipline.
 
     Delays of several faults on one link add up, the lowest rate limits. Raises ValueError for more
     targets than there are bands.
@@ -117,8 +119,8 @@ def disciplines(slowed: Iterable[SlowTarget], device: str) -> list[list[str]]:
 class Firewall(Part):
     """The rules of this network namespace.
 
-    "cut", "reset" and "stall" want the addresses whose packets suffer here, "slow" wants what to
-    slow.
+    "cut", "reset" and "stall" ask for the addresses whose packets are hit here; "slow" asks for a
+    SlowTarget for each address.
     """
 
     primitives = ("cut", "reset", "stall", "slow")
@@ -130,7 +132,7 @@ class Firewall(Part):
         self._reset: set[str] = set()
 
     def wanted(self, asked: PartFault) -> Any:
-        """As the harness sent it. Raises TypeError for anything else."""
+        """Return what the harness sent for a fault. Raises TypeError for anything else."""
         slowed = asked.primitive == "slow"
         return tuple(SlowTarget(**one) if slowed else one for one in asked.wanted)
 
@@ -151,8 +153,8 @@ class Firewall(Part):
             self._rules = rules
         reset = set(hit["reset"])
         for source in sorted(reset - self._reset):
-            # The rule ends what speaks; this also ends what is silent, where the kernel can
-            # (CONFIG_INET_DIAG_DESTROY).
+            # The rule ends a connection when its source sends. This also ends silent connections,
+            # where the kernel can (CONFIG_INET_DIAG_DESTROY).
             with contextlib.suppress(OSError):
                 _tool(["ss", "--kill", "--tcp", "dst", source])
         self._reset = reset
@@ -164,13 +166,13 @@ class Firewall(Part):
                 self._disciplines = []
             for command in wanted:
                 _tool(["tc", *command])
-                self._disciplines = wanted  # even half of them must be deleted next time
+                self._disciplines = wanted  # even if the next one fails, they must be deleted next time
 
 
 def missing() -> dict[str, str]:
-    """What this kernel cannot do, by primitive.
+    """Return what this kernel cannot do, by primitive: the reason, or "" if it can.
 
-    Tried out in this namespace, on the loopback device; "" where it can.
+    It is tried out in this namespace, on the loopback device.
     """
     answers = {"cut": "", "slow": ""}
     probe = {"cut": ["192.0.2.1"], "reset": ["192.0.2.2"], "stall": ["192.0.2.3"]}

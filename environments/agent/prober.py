@@ -1,9 +1,9 @@
-"""What really crosses the network between two containers: the proof that a fault bit, or did not.
+"""Proof of what crosses the network between two machines, and so of whether a fault took effect.
 
-Two ways, because neither says all. A TCP connection with an echo says what a broker's peer would
-see, but needs both directions. A datagram crosses one direction only, so it tells which of the two
-is broken. Both ends read their monotonic clocks, so it also tells how slow that direction is, to
-whoever knows how these differ (`clock`; containers share their kernel's).
+Two ways are needed, because neither says all. A TCP connection with an echo shows what a broker's
+peer would see, but needs both directions. A datagram crosses one direction only, so it tells which
+of the two is broken. Both ends read their monotonic clocks, so a datagram also tells how slow its
+direction is, if the difference of these clocks is known (`clock`; containers share their kernel's).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any, Final
 from environments.agent.control import PROBE_PORT
 
 DATAGRAMS: Final = 5
-"""Sent for each probe, some milliseconds apart.
+"""The number of datagrams of each probe, sent some milliseconds apart.
 
-The fastest of them is not slow only because the machine was busy.
+If even the fastest of them is slow, the reason is not a machine that was busy for a moment.
 """
 
 DATAGRAM_GAP_S: Final = 0.01
 _BEFORE: Final = 4 * (bytes(1200),)
-"""Sent ahead of each: with them a rate of up to 480 kB/s shows as a delay."""
+"""Datagrams sent ahead of each one: with them, a rate of up to 480 kB/s shows as a delay."""
 
 ARRIVALS_MAX: Final = 8192
 
 
 def clock() -> str:
-    """Which monotonic clock is read here: of which boot, in which time namespace."""
+    """Return which monotonic clock is read here: of which boot, in which time namespace."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path(os.path.realpath('/proc/self/ns/time')).name}"
@@ -50,7 +50,7 @@ class _Echo(asyncio.Protocol):
 
 
 class _Arrivals(asyncio.DatagramProtocol):
-    """Remembers when which datagram came: "<nonce> <sent, monotonic ns>"."""
+    """The datagrams that arrived, "<nonce> <sent, monotonic ns>", each with the time it took."""
 
     def __init__(self) -> None:
         self.delay_ns: dict[str, int] = {}
@@ -66,7 +66,7 @@ class _Arrivals(asyncio.DatagramProtocol):
 
 
 class Prober:
-    """Both ends of every probe of this node."""
+    """Both ends of every probe of this node: it sends probes, and answers those of other nodes."""
 
     def __init__(self) -> None:
         self._arrivals = _Arrivals()
@@ -74,7 +74,7 @@ class Prober:
         self._datagrams: asyncio.DatagramTransport | None = None
 
     async def listen(self, host: str = "0.0.0.0", port: int = PROBE_PORT) -> None:
-        """Answer the probes of others. Raises OSError if the port is taken."""
+        """Answer the probes of other nodes. Raises OSError if the port is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(_Echo, host, port)
         self._datagrams, _ = await loop.create_datagram_endpoint(
@@ -82,14 +82,17 @@ class Prober:
         )
 
     def arrived(self, nonces: list[str]) -> dict[str, float | None]:
-        """Milliseconds each took by the clocks of both ends; None for those that did not come."""
+        """Return how long each datagram took by the clocks of both ends, in milliseconds.
+
+        None stands for a datagram that did not arrive.
+        """
         found = {nonce: self._arrivals.delay_ns.get(nonce) for nonce in nonces}
         return {nonce: None if delay is None else delay / 1e6 for nonce, delay in found.items()}
 
     async def probe(
         self, targets: Mapping[str, str], timeout_s: float, port: int = PROBE_PORT
     ) -> dict[str, dict[str, Any]]:
-        """Try each target (name -> address) at once, within ``timeout_s`` seconds.
+        """Try each target (name -> address) at the same time, within ``timeout_s`` seconds.
 
         Each answer has ``connection`` ("open", "refused", "silent": connected but no echo, "lost")
         and the ``nonce`` to ask the target's own `arrived` for.

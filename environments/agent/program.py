@@ -1,4 +1,4 @@
-"""The program of a machine, a broker or a server, as what can break."""
+"""The program of a machine, a broker or a server, as a part that can break."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from environments.part import Part, PartFault
 
 _SETTLE_PATIENCE_S: Final = 2.0
 _RESTART_GAP_S: Final = 1.01
-"""From the second of a program's start to its next.
+"""The shortest time from the second of a program's start to its next start.
 
-File servers number their lives by that second, and would take one for the other.
+File servers number their lives by that second, and would take one life for the other.
 """
 
 
 class Program(Part):
-    """ "pause" stops it, "down" ends it, and starts it again when it is over.
+    """The program: "pause" stops it; "down" ends it, and starts it again when the fault is over.
 
-    Who is started meanwhile by somebody else is not hit.
+    A program that somebody else starts during "down" is not hit.
     """
 
     primitives = ("pause", "down")
@@ -32,11 +32,11 @@ class Program(Part):
         self._paused = self._down = self._ended = False  # ended: by a fault, and not started again yet
 
     def wanted(self, asked: PartFault) -> bool:
-        """As the harness sent it."""
+        """Return whether the fault is wanted, as the harness sent it."""
         return bool(asked.wanted)
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> Awaitable[None]:
-        """Signals are sent at once; a signal takes effect when its target is next scheduled."""
+        """Send the signals at once; a signal takes effect when its target is next scheduled."""
         kinds = {fault.primitive for fault in in_force}
         self._down, self._paused = "down" in kinds, "pause" in kinds
         begins = changed in in_force
@@ -50,17 +50,17 @@ class Program(Part):
         return self._settle("paused") if kinds else self._goes_on()
 
     async def look(self, node: str) -> str:
-        """Its state."""
+        """Return the state of the program's process."""
         del node
         return self.child.state()
 
     def end(self) -> None:
-        """End it for good."""
+        """Kill the program for good."""
         self._ended = False
         self.child.signal(signal.SIGKILL)
 
     async def _return(self) -> None:
-        """Start what a fault has ended, unless the next such fault is in force by then."""
+        """Start the program that a fault has ended, unless another "down" is in force by then."""
         await self.child.exited.wait()
         await asyncio.sleep(max(0.0, int(self.child.began_s) + _RESTART_GAP_S - time.time()))
         if self._ended and not self._down:
@@ -72,14 +72,14 @@ class Program(Part):
                 await self._goes_on()
 
     async def _settle(self, state: str) -> None:
-        """Give up silently after a while: it is for a probe to say what is.
+        """Wait until the program is in this state, or gone; give up silently after a while.
 
-        A process within a dead mount does not stop.
+        A process within a dead mount does not stop, and a probe is there to say so.
         """
         deadline = time.monotonic() + _SETTLE_PATIENCE_S
         while self.child.state() not in (state, "gone") and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.002)
 
     async def _goes_on(self) -> None:
-        """Return when it is of use again."""
+        """Wait until the program is of use again."""
         await self._settle("running")

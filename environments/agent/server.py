@@ -1,4 +1,4 @@
-"""What every agent is: a board of faults, and a server that the harness asks about them."""
+"""The base of every agent: a board of faults, and a server that takes the harness' requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REQUEST_TIMEOUT_S: Final = 10.0
 _TOKEN_BYTES_MAX: Final = 4096
 _CHUNK_BYTES: Final = 64 * 1024
 _STRANGERS_MAX: Final = 64
-"""Connections, at most, that have not shown the token yet."""
+"""The most connections that have not shown the token yet."""
 _REFUSED: Final = {"error": "wrong token: this machine belongs to another deployment"}
 _NONSENSE: Final = (
     OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, KeyError, TypeError, ValueError,
@@ -25,13 +25,13 @@ _NONSENSE: Final = (
 
 
 class Agent:
-    """What the harness can ask; each ``do_<operation>`` is one request (``agent.control``).
+    """The server of an agent; each ``do_<operation>`` is one request (``agent.control``).
 
-    ``ended`` is set when it is to end.
+    ``ended`` is set when the agent is to end.
     """
 
     refusals: ClassVar[tuple[type[Exception], ...]] = (RuntimeError,)
-    """Errors that say that whoever asked is at fault, not the machine."""
+    """The errors which say that the caller is at fault, not the machine."""
 
     def __init__(self, token: str, board: FaultBoard) -> None:
         self.board = board
@@ -41,15 +41,15 @@ class Agent:
         self._strangers: dict[asyncio.StreamWriter, None] = {}
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
-        """Take requests; port 0 is any that is free. Raises OSError."""
+        """Take requests; port 0 means any free port. Raises OSError."""
         return await asyncio.start_server(self._answer, host, port, limit=_TOKEN_BYTES_MAX)
 
     def encode(self, answer: dict[str, Any]) -> bytes:
-        """As JSON."""
+        """Return an answer as JSON."""
         return json.dumps(answer).encode()
 
     def heard(self) -> None:
-        """Somebody is there who has the token."""
+        """Take note of a request whose sender has the token."""
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -62,16 +62,16 @@ class Agent:
             writer.write(self.encode(answer) + b"\n")
             await writer.drain()
         except _NONSENSE:
-            pass  # whoever asked has gone, or never was one of ours
+            pass  # the caller has gone, or never was one of ours
         finally:
             writer.close()
 
     async def _knows_the_token(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Return whether the first line of a connection is the token.
 
-        Of a stranger no more is kept than that line, and where there are too many strangers the one
-        who has waited longest goes: nobody else on the machine can fill the agent's memory, take
-        its last descriptor, or keep out the harness, which shows its token at once.
+        The agent keeps no more of a stranger than that line. If there are too many strangers, it
+        drops the one that has waited longest. So nobody else on the machine can fill the agent's
+        memory, take its last descriptor, or keep out the harness, which shows its token at once.
         """
         self._strangers[writer] = None
         if len(self._strangers) > _STRANGERS_MAX:
@@ -85,7 +85,10 @@ class Agent:
     async def _while_wanted(
         self, reader: asyncio.StreamReader, execution: Coroutine[Any, Any, dict[str, Any]]
     ) -> dict[str, Any] | None:
-        """The answer, or None once nobody waits: who gives up on a broker's exit hangs up."""
+        """Return the answer, or None if the caller hangs up before there is one.
+
+        A caller hangs up when it gives up waiting for a broker's exit.
+        """
         executing = asyncio.ensure_future(execution)
         gone = asyncio.ensure_future(reader.read(1))
         try:
@@ -114,7 +117,7 @@ class Agent:
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    """Read a line of which nothing follows. Raises ConnectionError if it is cut or too long."""
+    """Read the last line of a request. Raises ConnectionError if it is cut or too long."""
     line = bytearray()
     while not line.endswith(b"\n"):
         chunk = await reader.read(min(_CHUNK_BYTES, LINE_BYTES_MAX - len(line)))

@@ -1,10 +1,10 @@
 """The NFS client of a container.
 
-Mounts the shared directory, and mounts it again if its program ever ends.
+It mounts the shared directory, and mounts it again if its program ever ends.
 
-Why beside the broker and not of it: a mount belongs to the machine. Who kills the broker must leave
-the machine's locks to its client, which gives them back; who kills the machine ends both, and the
-server learns of it by the end of the lease.
+Why this is separate from the broker: a mount belongs to the machine. When the broker is killed, the
+machine's locks must stay with the machine's client, which gives them back. When the machine is
+killed, both end, and the server learns of it by the end of the lease.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AGAIN_S: Final = 1.0
 
 
 class StoreClient:
-    """At most one mount.
+    """The mount of a node, or none.
 
     ``child`` is the mount program; what it says of server and lease goes to ``log``.
     """
@@ -34,7 +34,7 @@ class StoreClient:
     def begin(self, source: str, directory: str, options: str) -> None:
         """Mount ``SERVER:PORT/EXPORT`` from now on, waiting for a server that is silent.
 
-        Nothing to do if that has begun.
+        Does nothing if that has begun.
         """
         if self._keeping is None:
             Path(directory).mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class StoreClient:
     async def _keep(self, command: list[str], directory: Path) -> None:
         while True:
             try:
-                fuse_device.unmount(directory)  # a killed client's: nothing else is mounted there
+                fuse_device.unmount(directory)  # the mount of a killed client: nothing else is mounted there
                 self.child.start(command, {})
             except OSError as error:  # no process to be had, say
                 self._say(f"the NFS client could not be started, it is tried again: {error}")

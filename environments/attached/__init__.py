@@ -1,1 +1,1 @@
-"""A cluster that runs already, whoever deployed it: nothing of it is started, stopped or wiped."""
+"""A cluster that already runs, whoever deployed it: we start, stop and wipe nothing of it."""

@@ -1,12 +1,12 @@
 """The agent of one attached cluster: it runs the hooks, and undoes them when the harness is gone.
 
-Why a process of its own: the harness may be killed while a fault is in force, and somebody must
-then run its undo. Started by the environment as
+Why a process of its own: the harness may be killed while a fault is in force, and the undo must
+then still be run. The environment starts it as
 
     python -m environments.attached.agent RECORD
 
 Its standard input ends with the harness, however that ends. RECORD is a file that says what is in
-force, for ``jepsen-run clean`` where this process is killed, too.
+force. ``jepsen-run clean`` reads it if this process is killed, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.interface import UsageError
 
 
 class HooksAgent(LinksAgent):
-    """The hooks of one cluster."""
+    """The agent that runs the hooks of one cluster."""
 
     def __init__(self, record: Path, cluster: Mapping[str, Any]) -> None:
         self._cluster = checked("the attached cluster", cluster)
@@ -34,19 +34,19 @@ class HooksAgent(LinksAgent):
         super().__init__(0.0, *parts(self._cluster, runner))
 
     def check(self, nodes: Sequence[str]) -> None:
-        """As any agent's."""
+        """Raise UsageError if one of the nodes is not in the cluster."""
         for node in nodes:
             self._cluster.named(node.partition("/")[0])
 
     async def end(self) -> None:
-        """Undo all that is in force; the record goes with the last of it."""
+        """Undo all that is in force, then remove the record, if nothing is left in it."""
         await super().end()
         records.remove_if_empty(self._record)
 
     def _note(self, lines: Sequence[str]) -> None:
         try:
             records.write(self._record, lines)
-        except OSError as error:  # must not keep it from undoing
+        except OSError as error:  # a full disk must not keep hooks from being undone
             _say(f"cannot record what is in force: {error}")
 
 
@@ -55,7 +55,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """Run an agent in the foreground; the cluster comes as the record's first content."""
+    """Run an agent in the foreground; the cluster is in the record when this starts."""
     record = Path(sys.argv[1])
     cluster = records.cluster_of(record)
     if cluster is None:

@@ -1,7 +1,7 @@
-"""Which cluster a test is attached to: the file of ``--attach``, and what of it a spec keeps.
+"""The cluster that a test is attached to: the file of ``--attach``, and its content in a spec.
 
-Its keys and what they mean are in docs/how-to/attach.md. Secrets are never in it: a spec is stored
-with every run. It names variables and files that hold them.
+docs/how-to/attach.md has the keys of the file and their meanings. Secrets are never in it, because
+a spec is stored with every run. The file names variables and files that hold them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLAIN: Final = "stomp"
 """The system of brokers that no module knows: a dialect of fields alone."""
 
 PROCESS_HOOKS: Final = ("kill", "pause")
-"""Hooks that are the nemesis of their name; every other is one of nemesis ``hook``."""
+"""The hooks that are nemeses of the same name; every other hook belongs to the nemesis ``hook``."""
 
 _NODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PREFIX: Final = re.compile(r"[\w.-]+")
@@ -32,7 +32,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class AttachedNode(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One broker; ``pair`` is whom it shares its data with, by default nobody."""
+    """A broker; brokers with the same ``pair`` share their data, a broker without one does not."""
 
     name: str
     stomp: str
@@ -41,20 +41,20 @@ class AttachedNode(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def address(self) -> Address:
-        """Where clients reach it."""
+        """The address by which clients reach it."""
         return address_of(self.stomp)
 
     @property
     def group(self) -> str:
-        """Its pair, or itself."""
+        """The node's pair, or its own name if it has none."""
         return self.pair or self.name
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A fault of the person's own, as shell commands.
+    """A fault that the user defines by shell commands.
 
-    ``begin``, its undo ``end``, and ``probe``, which succeeds while it is in force. Each takes at
-    most ``patience_s``; ``end`` is run ``limit_s`` after ``begin`` at the latest.
+    ``begin`` begins the fault, ``end`` undoes it, and ``probe`` succeeds while it is in force. Each
+    takes at most ``patience_s``. ``end`` is run ``limit_s`` after ``begin`` at the latest.
     """
 
     name: str
@@ -66,9 +66,9 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Roles(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How a broker's role is asked for: by a command or a URL, or by its system (``admin``).
+    """The way to ask for a broker's role: a command or a URL; without one, its system (``admin``).
 
-    ``words`` are patterns of what is answered -> the role that it means, tried in order.
+    ``words`` maps patterns of the answer to the roles that they mean; they are tried in order.
     """
 
     command: str = ""
@@ -96,14 +96,14 @@ class AttachedCluster(
     hook: tuple[Hook, ...] = ()
 
     def named(self, name: str) -> AttachedNode:
-        """The node of that name. Raises UsageError."""
+        """Return the node of that name. Raises UsageError."""
         for node in self.node:
             if node.name == name:
                 return node
         raise UsageError(f"no node {name!r}; there are {', '.join(node.name for node in self.node)}")
 
     def filled(self, command: str, name: str) -> str:
-        """A command for one node: {node}, {host} and {port} are its own."""
+        """Return a command with the node's own values for {node}, {host} and {port}."""
         node = self.named(name)
         for word, value in (
             ("{node}", node.name),
@@ -115,7 +115,7 @@ class AttachedCluster(
 
 
 def load(path: Path) -> AttachedCluster:
-    """The cluster of a file. Raises UsageError, one line."""
+    """Read a cluster from a file. Raises UsageError, one line."""
     where = f"--attach {path}"
     try:
         table = toml_table(path.read_text(encoding="utf-8"))
@@ -131,7 +131,7 @@ def load(path: Path) -> AttachedCluster:
 
 
 def checked(where: str, table: Mapping[str, Any]) -> AttachedCluster:
-    """A table as a cluster. Raises UsageError naming where it is wrong."""
+    """Return a table as a cluster. Raises UsageError, which names what is wrong."""
     for kind, rows, struct in (
         ("node", table.get("node"), AttachedNode),
         ("hook", table.get("hook", ()), Hook),
@@ -169,7 +169,7 @@ def checked(where: str, table: Mapping[str, Any]) -> AttachedCluster:
 
 
 def address_of(text: str, where: str = "") -> Address:
-    """``host:port`` (IPv6 in brackets). Raises UsageError."""
+    """Parse ``host:port`` (IPv6 in brackets). Raises UsageError."""
     found = _ADDRESS.fullmatch(text)
     if not found or not 0 < int(found[3]) < 65536:
         raise UsageError(f'{where}"{text}" is no address: expected host:port')
@@ -177,7 +177,10 @@ def address_of(text: str, where: str = "") -> Address:
 
 
 def passcode(cluster: AttachedCluster) -> str | None:
-    """The secret, from where the file says it is; None where it names none. Raises UsageError."""
+    """Return the secret from the variable or file that the cluster names; None without one.
+
+    Raises UsageError if it cannot be read.
+    """
     if cluster.passcode_env:
         try:
             return os.environ[cluster.passcode_env]

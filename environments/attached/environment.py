@@ -1,4 +1,4 @@
-"""A cluster that runs already: clients reach it, hooks break it, and nothing else touches it."""
+"""A cluster that already runs: clients reach it, hooks break it, and nothing else touches it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from harness.interface import (
 )
 
 LEASE_S: Final = 60.0
-"""Beyond the patience of a hook.
+"""The length of a lease, to which the patience of a hook is added.
 
-A harness that is gone is noticed at once, by its pipe; this is for one that hangs.
+The agent notices at once through its pipe when the harness is gone. The lease is for a harness that
+hangs.
 """
 
 _RENEW_S: Final = 5.0
@@ -43,7 +44,7 @@ _NO_COMMANDS: Final = (
 
 
 class AttachedEnvironment(RealEnvironment):
-    """The environment "attached"; ``cluster`` None is what the list asks: one with all hooks."""
+    """The environment "attached"; without ``cluster`` it claims to have all hooks, for the list."""
 
     name = "attached"
 
@@ -54,7 +55,7 @@ class AttachedEnvironment(RealEnvironment):
         self._gone: set[str] = set()
 
     def supports(self) -> Mapping[str, str]:
-        """What there are hooks for."""
+        """Return each fault primitive with "" if there is a hook for it, else the reason."""
         hooks = None if self._cluster is None else {hook.name for hook in self._cluster.hook}
         others = hooks is None or hooks - set(PROCESS_HOOKS)
         answers = dict.fromkeys(("cut", "reset", "slow", "stall"), _NO_LINKS)
@@ -69,7 +70,7 @@ class AttachedEnvironment(RealEnvironment):
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
     ) -> None:
-        """Only the agent is started, and only where there are hooks."""
+        """Start only the agent, and only if there are hooks."""
         del directory
         assert self._cluster is not None, "a test has a cluster"
         self._check_names(nodes)
@@ -80,14 +81,17 @@ class AttachedEnvironment(RealEnvironment):
             self._agent = await AgentProcess.start("environments.attached.agent", str(record))
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Where clients reach the broker; of "admin" its name: ``AttachedSystem`` knows more."""
+        """Return where clients reach the broker; for "admin" only its name.
+
+        ``AttachedSystem`` knows more about the admin port.
+        """
         del source
         assert self._cluster is not None, "a test has a cluster"
         found = self._cluster.named(node)
         return Address(found.name, 0) if port == "admin" else found.address
 
     async def start(self, node: str) -> None:
-        """Undo the kill of ours that is in force; nothing else is ever started."""
+        """Undo our kill of the node if one is in force; no broker is ever started otherwise."""
         lease, renewing = self._killed.pop(node, ("", None))
         self._gone.discard(node)
         if renewing is not None:
@@ -95,17 +99,17 @@ class AttachedEnvironment(RealEnvironment):
             await self._heal(lease)
 
     async def wait_exit(self, node: str) -> int | None:
-        """Never: nobody tells."""
+        """Wait for ever, because nothing reports the exit of the broker."""
         del node
         await asyncio.get_running_loop().create_future()
         return None
 
     async def running(self, node: str) -> bool:
-        """Whether no kill of ours has been seen to take it down."""
+        """Return whether the node runs: False while a probe has seen it gone by our kill."""
         return node not in self._gone
 
     async def kill(self, node: str) -> None:
-        """By its hook, under a lease that is renewed until the node is started."""
+        """Kill the broker by its hook, under a lease that is renewed until the node is started."""
         if node in self._killed:
             return
         lease = await self.inject("kill", nodes=[node])
@@ -113,15 +117,15 @@ class AttachedEnvironment(RealEnvironment):
         self._killed[node] = lease, renewing
 
     async def terminate(self, node: str) -> None:
-        """Refused."""
+        """Raise UsageError: the cluster is somebody else's."""
         raise UsageError(f"{node}: {_OURS}")
 
     async def destroy_data(self, node: str) -> None:
-        """Refused."""
+        """Raise UsageError: the cluster is somebody else's."""
         raise UsageError(f"{node}: {_OURS}")
 
     async def reconfigure(self, node: str, configured: str) -> None:
-        """Refused."""
+        """Raise UsageError: the cluster is somebody else's."""
         raise UsageError(f"{node} as {configured}: {_OURS}")
 
     async def inject(
@@ -132,7 +136,7 @@ class AttachedEnvironment(RealEnvironment):
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """As Environment's."""
+        """Begin a fault of nodes by its hook and return its lease; see `Environment.inject`."""
         if links:
             raise InfrastructureError(f"{primitive}: {_NO_LINKS}")
         lease: str = await self._asked.ask(
@@ -147,15 +151,15 @@ class AttachedEnvironment(RealEnvironment):
         return lease
 
     async def renew(self, lease: str) -> None:
-        """As Environment's."""
+        """Keep a fault in force for another lease; see `Environment.renew`."""
         await self._asked.renew(lease)
 
     async def heal(self, lease: str) -> None:
-        """As Environment's."""
+        """End a fault; see `Environment.heal`."""
         await self._heal(lease)
 
     async def heal_all(self) -> None:
-        """As Environment's."""
+        """End every fault; see `Environment.heal_all`."""
         for _, renewing in self._killed.values():
             renewing.cancel()
         self._killed.clear()
@@ -164,7 +168,7 @@ class AttachedEnvironment(RealEnvironment):
             await self._agent.ask("heal_all", timeout_s=self._patience_s)
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """What the hooks' own probes say."""
+        """Return what the hooks' own probes say of the nodes."""
         if links:
             raise InfrastructureError(_NO_LINKS)
         if self._agent is None:
@@ -176,14 +180,14 @@ class AttachedEnvironment(RealEnvironment):
         return Effect(bit=False, observed=observed)
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """None: its logs are where its owner keeps them."""
+        """Return no lines, or wait for ever: the cluster's owner has its logs."""
         del node
         if position is not None:
             await asyncio.get_running_loop().create_future()
         return [], 0
 
     async def collect(self, destination: Path) -> None:
-        """Nothing: see `log_lines`."""
+        """Copy nothing: the cluster's owner has its logs."""
 
     async def teardown(self) -> None:
         """Undo what is in force, and end the agent. The cluster stays."""
@@ -202,12 +206,12 @@ class AttachedEnvironment(RealEnvironment):
     async def _renewing(self, lease: str) -> None:
         while True:
             await asyncio.sleep(_RENEW_S)
-            with contextlib.suppress(InfrastructureError):  # told by what is seen of the node
+            with contextlib.suppress(InfrastructureError):  # later probes show whether the fault still holds
                 await self._asked.renew(lease)
 
     @property
     def _patience_s(self) -> float:
-        """For a request that begins one hook and, where that fails, ends it."""
+        """The time for a request that begins a hook and, if that fails, ends it."""
         assert self._cluster is not None, "a test has a cluster"
         return 10.0 + 2 * max((hook.patience_s for hook in self._cluster.hook), default=0.0)
 

@@ -1,8 +1,8 @@
-"""Faults as commands of the person's own, each with its undo and its probe.
+"""Faults as commands that the user defines, each with its undo and its probe.
 
-Whatever was begun is ended: when its fault is healed, when its time is over, when nobody renews it,
-and when whoever asked is gone. An undo is tried again where it fails, and the line that does it is
-said where it never worked.
+Whatever was begun is ended: when its fault is healed, when its time is over, when its lease is not
+renewed, and when the harness is gone. An undo that fails is tried again. If it never works, its
+command line is printed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOKS: Final[Mapping[str, str]] = {"kill": "gone", "pause": "paused"}
 
 
 class HookRunner:
-    """Which hooks are in force on which nodes, and the commands that make it so.
+    """The hooks in force on each node, and the commands that begin and end them.
 
     ``changed`` is called with the undo lines of all that is in force, whenever that changes.
     """
@@ -50,9 +50,9 @@ class HookRunner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def set(self, name: str, node: str, *, wanted: bool) -> None:
-        """Begin or end a hook on a node. Raises InfrastructureError where a command fails.
+        """Begin or end a hook on a node. Raises InfrastructureError if a command fails.
 
-        A ``begin`` that failed counts as begun: it may have done half of it.
+        A ``begin`` that failed counts as begun: it may have done half of its work.
         """
         key = name, node
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -71,9 +71,9 @@ class HookRunner:
                 self._tell()
 
     async def probe(self, names: Sequence[str], node: str) -> str:
-        """The first of the hooks that is in force on a node by its own probe; "" if none is.
+        """Return the first hook that is in force on a node by its own probe; "" if none is.
 
-        One that was never begun is not asked.
+        A hook that was never begun there is not probed.
         """
         for name in names:
             if (name, node) in self._touched:
@@ -84,7 +84,7 @@ class HookRunner:
         return ""
 
     async def close(self) -> None:
-        """Undo all that is in force; what cannot be undone is said, with the line to type."""
+        """Undo all that is in force; print the line to type for what cannot be undone."""
         for _ in range(CLOSING_TRIES):
             ending = [self.set(name, node, wanted=False) for name, node in tuple(self._active)]
             await asyncio.gather(*ending, return_exceptions=True)
@@ -95,7 +95,7 @@ class HookRunner:
             self._say(f"jepsen-run: NOT UNDONE, type: {line}")
 
     def undo_lines(self) -> list[str]:
-        """What ends all that is in force."""
+        """Return the commands that end all that is in force."""
         return [self._cluster.filled(self._hooks[name].end, node) for name, node in self._active]
 
     def _tell(self) -> None:
@@ -125,7 +125,7 @@ class HookRunner:
 
 
 class ProcessHooks(Part):
-    """The hooks that are a nemesis of their name; a node is looked at as its process."""
+    """The hooks that are nemeses of the same name; a probe of a node's process looks at them."""
 
     primitives: ClassVar[Sequence[str]] = PROCESS_HOOKS
 
@@ -134,7 +134,7 @@ class ProcessHooks(Part):
         self._runner = runner
 
     def wanted(self, asked: PartFault) -> Any:
-        """The hook of its name. Raises UsageError where there is none."""
+        """Return the name of the fault's hook. Raises UsageError if there is none."""
         return self._known(asked.primitive)
 
     def _known(self, name: str) -> str:
@@ -143,7 +143,7 @@ class ProcessHooks(Part):
         return name
 
     async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """Begin it where any fault wants it, end it where none does."""
+        """Begin the hook on nodes where a fault in force wants it, and end it on the others."""
         hook = changed.wanted
 
         def wanted(node: str) -> bool:
@@ -155,47 +155,47 @@ class ProcessHooks(Part):
                 raise outcome
 
     async def look(self, node: str) -> str:
-        """How the node is, by the probes of the hooks that it has felt."""
+        """Return the node's state by the probes of the hooks that were begun there."""
         return _LOOKS.get(await self._runner.probe(self._names, node), "running")
 
     async def close(self) -> None:
-        """As `HookRunner.close`."""
+        """Undo all that is in force; see `HookRunner.close`."""
         await self._runner.close()
 
 
 class OtherHooks(ProcessHooks):
-    """All others, for nemesis ``hook``."""
+    """All other hooks, for the nemesis ``hook``."""
 
     name = "hook"
     primitives: ClassVar[Sequence[str]] = ("hook",)
     _turn = 0
 
     def wanted(self, asked: PartFault) -> Any:
-        """The one that an option names, or each in turn."""
+        """Return the hook that an option names, or the next hook in turn."""
         if name := (asked.wanted or {}).get("name"):
             return self._known(name)
         self._turn += 1
         return self._known(self._names[(self._turn - 1) % len(self._names)])
 
     async def look(self, node: str) -> str:
-        """Which one is in force, by its own probe."""
+        """Return which hook is in force on a node by its own probe."""
         found = await self._runner.probe(self._names, node)
         return f"{IN_FORCE} ({found})" if found else OVER
 
 
 def parts(cluster: AttachedCluster, runner: HookRunner) -> tuple[Part, ...]:
-    """What of a cluster can be broken."""
+    """Return the parts of a cluster that can be broken."""
     others = [hook.name for hook in cluster.hook if hook.name not in PROCESS_HOOKS]
     of_processes = ProcessHooks(runner, [hook.name for hook in cluster.hook if hook.name in PROCESS_HOOKS])
     return of_processes, *([OtherHooks(runner, others)] if others else [])
 
 
 async def run(command: str, patience_s: float) -> tuple[int | None, str]:
-    """A shell command's exit status, and the last line of what it said.
+    """Run a shell command; return its exit status and the last line of its output.
 
-    None where it took too long; it is killed then, with all that it started.
+    The status is None if it took too long. Then it is killed, with all that it started.
     """
-    with tempfile.TemporaryFile() as output:  # a pipe would be waited for while a daemon holds it
+    with tempfile.TemporaryFile() as output:  # the end of a pipe would not come while a daemon holds it
         process = await asyncio.create_subprocess_shell(
             command,
             stdin=asyncio.subprocess.DEVNULL,

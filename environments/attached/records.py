@@ -1,6 +1,7 @@
-"""What is in force on attached clusters, on disk: who undoes it where all processes were killed.
+"""Records of what is in force on attached clusters, for `jepsen-run clean`.
 
-One file for each run, ``<state root>/attached/<run>.json``, written by its harness and its agent.
+If all processes of a run were killed, ``clean`` undoes what its record names. There is one file for
+each run, ``<state root>/attached/<run>.json``, written by its harness and its agent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PATIENCE_S: Final = 60.0
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """Whose it is, the cluster, and the lines that undo what is in force."""
+    """The process that is responsible, the cluster, and the lines that undo what is in force."""
 
     process: Process
     cluster: dict[str, Any]
@@ -27,7 +28,7 @@ class Record(msgspec.Struct, kw_only=True):
 
 
 def create(name: str, cluster: Mapping[str, Any]) -> Path:
-    """The record of a run that begins."""
+    """Make the record of a run that begins, and return its path."""
     path = _root() / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     me = identify()
@@ -37,13 +38,13 @@ def create(name: str, cluster: Mapping[str, Any]) -> Path:
 
 
 def cluster_of(path: Path) -> Mapping[str, Any] | None:
-    """The cluster of a record."""
+    """Return the cluster of a record; None if the record cannot be read."""
     record = _load(path)
     return None if record is None else record.cluster
 
 
 def write(path: Path, lines: Sequence[str]) -> None:
-    """What undoes all that is in force now, and that this process does it."""
+    """Record the lines that undo all that is in force now, and this process as responsible."""
     record, me = _load(path), identify()
     if record is not None and me is not None:
         record.process, record.undo = me, list(lines)
@@ -51,14 +52,14 @@ def write(path: Path, lines: Sequence[str]) -> None:
 
 
 def remove_if_empty(path: Path) -> None:
-    """The end of a run that left nothing in force."""
+    """Remove the record of a run that left nothing in force."""
     record = _load(path)
     if record is None or not record.undo:
         path.unlink(missing_ok=True)
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """A line for each undo that nobody runs any more, notes for those in use."""
+    """Return a line for each undo that no process is responsible for, and notes on the others."""
     return [
         note or f"attached run {path.stem}: {line}"
         for path, record, note in _records(force=force)
@@ -67,7 +68,7 @@ def leftovers(*, force: bool = False) -> list[str]:
 
 
 def remove(*, force: bool = False) -> list[str]:
-    """Run what ``leftovers`` lists. What fails stays, and is said with the line to type."""
+    """Run what ``leftovers`` lists. An undo that fails stays, with a line to type."""
     said = []
     for path, record, note in _records(force=force):
         if note:

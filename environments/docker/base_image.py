@@ -1,8 +1,8 @@
 """The image that broker images start from.
 
-An operating system with Python and the tools that break networks.
+It is an operating system with Python and the tools that break networks.
 
-Where a registry can be reached it is the official slim Python image plus three Debian packages.
+Where a registry can be reached, it is the official slim Python image plus three Debian packages.
 Where none can, which is usual in closed networks, the same things come from Debian's packages
 alone: ``mmdebstrap`` makes a root file system in some 20 seconds, once. Either way the result is
 kept under a tag that names what it was made of, and found there the next time.
@@ -25,13 +25,13 @@ REPOSITORY: Final = "jepsen-run"
 OFFICIAL: Final = "python:3.11-slim"
 DEBIAN: Final = "bookworm"
 PACKAGES: Final = ("iproute2", "nftables", "procps")
-"""``tc``, ``nft`` and, for whoever looks into a container, ``ps``."""
+"""The packages of ``tc``, ``nft`` and, for people who look into a container, ``ps``."""
 
 PYTHON_PACKAGES: Final = ("python3",)
 PYTHON_LABEL: Final = "jepsen-run.python"
 
 _MANUALS: Final = "/usr/share/man/man1"
-"""Java's packages cannot be installed without this directory, which slim images lack."""
+"""A directory without which Java's packages cannot be installed; slim images lack it."""
 
 _MAKE_TIMEOUT_S: Final = 600.0
 _SHORT: Final = 120
@@ -40,10 +40,10 @@ Tell = Callable[[str], object]
 
 
 def base_image(client: Any, tell: Tell) -> str:
-    """The tag of a base image, made if it is not there yet.
+    """Return the tag of a base image; make it if it is missing.
 
-    ``tell`` is given one line before anything that takes long. Raises InfrastructureError if there
-    is no way to make one, with both reasons.
+    ``tell`` gets one line before anything that takes long. Raises InfrastructureError if there is
+    no way to make one, with both reasons.
     """
     official, debian = _tag("official", OFFICIAL), _tag("debian", DEBIAN, *PYTHON_PACKAGES)
     for tag in (official, debian):
@@ -63,11 +63,11 @@ def base_image(client: Any, tell: Tell) -> str:
 def with_packages(
     client: Any, tell: Tell, kind: str, extra: Sequence[str], without: Sequence[str] = ()
 ) -> str:
-    """The tag of a base image that also has these packages, made if it is not there yet.
+    """Return the tag of a base image that also has these packages; make it if it is missing.
 
-    On the base image where they can be installed into it, else on this host. ``without`` are files
-    that nobody needs, as patterns; they are left out where that is possible. Raises
-    InfrastructureError if there is no way to make one.
+    The packages are installed into the base image where that is possible, else the image is made on
+    this host. ``without`` are patterns of files that nothing needs; they are left out where that is
+    possible. Raises InfrastructureError if there is no way to make one.
     """
     packages = (*PYTHON_PACKAGES, *PACKAGES, *extra)
     digest = hashlib.sha256("\0".join((OFFICIAL, *packages, *without)).encode()).hexdigest()[:12]
@@ -89,7 +89,7 @@ def with_packages(
 
 
 def exists(client: Any, tag: str) -> bool:
-    """Whether the engine has an image of this tag."""
+    """Return whether the engine has an image of this tag."""
     from docker.errors import ImageNotFound  # noqa: PLC0415
 
     try:
@@ -108,8 +108,8 @@ def build(
 ) -> None:
     """Build an image from files in memory (path -> content, a Dockerfile among them) and tag it.
 
-    Those that are ``executable`` may be run. The context is the same bytes for the same files, so
-    that the engine's own cache holds as well. Raises InfrastructureError.
+    Files that are ``executable`` may be run. The context is the same bytes for the same files, so
+    that the engine's own cache works, too. Raises InfrastructureError.
     """
     from docker.errors import APIError, BuildError  # noqa: PLC0415
 
@@ -131,7 +131,7 @@ def _tag(kind: str, *made_of: str) -> str:
 
 
 def _pull(client: Any, tell: Tell) -> str:
-    """Have the engine get the official Python image; "" if it is there, else why not.
+    """Let the engine get the official Python image; "" if that worked, else why it did not.
 
     The SDK's time-out bounds each silence of the engine, so a slow registry may still finish.
     """
@@ -151,7 +151,7 @@ def _pull(client: Any, tell: Tell) -> str:
 
 
 def _install(client: Any, tag: str, base: str, packages: Sequence[str]) -> str:
-    """Make an image of another and Debian packages; "" if it worked, else why not."""
+    """Make an image from another and Debian packages; "" if that worked, else why it did not."""
     dockerfile = (
         f"FROM {base}\nRUN mkdir -p {_MANUALS} && apt-get update && "
         f"apt-get install -y --no-install-recommends {' '.join(packages)} && rm -rf /var/lib/apt/lists/*\n"
@@ -166,9 +166,9 @@ def _install(client: Any, tag: str, base: str, packages: Sequence[str]) -> str:
 def _import_debian(
     client: Any, tag: str, packages: Sequence[str], problem: str, without: Sequence[str] = ()
 ) -> None:
-    """Make an image of a minimal Debian with these packages, on this host and from no other image.
+    """Make an image of a minimal Debian with these packages on this host, from no other image.
 
-    ``without`` are files that it leaves out, ``problem`` is why it is made so. Raises
+    It leaves the files ``without`` out; ``problem`` is why it is made in this way. Raises
     InfrastructureError.
     """
     if shutil.which("mmdebstrap") is None:
@@ -205,6 +205,6 @@ def _import_debian(
 
 
 def _short(error: object) -> str:
-    # The engine's own words end with the cause: "Get ...: dial tcp: lookup ...: no such host".
+    # The engine's messages end with the cause: "Get ...: dial tcp: lookup ...: no such host".
     text = " ".join(str(error).split())
     return text if len(text) <= _SHORT else "... " + text[-_SHORT:]

@@ -1,9 +1,9 @@
-"""Removes what killed runs left in the engine.
+"""Removal of what killed runs left in the engine: containers, networks, volumes.
 
-Containers, networks, volumes, all found by their labels.
+They are found by their labels.
 
-Containers of a killed harness go on running (their faults have healed themselves); nothing else is
-needed to remove them than the engine. Images are a cache and stay.
+Containers of a killed harness go on running (their faults have healed themselves). Removing them
+takes nothing but the engine. Images are a cache and stay.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _AT_ONCE: Final = 8
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """One line for each run in the engine that nobody uses any more, notes for the others.
+    """Return a line for each run in the engine whose harness is gone, and notes on the others.
 
-    ``force`` counts those as well. Raises InfrastructureError if no engine answers.
+    With ``force`` the others count, too. Raises InfrastructureError if no engine answers.
     """
     with contextlib.closing(connect()) as client:
         return [
@@ -34,7 +34,7 @@ def leftovers(*, force: bool = False) -> list[str]:
 
 
 def remove(*, force: bool = False) -> list[str]:
-    """Remove what `leftovers` lists; one line for each run, also where something is `LEFT`.
+    """Remove what `leftovers` lists; return a line for each run, with `LEFT` if something stays.
 
     Raises InfrastructureError if no engine answers.
     """
@@ -49,10 +49,10 @@ def remove(*, force: bool = False) -> list[str]:
 
 
 def remove_run(client: Any, run: str) -> list[str]:
-    """Remove everything of one run, running or not: what uses network and volumes, then those.
+    """Remove everything of one run, running or not: containers first, then network and volumes.
 
-    Goes on after a failure, so that one stubborn container does not keep the rest alive. Raises
-    InfrastructureError naming what stayed.
+    It goes on after a failure, so that one stubborn container does not keep the rest alive. Raises
+    InfrastructureError, which names what stayed.
     """
     from docker.errors import DockerException, NotFound  # noqa: PLC0415
 
@@ -71,7 +71,7 @@ def remove_run(client: Any, run: str) -> list[str]:
         return True
 
     things = _things(client, f"{RUN_LABEL}={run}")
-    # At once: the engine takes some tenths of a second for each.
+    # All at the same time: the engine takes some tenths of a second for each.
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as threads:
         for container in (thing for kind, thing in things if kind == "container"):
             threads.submit(attempt, f"container {container.name}", container.remove, force=True, v=True)
@@ -91,7 +91,7 @@ def remove_run(client: Any, run: str) -> list[str]:
 
 
 def _things(client: Any, label: str) -> list[tuple[str, Any]]:
-    """All with this label: what each is, and the thing."""
+    """Return everything with this label: its kind, and the object."""
     chosen = {"label": label}
     containers = client.containers.list(all=True, filters=chosen, ignore_removed=True)
     kinds = {
@@ -103,7 +103,7 @@ def _things(client: Any, label: str) -> list[tuple[str, Any]]:
 
 
 def _runs(client: Any, *, force: bool) -> Iterator[tuple[str, str, list[tuple[str, Any]]]]:
-    """Each run in the engine, the note on it if it is left alone, and what it has."""
+    """Yield each run in the engine, a note if it is to be left alone (else ""), and its things."""
     runs: dict[str, list[tuple[str, Any]]] = {}
     for kind, thing in _things(client, RUN_LABEL):
         runs.setdefault(_labels(thing).get(RUN_LABEL, ""), []).append((kind, thing))

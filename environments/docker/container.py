@@ -1,4 +1,4 @@
-"""A container as a machine: what the engine's SDK does of it. Everything here blocks."""
+"""A container as a machine, through the engine's SDK. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Container:
     """A ``machines.node.Machine``.
 
     ``published`` maps its ports to ports of 127.0.0.1 where containers' own addresses cannot be
-    reached. ``options`` are what it needs beyond others', as the engine's SDK names it.
+    reached. ``options`` are what it needs in addition to others', as the engine's SDK names it.
     """
 
     client: Any
@@ -39,17 +39,17 @@ class Container:
 
     @property
     def name(self) -> str:
-        """What it is called in what people read."""
+        """The container's name in messages."""
         return f"the container of {self.node}"
 
     def reach(self, port: int) -> Address:
-        """Its own address, or the port of this host that stands for it."""
+        """Return the container's own address, or the port of this host that stands for it."""
         if port in self.published:
             return Address("127.0.0.1", self.published[port])
         return Address(self.address, port)
 
     def create(self) -> None:
-        """Make it, with its volume."""
+        """Make the container, with its volume."""
         self._engine("make", self._create)
 
     def _create(self) -> None:
@@ -77,37 +77,37 @@ class Container:
         )
 
     def begin(self) -> None:
-        """Start it; its agent is its program."""
+        """Start the container; its program is the agent."""
         self._engine("start", self._container.start)
 
     def runs(self) -> bool:
-        """As the engine sees it."""
+        """Return whether the container runs, as the engine sees it."""
         self._engine("look at", self._container.reload)
         return bool(self._container.status == "running")
 
     def halt(self) -> None:
-        """SIGKILL to all of it."""
+        """Kill all processes of the container, and wait for its end."""
         from docker.errors import APIError  # noqa: PLC0415
 
         try:
             self._container.kill(signal="SIGKILL")
         except APIError as error:
-            if error.status_code != 409:  # it does not run: it ended by itself a moment ago
+            if error.status_code != 409:  # the container does not run: it ended by itself a moment ago
                 raise InfrastructureError(f"cannot kill {self.name}: {error.explanation or error}") from error
         self._engine("await the end of", self._container.wait, timeout=START_TIMEOUT_S)
 
     def words(self) -> bytes:
-        """What ``docker logs`` shows."""
+        """Return what ``docker logs`` shows."""
         said: bytes = self._engine("read the output of", self._container.logs)
         return said
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
-        """As any machine's; the container need not run."""
+        """Write files; see `Machine.put`. The container need not run."""
         content = archive({f"{directory.lstrip('/')}/{path}": files[path] for path in sorted(files)})
         self._engine("write the configuration of", self._container.put_archive, "/", content)
 
     def fetch(self, path: str) -> bytes:
-        """As any machine's; the container need not run."""
+        """Return files; see `Machine.fetch`. The container need not run."""
         from docker.errors import APIError, NotFound  # noqa: PLC0415
 
         def read() -> bytes:
@@ -117,7 +117,7 @@ class Container:
                 return b""
             except APIError:  # no directory
                 chunks, _ = self._container.get_archive(path)
-            # To its end: until then the engine lets nobody else have this container.
+            # Read to the end: until then the engine lets no other request have this container.
             return b"".join(chunks)
 
         return self._engine("read the files of", read)  # type: ignore[no-any-return]

@@ -1,16 +1,16 @@
 """The database of a deployment.
 
-A container with a PostgreSQL server, which all brokers of the test share.
+It is a container with a PostgreSQL server, which all brokers of the test share.
 
 Why a container of its own: a partition must be able to cut a broker from its database alone. Why an
 agent in it: a server that stands still must go on by itself when the harness is killed, as
 everything else that is broken does.
 
 The three faults: "database-stall" is SIGSTOP to all processes of the server (its machine still
-acknowledges what comes), "database-restart" their SIGKILL, and the start at the end,
-"database-disconnect" loses the connections of commits in the relay before the server; with chance 1
-and committed 0 it drops the packets between one broker's container and the database's, both ways,
-and no others.
+acknowledges what comes). "database-restart" is SIGKILL to them, and a start at the end.
+"database-disconnect" loses the connections of commits in the relay in front of the server. With
+chance 1 and committed 0 it drops the packets between one broker's container and the database's,
+both ways, and no others.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _MODULES: Final = (
         for name in ("__init__", "fault", "program", "question", "relay", "run", "tree")
     ),
 )
-"""What the image holds of us."""
+"""The modules of ours that the image holds."""
 
 
 def refuses(nodes: Sequence[NodePlan]) -> str:
-    """Why the database of these nodes cannot be had here; "" if it can."""
+    """Return why the database of these nodes is impossible here; "" if it is possible."""
     if any(node.database is not None and node.database.type == "sqlite" for node in nodes):
         return (
             "containers do not share a file of SQLite: leave --set database:type out, or use "
@@ -72,7 +72,7 @@ def _image(client: Any, tell: Tell) -> str:
 
 
 class DatabaseContainer(Furniture):
-    """Without nodes that have a database there is none."""
+    """The database's container; there is none if no node has a database of ours."""
 
     part = "database"
     primitives = PRIMITIVES
@@ -83,29 +83,29 @@ class DatabaseContainer(Furniture):
         self._nodes: tuple[str, ...] = ()
 
     def plan(self, nodes: Sequence[NodePlan]) -> None:
-        """Take note of who has a database that is ours to make."""
+        """Take note of the nodes with a database that is ours to make."""
         self._nodes = tuple(
             node.name for node in nodes if node.database is not None and node.database.type != "given"
         )
 
     def services(self) -> list[Service]:
-        """The server."""
+        """Return the server as a service, if there is one."""
         return [Service(name=NODE, image=_image)] if self._nodes else []
 
     def hosts(self, node: str) -> dict[str, Address]:
-        """Where a node reaches it."""
+        """Return where a node reaches the database."""
         return {DATABASE: Address(self._server.address, PORT)} if node in self._nodes else {}
 
     def variables(self) -> dict[str, str]:
-        """How a broker logs in."""
+        """Return the variables by which a broker logs in."""
         return self._variables
 
     def describe_services(self) -> dict[str, str]:
-        """What it is, for the report."""
+        """Return what the database is, for the report."""
         return {NODE: "PostgreSQL in a container"} if self._nodes else {}
 
     async def serve(self) -> None:
-        """Make the server and start it; it serves when this returns. Raises InfrastructureError."""
+        """Make and start the server; it serves when this returns. Raises InfrastructureError."""
         if not self._nodes:
             return
         password = program.new_password()
@@ -132,9 +132,9 @@ class DatabaseContainer(Furniture):
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do.
+        """Return what each agent has to do for a fault.
 
-        Raises UsageError for a node without a database of ours, and for options.
+        Raises UsageError for a node without a database of ours, and for wrong options.
         """
         for node in nodes:
             if node not in self._nodes:
@@ -155,9 +155,10 @@ class DatabaseContainer(Furniture):
         return {NODE: {"severed": {machines[node].address: severed for node in nodes}}}
 
     async def look(self, node: str) -> str:
-        """The database as a probe finds it.
+        """Return the state of the database as a probe finds it.
 
-        "serving", "stalled", "down", or "severed" for a node whose packets or commits are lost.
+        It is "serving", "stalled", "down", or "severed" for a node whose packets or commits are
+        lost.
         """
         if not self._nodes:
             return "absent"

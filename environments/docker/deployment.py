@@ -22,11 +22,11 @@ _LOCAL: Final = ("http+unix://", "http+docker://", "http://127.0.0.1", "http://l
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A machine of a run that is no broker: a server that brokers need.
+    """A machine of a run that is not a broker: a server that brokers need.
 
-    Its container has an agent as theirs have, so faults of it are leases, too. ``image`` makes the
-    image if it is not there, and gives its tag. ``options`` are what its container needs beyond a
-    broker's, as the engine's SDK names it.
+    Its container has an agent like the brokers', so its faults are leases, too. ``image`` makes the
+    image if it is missing, and returns its tag. ``options`` are what its container needs in
+    addition to a broker's, as the engine's SDK names it.
     """
 
     name: str
@@ -46,11 +46,11 @@ def make_known(
     publish: bool | None,
     homes: Mapping[str, str],
 ) -> None:
-    """Make images and network, and the machines in memory: their addresses are known now.
+    """Make images and network, and the machines in memory, whose addresses are then known.
 
     ``image`` is that of the brokers, whose distribution is in ``homes``. Their containers are made
-    by `Container.create`. ``options`` are what the containers of single nodes need beyond the
-    others', as the engine's SDK names it. ``publish`` reaches containers through ports of this
+    by `Container.create`. ``options`` are what the containers of single nodes need in addition to
+    the others', as the engine's SDK names it. ``publish`` reaches containers through ports of this
     host; None finds out whether that is needed. Blocks.
     """
     wanted = [(plan, image, options.get(plan.name, {})) for plan in plans]
@@ -61,7 +61,7 @@ def make_known(
         publish = _must_publish(client)
     network, subnet = create_network(client, deployment.run, internal=not publish)
     token = secrets.token_hex(16)
-    with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
+    with contextlib.ExitStack() as reserved:  # until all ports are chosen, so that none is given twice
         for number, (plan, chosen, special) in enumerate(wanted):
             published: dict[int, int] = {}
             for port in (CONTROL_PORT, *plan.ports.values()) if publish else ():
@@ -82,9 +82,9 @@ def make_known(
 
 
 def _must_publish(client: Any) -> bool:
-    """Whether containers' own addresses are out of reach.
+    """Return whether this host cannot reach the containers' own addresses.
 
-    They are where the engine lives in a virtual machine.
+    It cannot where the engine runs in a virtual machine.
     """
     endpoint = str(client.api.base_url)
     if not endpoint.startswith(_LOCAL):

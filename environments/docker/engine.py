@@ -1,8 +1,8 @@
-"""The Docker engine: whether one answers, how to reach it, and whose things are whose.
+"""The Docker engine: whether one answers, how to reach it, and the labels of what a run creates.
 
-Everything that is created carries labels: which run it belongs to, and which harness process made
-it (pid and start time, because pids are used again, and where that pid means something). So
-``clean`` finds everything, and touches nothing that a living harness still needs.
+Everything that is created carries labels: the run that it belongs to, and the harness process that
+made it (pid and start time, because pids are used again, and where that pid is valid). So ``clean``
+finds everything, and touches nothing that a living harness still needs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _ORIGIN_LABELS: Final = {
 }
 
 ANSWER_TIMEOUT_S: Final = 3.0
-"""Where there is no engine the answer is immediate; this is for one that hangs."""
+"""The patience with an engine that hangs; where there is no engine, the answer is immediate."""
 
 CALL_TIMEOUT_S: Final = 60.0
 
 
 def engine_answers() -> tuple[bool, str]:
-    """Whether a Docker engine answers (at once where there is none), and one line about it.
+    """Return whether a Docker engine answers (at once if there is none), and a line about it.
 
-    Its version, or what is wrong and what mends it.
+    The line has the engine's version, or what is wrong and what mends it.
     """
     try:
         with contextlib.closing(connect(ANSWER_TIMEOUT_S)) as client:
@@ -46,12 +46,12 @@ def engine_answers() -> tuple[bool, str]:
 
 
 def connect(timeout_s: float = CALL_TIMEOUT_S) -> Any:
-    """A client of the engine that ``DOCKER_HOST`` or the current Docker context names.
+    """Return a client of the engine that ``DOCKER_HOST`` or the current Docker context names.
 
-    Safe to use from several threads at once. Raises InfrastructureError if no engine answers.
+    Several threads may use it at the same time. Raises InfrastructureError if no engine answers.
     """
     try:
-        import docker  # noqa: PLC0415 - takes 0.2 s, which whoever runs without containers need not pay
+        import docker  # noqa: PLC0415 - takes 0.2 s, which runs without containers need not pay
         from docker.errors import DockerException  # noqa: PLC0415
     except ImportError as error:
         raise InfrastructureError(
@@ -67,7 +67,7 @@ def connect(timeout_s: float = CALL_TIMEOUT_S) -> Any:
 
 
 def _endpoint() -> str | None:
-    """The engine's address where ``DOCKER_HOST`` does not say it.
+    """Return the address of the engine, if ``DOCKER_HOST`` or a Docker context has one.
 
     Docker Desktop and others register a context.
     """
@@ -98,7 +98,7 @@ def _cannot_reach(error: BaseException) -> str:
 
 
 def labels(run: str) -> dict[str, str]:
-    """The labels of everything that this process creates for a run."""
+    """Return the labels of everything that this process creates for a run."""
     me = identify()
     assert me is not None, "this process runs"
     return {
@@ -109,7 +109,7 @@ def labels(run: str) -> dict[str, str]:
 
 
 def harness_of(found: Mapping[str, str]) -> Process | None:
-    """The harness that made something, by its labels; None where they do not say."""
+    """Return the harness that made something, by its labels; None if they do not say."""
     pid, _, started = found.get(HARNESS_LABEL, "").partition(":")
     if not pid.isdigit() or not started:
         return None

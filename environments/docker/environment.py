@@ -1,4 +1,4 @@
-"""Brokers as containers of one bridge network, each a machine of its own."""
+"""An environment of containers in one bridge network, each a machine of its own for a broker."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class DockerEnvironment(MachinesEnvironment):
         self._furniture = (self._stores, self._database, self._disks)
 
     def supports(self) -> Mapping[str, str]:
-        """What this kernel can do.
+        """Return each fault primitive with "", or with the reason why this kernel cannot do it.
 
-        Tried out in the containers, before `deploy` what the host's kernel says of itself.
+        After `deploy` this was tried out in the containers. Before, it is what the host's kernel
+        says of itself.
         """
         missing = kernel.missing() if self._missing is None else self._missing
         answers = self._supports(missing)
@@ -53,17 +54,17 @@ class DockerEnvironment(MachinesEnvironment):
         return answers
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
-        """Why this cluster cannot be deployed here, with where it can be; "" if it can."""
+        """Return why this cluster cannot be deployed here, and where it can be; "" if it can."""
         return file_store.refuses(nodes) or database_server.refuses(nodes)
 
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
-        """Image, network and volumes."""
+        """Make the image and the network, and add the nodes."""
         loop = asyncio.get_running_loop()
         try:
             await self._deployment.in_thread(
                 self._make_known, nodes, lambda line: loop.call_soon_threadsafe(self.tell, line)
             )
-        except OSError as error:  # the SDK lets its transport's own errors through
+        except OSError as error:  # the SDK lets errors of its transport through
             raise InfrastructureError(f"the engine could not make images and network: {error}") from error
 
     def _make_known(self, nodes: Sequence[NodePlan], tell: Tell) -> None:

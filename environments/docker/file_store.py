@@ -1,15 +1,15 @@
 """The shared directories of a deployment.
 
-A container with a real NFSv4 server for each, and a client in every container that mounts it.
+Each is a container with a real NFSv4 server, and every container that mounts it has a client.
 
 Why the server's container has an agent: a file server that stands still must go on by itself when
 the harness is killed, as everything else that is broken does. Why each container has a client of
 its own: to the server they are machines, each with a lease of its own, and that is what a shared
 store is about.
 
-The three faults: "nfs-stall" is SIGSTOP to the server (its machine still acknowledges what comes),
-"nfs-restart" its SIGKILL, and its start at the end, "nfs-disconnect" drops the packets between one
-broker's container and its server's, both ways, and no others.
+The three faults: "nfs-stall" is SIGSTOP to the server (its machine still acknowledges what comes).
+"nfs-restart" is its SIGKILL, and its start at the end. "nfs-disconnect" drops the packets between
+one broker's container and its server's, both ways, and no others.
 """
 
 from __future__ import annotations
@@ -41,11 +41,16 @@ from harness.interface import InfrastructureError, Layout, NodePlan, StorePlan, 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 PORT: Final = 2049
 CAPABILITIES: Final = ("DAC_READ_SEARCH",)
-"""What a server needs beyond a container's usual rights: to open files by handles of clients."""
+"""The rights that a server needs beyond a container's usual ones.
+
+It opens files by the handles of its clients.
+"""
 
 SECURITY: Final = ("seccomp=unconfined",)
-"""Docker's usual filter of system calls has no name_to_handle_at without SYS_ADMIN, which would
-be far more than the server needs.
+"""The security options of a server's container.
+
+Docker's usual filter of system calls has no name_to_handle_at without SYS_ADMIN, which would be far
+more than the server needs.
 """
 
 CLIENT_OPTIONS: Final = {
@@ -53,7 +58,7 @@ CLIENT_OPTIONS: Final = {
     "devices": ["/dev/fuse:/dev/fuse:rwm"],
     "security_opt": ["apparmor:unconfined"],
 }
-"""What a container needs to mount something through FUSE, as the engine's SDK names it."""
+"""The options of a container that mounts something through FUSE, as the engine's SDK names them."""
 
 _EXPORT: Final = "/store"
 _EXPORTED: Final = Path(DATA) / "store"
@@ -62,16 +67,16 @@ _CONFIGURATION: Final = "ganesha.conf"
 _START_S: Final = 30.0
 _AGAIN_S: Final = 0.05
 _PATIENCE_S: Final = 0.8
-"""Of a question to the server.
+"""The patience for a question to the server.
 
 Lost packets of a handshake are sent again after a second, so waiting longer is no use.
 """
 
 
 def missing(purpose: str = "mount NFS through it", device: Path = fuse_device.DEVICE) -> str:
-    """What this host lacks for containers that mount something for this ``purpose``.
+    """Return what this host lacks for containers that mount something for this ``purpose``.
 
-    "" if nothing, or if the engine's host is another machine.
+    Returns "" if it lacks nothing, or if the engine's host is another machine.
     """
     if not sys.platform.startswith("linux") or device.exists():
         return ""
@@ -82,7 +87,7 @@ def missing(purpose: str = "mount NFS through it", device: Path = fuse_device.DE
 
 
 def refuses(nodes: Sequence[NodePlan]) -> str:
-    """Why the shared directories of these nodes cannot be had here; "" if they can."""
+    """Return why the shared directories of these nodes are impossible here; "" if possible."""
     for node in nodes:
         if node.store is not None:
             try:
@@ -95,12 +100,12 @@ def refuses(nodes: Sequence[NodePlan]) -> str:
 
 
 def store_image(client: Any, tell: Tell) -> str:
-    """The tag of the server's image; both ends of a mount are in it."""
+    """Return the tag of the server's image, which has both ends of a mount."""
     return server_image(client, tell, "nfs", PACKAGES, AGENT_MODULES, "environments.agent.agent")
 
 
 def server_options(plan: StorePlan) -> ServerOptions:
-    """The server for a plan. Raises UsageError for times that no real server has."""
+    """Return the server for a plan. Raises UsageError for times that no real server has."""
     lease_s, grace_s = times_s(plan)
     return ServerOptions(
         directory=_EXPORTED,
@@ -114,7 +119,7 @@ def server_options(plan: StorePlan) -> ServerOptions:
 
 
 class StoreContainers(Furniture):
-    """Empty where no node shares a directory."""
+    """The servers of the shared directories; there are none if no node shares a directory."""
 
     part = "store"
     primitives = PRIMITIVES
@@ -125,7 +130,7 @@ class StoreContainers(Furniture):
         self._of: dict[str, str] = {}
 
     def plan(self, nodes: Sequence[NodePlan]) -> None:
-        """Take note of who shares what. Raises UsageError for a store that cannot be had here."""
+        """Take note of the nodes and their stores. Raises UsageError for an impossible store."""
         for node in nodes:
             if node.store is not None:
                 server_options(node.store)
@@ -133,7 +138,7 @@ class StoreContainers(Furniture):
                 self._plans[_machine(node.store)] = node.store
 
     def services(self) -> list[Service]:
-        """The servers."""
+        """Return the servers as services."""
         options = {"cap_add": list(CAPABILITIES), "security_opt": list(SECURITY)}
         return [Service(name=name, image=store_image, options=options) for name in self._plans]
 
@@ -141,17 +146,17 @@ class StoreContainers(Furniture):
         return node in self._of
 
     def layout(self, node: Node) -> Layout | None:
-        """Its broker's data lie in it; None for one whose data is its own."""
+        """Return a layout with the broker's data in the store; None if its data is its own."""
         return msgspec.structs.replace(node.layout, data=f"{STORE}/data") if node.plan.name in self else None
 
     def command(self, node: str, command: list[str]) -> list[str]:
-        """What starts its broker: not before the directory is mounted."""
+        """Return the command that starts a node's broker once its directory is mounted."""
         return (
             ["python", "-m", "filesystems.nfs.await_mount", STORE, *command] if node in self._of else command
         )
 
     def describe_services(self) -> dict[str, str]:
-        """Store -> what it is and how it is mounted, for the report."""
+        """Return for each store what it is and how it is mounted, for the report."""
         found = {}
         for name, plan in self._plans.items():
             lease_s, grace_s = times_s(plan)
@@ -166,7 +171,7 @@ class StoreContainers(Furniture):
         await at_once(self._serve(name) for name in self._plans)
 
     async def begin(self, node: Node) -> None:
-        """Let a container mount its directory, however long that takes, unless it has it."""
+        """Let a container mount its directory, however long that takes, unless it has."""
         name = self._of.get(node.plan.name)
         if name is not None:
             source = f"{self._deployment.services[name].address}:{PORT}{_EXPORT}"
@@ -175,7 +180,7 @@ class StoreContainers(Furniture):
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do.
+        """Return what each agent has to do for a fault.
 
         Raises UsageError for a node without a shared directory, and for options.
         """
@@ -196,9 +201,9 @@ class StoreContainers(Furniture):
         return found
 
     async def look(self, node: str) -> str:
-        """The store as the node's machine finds it: "answers" or "silent".
+        """Return how the node's machine finds the store: "answers" or "silent".
 
-        "none" for a node without one.
+        Returns "none" for a node without a store.
         """
         name = self._of.get(node)
         if name is None:
@@ -206,7 +211,7 @@ class StoreContainers(Furniture):
         server = self._deployment.services[name]
         try:
             return await _ask(self._deployment.nodes[node], server.address)
-        except NodeDownError:  # its machine sees nothing: then whether there is anything to be seen
+        except NodeDownError:  # a machine that does not run cannot look: ask the server itself
             return await _ask(server, "127.0.0.1")
 
     async def _serve(self, name: str) -> None:

@@ -1,6 +1,6 @@
 """The image that every node runs: a broker, and the agent that starts and breaks it.
 
-The broker is the project's own, or one of a distribution that the person has.
+The broker is the project's own, or one of a distribution that the user has.
 
 Two layers, each kept under a tag that is a hash of its content: the broker's dependencies (which
 need a network to fetch, and rarely change) and the sources (which change all day, and take a
@@ -32,16 +32,16 @@ from harness.interface import Provision
 APP: Final = "/opt/jepsen-run/app"
 SITE: Final = "/opt/jepsen-run/site"
 HOMES: Final = "/opt/jepsen-run/homes"
-"""Where the directories of a system's distribution are, each by its name."""
+"""The place of the directories of a system's distribution, each under its name."""
 
 _NODE: Final = f"{REPOSITORY}/node"
 _KEPT: Final = 5
 
 
 def node_image(client: Any, tell: Tell) -> str:
-    """The tag of the image for the sources as they are now, built if it is not there yet.
+    """Return the tag of the image for the sources as they are now; build it if it is missing.
 
-    ``tell`` is given one line before anything that takes long. Raises InfrastructureError if it
+    ``tell`` gets one line before anything that takes long. Raises InfrastructureError if the image
     cannot be built.
     """
     base = base_image(client, tell)
@@ -63,10 +63,10 @@ def node_image(client: Any, tell: Tell) -> str:
 
 
 def system_image(client: Any, tell: Tell, name: str, provision: Provision) -> str:
-    """The tag of the image for brokers that the person has installed, with our agent.
+    """Return the tag of the image for a system's brokers, as the user has them, with our agent.
 
-    Three layers: the runtime from Debian's packages, the distribution, the agent. What is there
-    needs no network. Raises InfrastructureError if it cannot be made.
+    Three layers: the runtime from Debian's packages, the distribution, the agent. A layer that
+    exists needs no network. Raises InfrastructureError if the image cannot be made.
     """
     packages = [runtime.package for runtime in provision.runtimes] + list(provision.packages)
     base = with_packages(client, tell, "runtime", packages) if packages else base_image(client, tell)
@@ -91,10 +91,11 @@ def server_image(
     agent: str,
     without: Sequence[str] = (),
 ) -> str:
-    """The tag of the image of a server that brokers need, with our agent; made if it is not there.
+    """Return the tag of the image of a server that brokers need, with our agent.
 
-    It holds the server's ``packages`` but for the files ``without``, and our ``modules``, of which
-    ``agent`` is what it runs. Raises InfrastructureError if it cannot be made.
+    The image is made if it is missing. It holds the server's ``packages`` but for the files
+    ``without``, and our ``modules``, of which it runs ``agent``. Raises InfrastructureError if it
+    cannot be made.
     """
     base = with_packages(client, tell, kind, packages, without)
     return _with_agent(client, f"{kind}-server", base, modules, agent)
@@ -133,9 +134,9 @@ def _dependencies_image(client: Any, base: str, wanted: Sequence[str], tell: Tel
 
 
 def _forget_old(client: Any, kind: str) -> None:
-    """Removes all images of a kind but the newest few.
+    """Remove all images of a kind but the newest few.
 
-    Or every edit of the sources would stay for ever.
+    Otherwise the image of every edit of the sources would stay for ever.
     """
     from docker.errors import APIError  # noqa: PLC0415
 

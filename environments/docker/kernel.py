@@ -1,8 +1,8 @@
-"""What this host's kernel says it can do, before any container exists to try it out in.
+"""The features that this host's kernel claims, before a container exists in which to try them out.
 
 Containers share the kernel of an engine on this host, so a test that asks for slow links can be
 refused before an image is built. Only a clear "not set" counts: the agents try it out anyway, and
-they have the last word.
+their answer decides.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _CUT = ("NF_TABLES", "NF_TABLES_INET", "NFT_REJECT")
 
 
 def missing(root: Path = Path("/")) -> dict[str, str]:
-    """Why "cut" and "slow" cannot work, "" where nothing speaks against them.
+    """Return why "cut" and "slow" cannot work, by the kernel's own list of options.
 
-    By the kernel's own list of options.
+    The reason is "" where nothing speaks against them.
     """
     settings = _settings(root)
     if settings is None:
@@ -32,7 +32,7 @@ def missing(root: Path = Path("/")) -> dict[str, str]:
 
 
 def _settings(root: Path) -> set[str] | None:
-    """The options that are built in or modules; None where the kernel does not tell."""
+    """Return the options that are built in or modules; None if the kernel does not tell."""
     candidates = (root / "proc/config.gz", root / f"boot/config-{os.uname().release}")
     for path in candidates:
         try:

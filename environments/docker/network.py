@@ -2,8 +2,8 @@
 
 Why we choose: firewall rules and the brokers' tables of hosts name addresses, and a container that
 is killed and started again must come back under its own. The engine allows that only in a network
-whose subnet was asked for; so we let it pick a free one (it knows its administrator's pools, and
-which routes the host has) and ask for just that.
+whose subnet was asked for. So we let it pick a free one (it knows its administrator's pools, and
+which routes the host has), and ask for exactly that subnet.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from harness.interface import InfrastructureError
 
 _ATTEMPTS: Final = 5
 _FIRST_HOST: Final = 10
-"""Below it is room for the gateway and whatever an engine puts there."""
+"""The number of the first host; lower ones are for the gateway and other things of the engine."""
 
 
 def create_network(client: Any, run: str, *, internal: bool) -> tuple[Any, ipaddress.IPv4Network]:
-    """Make the run's network; ``internal`` ones have no way out, which brokers do not need.
+    """Make the run's network; an ``internal`` one has no way out, which brokers do not need.
 
     Raises InfrastructureError if the engine has no addresses left.
     """
@@ -51,6 +51,6 @@ def create_network(client: Any, run: str, *, internal: bool) -> tuple[Any, ipadd
 
 
 def host_address(subnet: ipaddress.IPv4Network, number: int) -> str:
-    """The address of the node of this number, from 0."""
+    """Return the address of the node with this number, counted from 0."""
     assert _FIRST_HOST + number < subnet.num_addresses - 1, "more nodes than addresses"
     return str(subnet.network_address + _FIRST_HOST + number)

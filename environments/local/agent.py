@@ -1,15 +1,14 @@
 """The agent of one local deployment.
 
-Owns the link proxy and the brokers, and heals what nobody renews.
+It owns the link proxy and the brokers, and heals faults that are not renewed.
 
-Why a process of its own: the harness may be killed in the middle of a partition, and somebody must
-then bring the network back, resume stopped brokers, and later end everything. Started by the
-environment as
+Why a process of its own: the harness may be killed in the middle of a partition. Then the network
+must be healed, stopped brokers resumed, and everything ended later. The environment starts it as
 
     python -m environments.local.agent STATE_DIRECTORY ORPHAN_S
 
-Its harness gone for ORPHAN_S seconds, the agent ends the brokers and itself. On SIGTERM it does the
-same at once.
+If its harness is gone for ORPHAN_S seconds, the agent ends the brokers and itself. On SIGTERM it
+does the same at once.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from harness.interface import Address, NodePlan, UsageError
 
 DESCRIPTORS: Final = 65536
 STUCK_S: Final = 2.0
-"""A killed broker that is not gone by then waits for a file server that does not answer."""
+"""The time after which a killed broker that is not gone waits for a silent file server."""
 
 
 class DeploymentAgent(LinksAgent):
@@ -59,12 +58,12 @@ class DeploymentAgent(LinksAgent):
     async def do_deploy(
         self, nodes: Sequence[Any], zones: Sequence[str], direct: Sequence[str], place: str
     ) -> dict[str, Any]:
-        """Reserve every node's ports, lay the links, and start what nodes need beside a broker.
+        """Reserve all nodes' ports, lay the links, and start the servers that brokers need.
 
         ``zones`` are the other ends that connect to nodes, ``direct`` the ports without links;
-        nodes have their directories below ``place``. Answers ``listen`` (node -> port -> address),
-        ``routes`` (source -> node -> port -> address), and how brokers reach their database:
-        ``databases`` (node -> address) and ``variables`` of their environment.
+        nodes have their directories below ``place``. The answer has ``listen`` (node -> port ->
+        address), ``routes`` (source -> node -> port -> address), and how brokers reach their
+        database: ``databases`` (node -> address) and ``variables`` of their environment.
         """
         plans = msgspec.convert(nodes, list[NodePlan])
         self._place = Path(place)
@@ -90,34 +89,37 @@ class DeploymentAgent(LinksAgent):
         return {"listen": listen, "routes": routes, "databases": databases, "variables": variables}
 
     async def do_start(self, node: str, argv: Sequence[str], variables: Mapping[str, str]) -> int:
-        """Start a node's broker; its pid."""
+        """Start a node's broker and return its pid."""
         self._ports(node)
         await self._stores.mount_again(node)
         listen = [Address(*holder.getsockname()) for holder in self._ports(node).values()]
         return await self._brokers.start(node, argv, self._place / node, variables, listen)
 
     async def do_wait(self, node: str) -> int | None:
-        """The exit status of a node's broker once it has ended."""
+        """Return the exit status of a node's broker once it has ended."""
         self._ports(node)
         return await self._brokers.wait(node)
 
     async def do_kill(self, node: str) -> None:
-        """SIGKILL a node's broker; its mount goes with it if it waits there for a silent server."""
+        """Send SIGKILL to a node's broker, and wait for its end.
+
+        If it does not end because it waits for a silent file server, its mount is killed, too.
+        """
         self._ports(node)
         await self._kill(node)
 
     async def do_terminate(self, node: str) -> None:
-        """SIGTERM to a node's broker."""
+        """Send SIGTERM to a node's broker."""
         self._ports(node)
         self._brokers.terminate(node)
 
     def check(self, nodes: Sequence[str]) -> None:
-        """As any agent's."""
+        """Raise UsageError if one of the nodes is unknown."""
         for node in nodes:
             self._ports(node.partition("/")[0])
 
     async def do_shutdown(self) -> None:
-        """End the brokers, then the agent. Answered when the brokers are gone."""
+        """End the brokers, then the agent. Answers when the brokers are gone."""
         await self._kill(*self._brokers.pids())
         self.ended.set()
 
@@ -135,7 +137,7 @@ class DeploymentAgent(LinksAgent):
         return self._holders[node]
 
     def _record(self) -> None:
-        """Write down what runs, for `clean`.
+        """Write down which processes run, for `clean`.
 
         A full disk must not keep the agent from healing: the labels in the processes remain.
         """
@@ -161,7 +163,7 @@ class DeploymentAgent(LinksAgent):
 
 
 def _reserve(plan: NodePlan) -> dict[str, socket.socket]:
-    """A node's ports; those that it announces with their numbers, at an address of its own."""
+    """Reserve a node's ports; announced ports keep their numbers, at an address of its own."""
     numbers = [plan.ports[port] for port in plan.announced]
     holders = dict(zip(plan.announced, reserve_ports(numbers), strict=True))
     return {port: holders.get(port) or reserve_port() for port in plan.ports}
@@ -173,7 +175,7 @@ def main() -> None:
     assert STATE_DIR in os.environ, "an agent without its label could not be cleaned up"
     with contextlib.suppress(OSError, ValueError):
         # Links and their probes take some hundreds of descriptors before the first client connects.
-        # Not without bound: brokers inherit it, and some size tables by it.
+        # The limit stays finite: brokers inherit it, and some size their tables by it.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))

@@ -1,10 +1,10 @@
-"""Ends what killed local runs left behind.
+"""Removal of what killed local runs left behind.
 
-Agents, brokers (stopped ones too), state and data directories.
+These are agents, brokers (stopped ones, too), state and data directories.
 
-Works from the outside only: no agent needs to answer. Processes are found twice, by the identities
-in the state files and by the label in their environment, because either may be missing (killed
-before writing; an overwritten environment).
+It works from the outside only: no agent needs to answer. Processes are found in two ways, by the
+identities in the state files and by the label in their environment, because either may be missing
+(killed before writing; an overwritten environment).
 """
 
 from __future__ import annotations
@@ -28,19 +28,23 @@ from filesystems.fuse import device as fuse_device
 from harness.interface import InfrastructureError
 
 END_PATIENCE_S: Final = 10.0
-"""After SIGKILL a process is gone in milliseconds; only one stuck in the kernel takes longer."""
+"""The patience after SIGKILL.
+
+A process is gone in milliseconds; only a process that is stuck in the kernel takes longer.
+"""
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """What is left of local deployments, a line for each.
+    """Return a line for each thing that is left of local deployments.
 
-    For each deployment that nobody uses any more, and for each process that lost its deployment.
+    It has a line for each deployment whose harness is gone, and for each process that lost its
+    deployment.
     """
     return _survey(force=force, remove=False)
 
 
 def remove(*, force: bool = False) -> list[str]:
-    """End and remove what `leftovers` lists; what cannot be is `LEFT`, and keeps no other.
+    """End and remove what `leftovers` lists; a failure is `LEFT`, and does not stop the rest.
 
     Broker logs stay: they are the evidence of the interrupted run.
     """
@@ -50,9 +54,9 @@ def remove(*, force: bool = False) -> list[str]:
 def end_deployment(directory: Path, *, keep_logs: bool) -> list[str]:
     """End all processes of one deployment and remove its directories.
 
-    What was done, in short phrases.
+    Returns what was done, in short phrases.
 
-    Raises InfrastructureError naming a process that SIGKILL does not end.
+    Raises InfrastructureError, which names a process that SIGKILL does not end.
     """
     agent = state.read(directory, state.AgentState)
     done = _end_processes(_processes_of(directory))
@@ -101,7 +105,7 @@ def _survey(*, force: bool, remove: bool) -> list[str]:
 
 
 def _others() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """Running processes, other than this one, and the environment of each."""
+    """Yield the running processes other than this one, each with its environment."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # gone meanwhile, or another user's
             if process.pid != os.getpid() and identify(process.pid):
@@ -109,9 +113,9 @@ def _others() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
 
 
 def _processes_of(directory: Path) -> list[psutil.Process]:
-    """All processes of one deployment, its agent first.
+    """Return all processes of one deployment, its agent first.
 
-    Nobody must start a broker while others are being ended.
+    The agent comes first, so that it cannot start a broker while others are being ended.
     """
     found = {process.pid: process for process, known in _others() if known.get(STATE_DIR) == str(directory)}
     agent = state.read(directory, state.AgentState)
@@ -120,8 +124,8 @@ def _processes_of(directory: Path) -> list[psutil.Process]:
         if judge(known) == "alive":
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(known.pid)
-                # A server's own children write their titles over the environment that would tell
-                # whose they are.
+                # The children of a database server write their titles over their environment, which
+                # would tell that they belong to the deployment.
                 for one in (process, *process.children(recursive=True)):
                     found.setdefault(one.pid, one)
     first = agent.agent.pid if agent is not None else None
@@ -129,7 +133,7 @@ def _processes_of(directory: Path) -> list[psutil.Process]:
 
 
 def _strays(root: Path) -> list[psutil.Process]:
-    """Processes that name a state directory of ours which does not exist any more."""
+    """Return the processes that name a state directory of ours which does not exist any more."""
     return [
         process
         for process, variables in _others()
@@ -147,9 +151,9 @@ def _describe(process: psutil.Process) -> str:
 
 
 def _end_processes(processes: list[psutil.Process]) -> list[str]:
-    """SIGKILL, and wait for the end without reaping.
+    """Send SIGKILL, and wait for the end without reaping.
 
-    A child's status belongs to whoever started it.
+    A child's status belongs to its parent.
     """
     done = []
     waiting: dict[int, psutil.Process] = {}
@@ -159,10 +163,10 @@ def _end_processes(processes: list[psutil.Process]) -> list[str]:
             try:
                 pidfd = os.pidfd_open(process.pid)
             except ProcessLookupError:
-                continue  # ended by itself, or with the one before
+                continue  # ended by itself, or with the process before
             descriptors.callback(os.close, pidfd)
-            # A descriptor stays with its process, so checked now (psutil compares start times) it
-            # is the right one for good.
+            # A descriptor stays with its process. So one check now (psutil compares start times)
+            # proves that it is the right process for good.
             if not process.is_running():
                 continue
             done.append(_describe(process))
@@ -186,10 +190,10 @@ def _end_processes(processes: list[psutil.Process]) -> list[str]:
 
 
 def mounts_below(directory: Path) -> list[Path]:
-    """The places below a directory where something is mounted, the deepest first.
+    """Return the places below a directory where something is mounted, the deepest first.
 
-    One that has two mounts is there twice. The list is the kernel's: who looks into a mount whose
-    program was killed gets an error.
+    A place that has two mounts is there twice. The list is the kernel's: looking into a mount whose
+    program was killed gives an error.
     """
     inside = str(directory.resolve()) + "/"
     found = []
@@ -207,7 +211,9 @@ def _remove_nodes(nodes: Path, run_id: str, *, keep_logs: bool) -> list[str]:
     except OSError:
         return []
     done = []
-    for place in mounts_below(nodes):  # of programs that were killed; also from under whoever uses them
+    for place in mounts_below(
+        nodes
+    ):  # mounts of killed programs; they are unmounted even if processes use them
         fuse_device.unmount(place)
         done.append(f"mount {place}")
     if not keep_logs:

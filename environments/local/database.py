@@ -1,10 +1,10 @@
 """The PostgreSQL server of one local deployment.
 
-A process of the agent's, so that it outlives the harness and heals by itself.
+It is a process of the agent's, so that it outlives the harness and heals by itself.
 
 Why a relay with a listener for each node: on one machine all brokers have one address, and a fault
-must be able to hit one of them. Its files lie in a scratch directory, because PostgreSQL's own
-account must be able to reach them, whoever runs the test.
+must be able to hit one of them. The server's files lie in a scratch directory, because PostgreSQL's
+own account must be able to reach them, whoever runs the test.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ START_S: Final = 60.0
 
 
 def missing() -> str:
-    """What this machine lacks for a server of PostgreSQL; "" if nothing."""
+    """Return what this machine lacks for a server of PostgreSQL; "" if nothing."""
     lack = program.missing()
     return f"{lack}; or use --environment docker or simulation" if lack else ""
 
 
 class LocalDatabase(DatabasePart):
-    """Made by `make`; until then there is none.
+    """The server of a deployment; there is none before `make`, and none if no node needs it.
 
-    ``variables`` are what the environment of its clients must have; ``on_change`` is called when
+    ``variables`` are what the environment of its clients must have. ``on_change`` is called when
     its process starts or ends.
     """
 
@@ -57,18 +57,18 @@ class LocalDatabase(DatabasePart):
 
     @property
     def directory(self) -> Path | None:
-        """The scratch directory, while there is one."""
+        """The scratch directory, or None if there is no server."""
         return None if self._relay is None else self._directory
 
     @property
     def pid(self) -> int | None:
-        """The postmaster, while it runs."""
+        """The postmaster's pid, or None while it does not run."""
         return self._server.pid
 
     async def make(self, nodes: Iterable[NodePlan], place: Path) -> dict[str, Address]:
-        """Make the server and start it, where the test has one; its log lies below ``place``.
+        """Make and start the server if the test has one; its log lies below ``place``.
 
-        How its nodes reach it. Raises InfrastructureError.
+        Returns how each node reaches it. Raises InfrastructureError.
         """
         wanting = [
             node.name for node in nodes if node.database is not None and node.database.type == "postgresql"
@@ -99,7 +99,7 @@ class LocalDatabase(DatabasePart):
         return routes
 
     def wanted(self, asked: PartFault) -> Any:
-        """As any database's. UsageError where there is none."""
+        """Return the ServerFault that a fault asks for. Raises UsageError if there is no server."""
         if self._relay is None:
             raise UsageError(
                 f"{asked.primitive}: no broker of this test keeps its messages in a server's database"
@@ -107,15 +107,15 @@ class LocalDatabase(DatabasePart):
         return super().wanted(asked)
 
     async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """Stop, end or start the server, and lose connections; returns when it is so."""
+        """Stop, end or start the server, and lose connections; returns when that is done."""
         del changed
         await self._bring(ServerFault.together(fault.wanted for fault in in_force))
 
     async def look(self, node: str) -> str:
-        """The database as a probe finds it.
+        """Return the state of the database as a probe finds it.
 
-        "serving", "stalled", "down", or "severed" for a node that loses connections to the fault in
-        force; "absent" where there is none.
+        It is "serving", "stalled", "down", or "severed" for a node that loses connections to the
+        fault in force. It is "absent" if there is no server.
         """
         if self._relay is None:
             return "absent"
@@ -124,10 +124,10 @@ class LocalDatabase(DatabasePart):
         return phrase(answer, paused=paused, severed=self._relay.severed(node))
 
     async def close(self) -> None:
-        """End it, and remove its files."""
+        """End the server, and remove its files."""
         if self._relay is not None:
             await self._relay.close()
-        with contextlib.suppress(OSError):  # `clean` names it
+        with contextlib.suppress(OSError):  # a process stays: `clean` names it
             await self._server.kill()
         await asyncio.to_thread(self._kept.close)
 

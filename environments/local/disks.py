@@ -1,6 +1,7 @@
 """The disks of one local deployment that can break.
 
-One for each node that is to have one, run by the agent, so that they heal without the harness.
+There is one for each node of a test with disk faults. The agent runs them, so that they heal
+without the harness.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from harness.interface import InfrastructureError, UsageError
 
 
 def supports() -> dict[str, str]:
-    """Disk fault -> why this machine cannot do it; "" if it can."""
+    """Return disk fault -> why this machine cannot do it; "" if it can."""
     lack = fuse_device.missing()
     reason = f"the brokers' disks are put behind FUSE for it, and {lack}; use --environment simulation"
     return dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), reason if lack else "")
 
 
 class Disks(DiskPart):
-    """The disks by node; ``runs`` says whether a node's broker does.
+    """The disks by node; ``runs`` returns whether the broker of a node runs.
 
     All methods raise InfrastructureError when a disk's process is gone.
     """
@@ -38,7 +39,7 @@ class Disks(DiskPart):
         self._disks: dict[str, FaultyDisk] = {}
 
     async def mount(self, node: str, home: Path) -> None:
-        """Put a node's data onto a disk of its own; what that keeps lies beside, in ``disk``."""
+        """Put a node's data onto a disk of its own, which keeps its content in ``disk``."""
         logs = home / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         try:
@@ -47,12 +48,12 @@ class Disks(DiskPart):
             raise InfrastructureError(f"the disk of {node}: {error}") from None
 
     def wanted(self, asked: PartFault) -> Any:
-        """As any disk's. UsageError for a node without one that can break."""
+        """Return what a fault asks for. Raises UsageError for a node without such a disk."""
         self._require(asked.primitive, asked.nodes)
         return super().wanted(asked)
 
     async def strike(self, fault: PartFault) -> None:
-        """Of stopped brokers: forget what was not synced, or damage each disk."""
+        """Let the disks of stopped brokers forget what was not synced, or damage each of them."""
         for node in filter(self._runs, fault.nodes):
             raise UsageError(f"{fault.primitive}: {node} is running: kill it before")
         do = "power-loss" if fault.primitive == "power-loss" else "corrupt"
@@ -63,17 +64,17 @@ class Disks(DiskPart):
                 raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
 
     async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """The disks that it concerns; to be told the same again is nothing."""
+        """Set the condition of the changed fault's disks; setting the same again has no effect."""
         told = (self._ask(node, "condition", self.together(in_force, node)) for node in changed.nodes)
         await asyncio.gather(*told)
 
     async def look(self, node: str) -> str:
-        """How a disk is now."""
+        """Return the state of a node's disk."""
         self._require("a look at a disk", [node])
         return str(await self._ask(node, "probe"))
 
     async def close(self) -> None:
-        """Unmount all. Brokers have ended."""
+        """Unmount all disks. Brokers have ended by then."""
         disks, self._disks = list(self._disks.values()), {}
         await asyncio.gather(*(disk.close() for disk in disks))
 

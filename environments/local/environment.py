@@ -1,10 +1,10 @@
-"""Brokers as processes of this machine, with a userspace proxy for a network.
+"""An environment of processes on this machine, with a proxy in user space for a network.
 
-Needs no root, no containers.
+It needs no root and no containers.
 
 Everything that must outlive a killed harness lives in the deployment's agent
-(`environments.local.agent`); this module makes directories and files, asks the agent for the rest,
-and translates. Every node listens on loopback ports of its own and reaches each other node through
+(`environments.local.agent`). This module makes directories and files, asks the agent for the rest,
+and translates. Every node listens on loopback ports of its own. It reaches each other node through
 ports of the proxy that stand for that one link.
 """
 
@@ -46,15 +46,18 @@ from harness.interface import (
 
 LOG_POLL_S: Final = 0.01
 ORPHAN_S: Final = 600.0
-"""A harness that is gone for so long does not come back: what it deployed ends."""
+"""The time after which a harness that is gone does not come back: what it deployed ends."""
 
 TEARDOWN_PATIENCE_S: Final = 15.0
 DEPLOY_PATIENCE_S: Final = 360.0
-"""For servers to be made and started, too; on an idle machine each takes two seconds."""
+"""The patience with a deployment, in which servers are made and started, too.
+
+On an idle machine each server takes two seconds.
+"""
 
 
 class _Deployed(msgspec.Struct):
-    """What the agent has made: see its ``do_deploy``."""
+    """The things that the agent has made: see its ``do_deploy``."""
 
     listen: dict[str, dict[str, Address]]
     routes: Routes
@@ -81,7 +84,10 @@ class LocalEnvironment(RealEnvironment):
         self._stores = stores.SharedDirectories(())
 
     def supports(self) -> Mapping[str, str]:
-        """A link can hold, delay or reset a stream, but not lose single packets."""
+        """Return each fault primitive with "", or with the reason why it cannot be done here.
+
+        A link can hold, delay or reset a stream, but not lose single packets.
+        """
         can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
         return {
             **can,
@@ -92,7 +98,7 @@ class LocalEnvironment(RealEnvironment):
         }
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
-        """Why this cluster cannot be deployed here; "" if it can."""
+        """Return why this cluster cannot be deployed here; "" if it can."""
         server = any(node.database is not None and node.database.type == "postgresql" for node in nodes)
         return (database.missing() if server else "") or stores.refuses(nodes)
 
@@ -130,7 +136,10 @@ class LocalEnvironment(RealEnvironment):
             raise
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """The proxied address; where it really listens for "admin", that port and the node."""
+        """Return where ``source`` reaches a port of a node: through the proxy, or directly.
+
+        It is the port's own address for "admin", for the node itself, and for `DIRECT_PORTS`.
+        """
         listen = self._made.listen.get(node)
         if listen is None or port not in listen:
             raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
@@ -142,30 +151,30 @@ class LocalEnvironment(RealEnvironment):
         return routes[node][port]
 
     async def start(self, node: str) -> None:
-        """Its output goes to ``logs/broker.log``."""
+        """Start a node's broker; its output goes to ``logs/broker.log``."""
         argv = self._system.command(self._layout(node))
         variables = {"PYTHONUNBUFFERED": "1", **self._made.variables}
         await self._asked.ask("start", node=node, argv=argv, variables=variables)
 
     async def wait_exit(self, node: str) -> int | None:
-        """As Environment's."""
+        """Wait for the end of a node's broker; see `Environment.wait_exit`."""
         status: int | None = await self._asked.ask("wait", timeout_s=None, node=node)
         return status
 
     async def running(self, node: str) -> bool:
-        """As Environment's."""
+        """Return whether a node's broker process exists; see `Environment.running`."""
         return (await self._asked.probe(nodes=[node]))[node] != "gone"
 
     async def kill(self, node: str) -> None:
-        """SIGKILL to the broker's whole process group; returns when it is gone."""
+        """Send SIGKILL to the broker's process group; returns when the broker is gone."""
         await self._asked.ask("kill", node=node)
 
     async def terminate(self, node: str) -> None:
-        """As Environment's."""
+        """Send SIGTERM to the broker's process group; see `Environment.terminate`."""
         await self._asked.ask("terminate", node=node)
 
     async def destroy_data(self, node: str) -> None:
-        """Empties the data directory."""
+        """Empty the data directory of a stopped node; data in a shared directory stays."""
         if await self.running(node):
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         if node in self._stores:
@@ -180,17 +189,17 @@ class LocalEnvironment(RealEnvironment):
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """As Environment's."""
-        if primitive == "power-loss":  # all at once, as one power line
+        """Begin a fault and return its lease; see `Environment.inject`."""
+        if primitive == "power-loss":  # all at the same time, like nodes on one power line
             await asyncio.gather(*(self.kill(node) for node in nodes))
         return await self._asked.inject(primitive, links, nodes, options or {}, self._lease_s)
 
     async def renew(self, lease: str) -> None:
-        """As Environment's."""
+        """Keep a fault in force for another lease; see `Environment.renew`."""
         await self._asked.renew(lease)
 
     async def heal(self, lease: str) -> None:
-        """End a fault; nothing to do if it has healed itself."""
+        """End a fault; does nothing if it has ended by itself."""
         await self._asked.heal(lease)
 
     async def heal_all(self) -> None:
@@ -198,16 +207,16 @@ class LocalEnvironment(RealEnvironment):
         await self._asked.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Try the links with bytes of the probe's own, and ask the kernel for the processes."""
+        """Probe the links with bytes of its own, and ask the kernel for the processes."""
         return Effect(bit=False, observed=await self._asked.probe(links, nodes))
 
     def describe_services(self) -> dict[str, str]:
-        """Each store and the database's server: what it is, and how it is mounted."""
+        """Return for each store and the database's server what it is, and how it is mounted."""
         server = {database.NODE: "PostgreSQL, a process of this machine"} if self._made.databases else {}
         return {**self._stores.describe_services(), **server}
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """As soon as the file has grown. A position is a number of bytes."""
+        """Wait for new log lines; see `Environment.log_lines`. A position is a number of bytes."""
         path = self._home(node) / "logs" / "broker.log"
 
         async def read(begin: int) -> bytes:
@@ -221,7 +230,7 @@ class LocalEnvironment(RealEnvironment):
         return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
-        """The agent's log as ``agent.log``, if it said anything."""
+        """Copy every node's logs, and the agent's as ``agent.log`` if it is not empty."""
         homes = {node: self._home(node) / "logs" for node in self._made.listen}
         if self._made.databases and self._nodes is not None:
             homes[database.NODE] = self._nodes / database.NODE / "logs"
@@ -239,7 +248,7 @@ class LocalEnvironment(RealEnvironment):
         await asyncio.to_thread(copy)
 
     async def teardown(self) -> None:
-        """As Environment's, whatever state it is in. Safe to repeat."""
+        """Remove all of the deployment, whatever state it is in. Safe to repeat."""
         agent, self._agent = self._agent, None
         if agent is not None:
             with contextlib.suppress(InfrastructureError):
@@ -247,11 +256,11 @@ class LocalEnvironment(RealEnvironment):
             await agent.end(TEARDOWN_PATIENCE_S)
         directory, self._state = self._state, None
         if directory is not None:
-            # Not trusting the agent's word: this looks for the processes itself.
+            # This does not trust the agent's answer, and looks for the processes itself.
             await asyncio.to_thread(clean.end_deployment, directory, keep_logs=False)
 
     def _claim(self, run_id: str, directory: Path) -> None:
-        """Make the directories, the one that says whose they are first."""
+        """Make the directories, first the one that records the owner of the deployment."""
         directory = directory.resolve()  # nodes run in directories of their own
         nodes = directory / "nodes"
         if nodes.exists() and any(nodes.iterdir()):

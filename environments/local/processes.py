@@ -20,8 +20,10 @@ from harness.interface import Address, InfrastructureError, UsageError
 
 END_PATIENCE_S: Final = 10.0
 PORT_PATIENCE_S: Final = 2.0
-"""A killed broker's port is free when the kernel has closed its sockets, at most moments after
-its end.
+"""The patience until a port is free.
+
+A killed broker's port is free when the kernel has closed its sockets, at most moments after its
+end.
 """
 
 
@@ -46,8 +48,8 @@ class Brokers(Part):
 
         Its output is appended to ``logs/broker.log`` there.
 
-        Raises InfrastructureError where it cannot be started, or one of its ports is in use (by
-        whom, if that can be seen).
+        Raises InfrastructureError if it cannot be started, or if one of its ports is in use (with
+        the process that uses it, if that can be seen).
         """
         child = Child(home / "logs" / "broker.log", self._on_change)
         program = self._programs.setdefault(node, Program(child))
@@ -63,9 +65,9 @@ class Brokers(Part):
             ) from error
 
     async def wait(self, node: str) -> int | None:
-        """The broker's exit status (negative: the signal that ended it) once it has ended.
+        """Return a broker's exit status once it has ended (negative: the signal that ended it).
 
-        None if it never ran.
+        Returns None if it never ran.
         """
         if node not in self._programs:
             return None
@@ -74,11 +76,11 @@ class Brokers(Part):
         return child.status
 
     def state(self, node: str) -> str:
-        """The node's process as the kernel sees it: "running", "paused" or "gone"."""
+        """Return the state of a node's process to the kernel: "running", "paused" or "gone"."""
         return self._programs[node].child.state() if node in self._programs else "gone"
 
     async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """Stop who runs, or let go on whom no other fault stops."""
+        """Stop the brokers that run, or resume those that no other fault stops."""
         hit = [(node, self._programs[node]) for node in changed.nodes if node in self._programs]
         await asyncio.gather(
             *(
@@ -88,11 +90,11 @@ class Brokers(Part):
         )
 
     async def look(self, node: str) -> str:
-        """As `state`."""
+        """Return the state of a node's process; see `state`."""
         return self.state(node)
 
     async def kill(self, node: str) -> None:
-        """SIGKILL, and wait until the broker is gone. Nothing to do if it does not run."""
+        """Send SIGKILL, and wait until the broker is gone. Does nothing if it does not run."""
         if node not in self._programs:
             return
         child = self._programs[node].child
@@ -106,21 +108,21 @@ class Brokers(Part):
             ) from None
 
     def terminate(self, node: str) -> None:
-        """SIGTERM. Nothing to do if it does not run."""
+        """Send SIGTERM to the broker. Does nothing if it does not run."""
         if node in self._programs:
             self._programs[node].child.signal(signal.SIGTERM)
 
     def pids(self) -> dict[str, int | None]:
-        """Node -> its process, None while it does not run."""
+        """Return node -> the pid of its broker, None while the broker does not run."""
         return {node: program.child.pid for node, program in self._programs.items()}
 
 
 async def _await_free(node: str, address: Address) -> None:
-    """Wait until nobody listens where a port was reserved for a node."""
+    """Wait until no process listens on the port that was reserved for a node."""
     deadline = asyncio.get_running_loop().time() + PORT_PATIENCE_S
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
-            # With this option bind fails only if somebody listens there: our own reservation and
+            # With this option bind fails only if a process listens there: our own reservation and
             # old connections do not count.
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -1,10 +1,10 @@
-"""What a local deployment leaves on disk about itself.
+"""The files that a local deployment leaves on disk about itself.
 
-So `clean` can end it without the help of any process.
+With them, `clean` can end the deployment without the help of any process.
 
-One directory per deployment, ``<state root>/local/<run id>``: ``harness.json`` is written by the
-environment before anything starts, ``agent.json`` by the agent whenever a broker starts or ends.
-Each file has one writer and is replaced atomically.
+There is one directory per deployment, ``<state root>/local/<run id>``. The environment writes
+``harness.json`` before anything starts. The agent writes ``agent.json`` whenever a broker starts or
+ends. Each file has one writer and is replaced atomically.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from environments.labels import Process, state_root
 
 LOG_FILE: Final = "agent.log"
 MARKER_FILE: Final = ".jepsen-run"
-"""Within ``<directory>/nodes``.
+"""The file within ``<directory>/nodes`` that has the run id.
 
-The run id, so that `clean` removes only a directory that this deployment made.
+With it, `clean` removes only a directory that this deployment made.
 """
 
 
 class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose deployment it is and where its nodes' directories are."""
+    """The harness of a deployment, and the place of its nodes' directories."""
 
     FILE: ClassVar[str] = "harness.json"
 
@@ -36,9 +36,10 @@ class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent and what it runs.
+    """The agent and the processes that it runs.
 
-    Node -> process, the database's server as one of them; the server's directory.
+    ``brokers`` is node -> process, with the database's server as one of them; ``scratch`` is the
+    server's directory.
     """
 
     FILE: ClassVar[str] = "agent.json"
@@ -52,21 +53,21 @@ S = TypeVar("S", HarnessState, AgentState)
 
 
 def local_root() -> Path:
-    """The directory of all local deployments' state directories."""
+    """Return the directory of all local deployments' state directories."""
     return state_root() / "local"
 
 
 def write(directory: Path, state: HarnessState | AgentState) -> None:
-    """Replace a state file; a reader sees the old or the new one."""
+    """Replace a state file; a reader sees the old or the new content."""
     temporary = directory / f".{state.FILE}.tmp"
     temporary.write_bytes(msgspec.json.encode(state))
     os.replace(temporary, directory / state.FILE)  # noqa: PTH105 - Path.replace returns a path nobody needs
 
 
 def read(directory: Path, kind: type[S]) -> S | None:
-    """A state file's content.
+    """Return the content of a state file.
 
-    None where there is none or it cannot be read (its deployment was killed while being made).
+    Returns None if there is none or it cannot be read (its deployment was killed while being made).
     """
     try:
         return msgspec.json.decode((directory / kind.FILE).read_bytes(), type=kind)

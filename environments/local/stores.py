@@ -1,11 +1,11 @@
 """The shared directories of one local deployment on a real NFSv4 server.
 
-A process of the agent's for each, so that it outlives the harness and heals by itself.
+Each server is a process of the agent's, so that it outlives the harness and heals by itself.
 
 Why a FUSE client for each node even where the kernel has one: the kernel's would make this machine
 one client with one lease, and the brokers must be machines to the server. Why a proxy between them:
 on one machine all clients have one address, and "nfs-disconnect" must hit one of them. As in every
-cut here bytes come late instead of being lost, which is what TCP makes of lost packets.
+cut here, bytes come late instead of being lost, which is what TCP makes of lost packets.
 
 ```
 nodes/store-a/data    what brokers of pair a share; with a server, what it exports
@@ -36,22 +36,25 @@ from harness.interface import Address, Link, NodePlan, StorePlan, UsageError
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 HOST: Final = "127.0.0.1"
 MOUNTED: Final = "store"
-"""Where a node has mounted it, in the node's own directory."""
+"""The place of a node's mount, in the node's own directory."""
 
 _PATIENCE_S: Final = 0.8
-"""Of a question to the server. Both ends are on this machine: an answer takes a millisecond."""
+"""The patience for a question to the server.
+
+Both ends are on this machine: an answer takes a millisecond.
+"""
 
 _CUT: Final = LinkCondition(cut=True)
 
 
 def missing() -> str:
-    """What this machine lacks for brokers on NFS; "" if nothing."""
+    """Return what this machine lacks for brokers on NFS; "" if nothing."""
     lack = ganesha.missing() or fuse_device.missing()
     return f"{lack}; or use --environment docker or simulation" if lack else ""
 
 
 def refuses(nodes: Sequence[NodePlan]) -> str:
-    """Why the shared directories of these nodes cannot be had on this machine; "" if they can."""
+    """Return why these nodes' shared directories are impossible here; "" if they are possible."""
     for node in nodes:
         if node.store is not None and node.store.nfs:
             try:
@@ -64,12 +67,12 @@ def refuses(nodes: Sequence[NodePlan]) -> str:
 
 
 def home(plan: StorePlan) -> str:
-    """The name of a store's directory, and of its server."""
+    """Return the name of a store's directory, which is also the name of its server."""
     return f"store-{plan.name}"
 
 
 class SharedDirectories:
-    """Empty where no node shares a directory."""
+    """The nodes' shared directories; there are none if no node shares one."""
 
     def __init__(self, nodes: Sequence[NodePlan]) -> None:
         self._plans = {node.name: node.store for node in nodes if node.store is not None}
@@ -78,18 +81,18 @@ class SharedDirectories:
         return node in self._plans
 
     def data(self, node: str, place: Path) -> Path | None:
-        """A node's data directory; None for one that shares none."""
+        """Return a node's data directory; None if the node shares none."""
         plan = self._plans.get(node)
         if plan is None:
             return None
         return place / node / MOUNTED if plan.nfs else place / home(plan) / "data"
 
     def logs(self, place: Path) -> dict[str, Path]:
-        """Server -> where its log is."""
+        """Return server -> the directory of its log."""
         return {home(plan): place / home(plan) / "logs" for plan in self._plans.values() if plan.nfs}
 
     def describe_services(self) -> dict[str, str]:
-        """Store -> what it is and how it is mounted."""
+        """Return for each store what it is and how it is mounted."""
         found: dict[str, str] = {}
         for plan in self._plans.values():
             if plan.nfs:
@@ -125,9 +128,9 @@ class LocalStores(Part):
         self._turn = asyncio.Lock()
 
     async def make(self, nodes: Iterable[NodePlan], place: Path) -> None:
-        """Start the servers that these nodes have and mount them, below ``place``.
+        """Start the servers that these nodes need and mount their exports, below ``place``.
 
-        Raises InfrastructureError, of a client with its words.
+        Raises InfrastructureError, for a client with its words.
         """
         plans = {node.name: node.store for node in nodes if node.store is not None and node.store.nfs}
         for plan in {plan.name: plan for plan in plans.values()}.values():
@@ -136,14 +139,14 @@ class LocalStores(Part):
             await self._mount(node, plan, place / node)
 
     def wanted(self, asked: PartFault) -> Any:
-        """Raises UsageError for a node without a store, too."""
+        """Check a fault, which takes no options. Raises UsageError for a node without a store."""
         for node in asked.nodes:
             if node not in self._routes:
                 raise UsageError(f"{asked.primitive}: {node} has no directory on NFS")
         return super().wanted(asked)
 
     async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """Cut clients off, stop, end and start servers; returns when it is done."""
+        """Cut clients off; stop, end and start servers; returns when it is done."""
         del changed
         async with self._turn:
             hit = {
@@ -163,19 +166,19 @@ class LocalStores(Part):
                 )
 
     async def look(self, node: str) -> str:
-        """The store as the node finds it: "answers" or "silent"; "none" for a node without one."""
+        """Return how the node finds its store: "answers" or "silent"; "none" without a store."""
         route = self._routes.get(node)
         return "none" if route is None else await asking.ask(route[1].host, route[1].port, _PATIENCE_S)
 
     def pids(self) -> dict[str, int | None]:
-        """What there is to run, for `clean`: servers by their names, clients by their nodes'."""
+        """Return the processes for `clean`: servers by their names, clients by their nodes."""
         pids = {name: server.child.pid for name, server in self._servers.items()}
         return pids | {f"{node}/{self.name}": one.process.pid for node, one in self._mounts.items()}
 
     def abandon(self, nodes: Iterable[str]) -> None:
-        """End the clients of these nodes without a word to the server, as their machines would.
+        """Kill the clients of these nodes without a word to the server, as dying machines would.
 
-        Whoever waits in a mount, and could not even be killed, gets an error.
+        A process that waits in such a mount, and could not even be killed, gets an error.
         """
         for node in self._mounts.keys() & set(nodes):
             self._abandoned.add(node)
@@ -183,7 +186,7 @@ class LocalStores(Part):
                 self._mounts[node].process.kill()
 
     async def mount_again(self, node: str) -> None:
-        """Bring back what was abandoned. Raises InfrastructureError as `make`."""
+        """Mount again what was abandoned. Raises InfrastructureError as `make` does."""
         if node in self._abandoned:
             await self._mounts[node].unmount()
             self._mounts[node] = await self._mounting[node]()

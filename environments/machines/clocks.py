@@ -13,7 +13,7 @@ PRIMITIVES: Final = ("clock-skew", "clock-step", "clock-strobe")
 
 
 class MachineClocks(Furniture):
-    """Faults of them set the machine's own clock; at the end it is set right again."""
+    """The clocks: a fault sets the machine's own clock, and its end sets the clock right again."""
 
     part = "clock"
     primitives = PRIMITIVES
@@ -21,7 +21,7 @@ class MachineClocks(Furniture):
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do. Raises UsageError for options."""
+        """Return what each agent has to do for a fault. Raises UsageError for wrong options."""
         given = dict(options)
         option = "skew_ms" if primitive == "clock-skew" else "step_ms"
         wanted = {"skew_ms": number(primitive, given, option)}
@@ -32,7 +32,7 @@ class MachineClocks(Furniture):
         return {node: {kind: wanted} for node in nodes}
 
     async def look(self, node: str) -> str:
-        """What its agent sees of it; "gone" with the machine."""
+        """Return what the node's agent sees of its clock; "gone" if the machine does not run."""
         if node not in self._deployment.nodes:
             raise UsageError(f"no node {node!r} whose clock could be looked at")
         return await self._deployment.nodes[node].look("look_at_clock")

@@ -1,7 +1,8 @@
-"""The machines of one run: made all at once, and removed whatever state they are in.
+"""The machines of one run: made at the same time, and removed whatever state they are in.
 
-What blocks runs in the deployment's own threads: a harness that is interrupted while machines are
-being made must wait for those threads before it removes, or one more would appear afterwards.
+Blocking calls run in the deployment's own threads. A harness that is interrupted while machines are
+being made must wait for those threads before it removes the machines, or one more would appear
+afterwards.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ T = TypeVar("T")
 class Deployment:
     """The machines of a deployment.
 
-    ``nodes`` by name, in the order of their plans, ``services`` likewise: machines that are no
-    brokers. ``machines`` are both. The given function removes all of it, made or half made; it
-    blocks.
+    ``nodes`` has the brokers' machines by name, in the order of their plans, and ``services`` the
+    other machines likewise; ``machines`` has both. The given function removes all of the
+    deployment, made or half made; it blocks.
     """
 
     def __init__(self, run: str, remove: Callable[[], None]) -> None:
@@ -38,12 +39,12 @@ class Deployment:
         self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix=run)
 
     def add(self, plan: NodePlan, machine: Machine, token: str, *, service: bool = False) -> None:
-        """Make a machine known; its agent is asked with ``token``."""
+        """Add a machine; its agent is asked with ``token``."""
         node = self.machines[plan.name] = Node(plan, machine, token, self.in_thread)
         (self.services if service else self.nodes)[plan.name] = node
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run something that blocks; `remove` waits for it."""
+        """Run a blocking function in a thread; `remove` waits for it."""
         return await asyncio.get_running_loop().run_in_executor(
             self._threads, functools.partial(function, *arguments)
         )
@@ -51,7 +52,8 @@ class Deployment:
     async def remove(self) -> None:
         """Remove everything.
 
-        Safe to repeat. Raises InfrastructureError naming what was not removed in time.
+        This is safe to repeat. Raises InfrastructureError, which names what was not removed in
+        time.
         """
         for node in self.machines.values():
             node.abandon()

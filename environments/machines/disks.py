@@ -1,9 +1,9 @@
 """The disks of machines that can break.
 
-For nodes of tests that break them, a file system in front of each one's data.
+Each node of a test with disk faults has such a file system in front of its data.
 
-A killed container takes the memory of its disk along: what had been written stays, synced or not,
-as `kill` promises. "power-loss" lets the disk forget first.
+A killed container takes the memory of its disk with it: what had been written stays, synced or not,
+as `kill` promises. "power-loss" lets the disk forget what was not synced first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRIMITIVES: Final = (*DISK_LEASES, *DISK_MOMENTS)
 
 
 class MachineDisks(Furniture):
-    """Empty where no node is to have one."""
+    """The disks that can break; ``of`` has the nodes that have one, which may be none."""
 
     part = "disk"
     primitives = PRIMITIVES
@@ -35,26 +35,26 @@ class MachineDisks(Furniture):
         self.of: frozenset[str] = frozenset()
 
     def plan(self, nodes: Sequence[NodePlan]) -> None:
-        """Take note of who has one."""
+        """Take note of the nodes that have such a disk."""
         self.of = frozenset(node.name for node in nodes if node.disk)
 
     def layout(self, node: Node) -> Layout | None:
-        """Its broker's data lie behind it; None for one whose disk is its machine's."""
+        """Return a layout with the broker's data on the disk; None if the node has no such disk."""
         if node.plan.name not in self.of:
             return None
         return msgspec.structs.replace(node.layout, data=f"{node.machine.root}/disk")
 
     async def begin(self, node: Node) -> None:
-        """Put the disk of a container that runs in its place, unless it is there."""
+        """Mount the disk of a node whose container runs, unless it is mounted."""
         if node.plan.name in self.of:
             await node.ask("disk")
 
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do.
+        """Return what each agent has to do for a fault.
 
-        Raises UsageError for a node without such a disk, and for options.
+        Raises UsageError for a node without such a disk, and for wrong options.
         """
         self._require(primitive, nodes)
         given = dict(options)
@@ -75,7 +75,7 @@ class MachineDisks(Furniture):
         options: Mapping[str, Any],
         boot: Callable[[Node], Awaitable[None]],
     ) -> None:
-        """Do what happens at once: all machines lose their power, or each disk is damaged.
+        """Let all machines lose their power, or damage each disk; do nothing for other faults.
 
         ``boot`` starts a container's agent.
         """
@@ -86,7 +86,7 @@ class MachineDisks(Furniture):
         await at_once(strike(self._deployment.nodes[name]) for name in nodes)
 
     async def look(self, name: str) -> str:
-        """How a node's disk is: "gone" with its machine."""
+        """Return the state of a node's disk; "gone" if its machine does not run."""
         self._require("a look at a disk", (name,))
         return await self._deployment.nodes[name].look("look_at_disk")
 
@@ -95,7 +95,7 @@ class MachineDisks(Furniture):
             try:
                 await node.ask("lose_power")
             except NodeDownError:
-                return  # it was off
+                return  # the machine was off
             await node.kill()
 
     async def _corrupt(

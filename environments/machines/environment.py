@@ -1,16 +1,16 @@
-"""Brokers on machines of their own, each beside an agent that breaks what it is told to break.
+"""Environments whose brokers have machines of their own, each with an agent that injects faults.
 
-Which mechanism stands behind which fault:
+The mechanism of each fault:
 
 - links between brokers: rules of the packet filter on the target's machine (see
   `environments.agent.firewall`): packets are really lost;
-- links of client zones: the userspace proxy (see `environments.links_agent`), because all
+- links of client zones: the proxy in user space (see `environments.links_agent`), because all
   clients share one host;
 - "pause": SIGSTOP to the broker's process group; the agent and its lease go on;
 - "kill": SIGKILL to the whole machine where that is ours (a container), as if it had lost power
   except that its disk keeps what was written; elsewhere to the broker.
 
-What blocks runs in threads.
+Blocking calls run in threads.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ _log = logging.getLogger(__name__)
 
 
 def lacking(answers: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Fault -> why it cannot be done on all machines, by what each node's answered ("" if it can).
+    """Return for each fault why it cannot be done on all machines, from each node's answer.
 
-    With the node's name where others can.
+    ``answers`` has "" for a fault that a node can do. The reason names a node if other nodes can do
+    the fault.
     """
     found: dict[str, str] = {}
     for fault in dict.fromkeys(fault for missing in answers.values() for fault in missing):
@@ -74,7 +75,7 @@ class MachinesEnvironment(RealEnvironment):
 
     ``lease_s`` is how long a fault lasts without `renew`. ``tell`` gets a line before anything that
     takes long; it may be set until `deploy`, and is called on the loop. A fault is renewed and
-    healed by its lease: InfrastructureError where it has ended before its time.
+    healed by its lease; this raises InfrastructureError if the fault has ended before its time.
     """
 
     name: str
@@ -95,24 +96,24 @@ class MachinesEnvironment(RealEnvironment):
 
     @abc.abstractmethod
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
-        """Why this cluster cannot be deployed here, with where it can be; "" if it can."""
+        """Return why this cluster cannot be deployed here, and where it can be; "" if it can."""
 
     @abc.abstractmethod
     def supports(self) -> Mapping[str, str]:
-        """As Environment's."""
+        """Return each fault primitive with "", or with the reason why it cannot be done here."""
 
     @abc.abstractmethod
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
-        """Make the nodes known, with their addresses; machines that are ours need not exist."""
+        """Add the nodes with their addresses; machines of our own need not exist yet."""
 
     @abc.abstractmethod
     def _remove(self) -> None:
-        """Remove all of it, made or half made. Blocks."""
+        """Remove all of the deployment, made or half made. Blocks."""
 
     # ---- life of a deployment
 
     def _supports(self, missing: Mapping[str, str]) -> dict[str, str]:
-        """What machines can do whose kernels lack these."""
+        """Return each fault with "" or why it cannot be done, on kernels with these gaps."""
         furnished = [primitive for furniture in self._furniture for primitive in furniture.primitives]
         answers = {**SIMULATED_ONLY, **dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES, *furnished), "")}
         for primitive in ("cut", "reset", "stall"):
@@ -126,8 +127,8 @@ class MachinesEnvironment(RealEnvironment):
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
     ) -> None:
-        """Make the machines, all at once, and start their agents. Starts no broker."""
-        del directory  # nothing is kept on this host
+        """Make all machines at the same time, and start their agents. Starts no broker."""
+        del directory  # no file of a node is kept on this host
         assert not self._deployment.nodes, "an environment is one deployment"
         if refusal := self.refuses(nodes):
             raise UsageError(refusal)
@@ -166,7 +167,11 @@ class MachinesEnvironment(RealEnvironment):
         return answer
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """For zones the proxy, for "admin" the machine, for other nodes the machine's address."""
+        """Return where ``source`` reaches a port of a node.
+
+        Client zones go through the proxy, except for `DIRECT_PORTS`. "admin" goes to the machine as
+        this host reaches it. Other nodes use the machine's address.
+        """
         target = self._node(node)
         if port not in target.plan.ports:
             raise UsageError(f"no port {port!r} of node {node!r}; there are {', '.join(target.plan.ports)}")
@@ -179,11 +184,11 @@ class MachinesEnvironment(RealEnvironment):
         return Address(target.address, number)
 
     def describe_services(self) -> dict[str, str]:
-        """Each store and the database: what it is, and how it is mounted."""
+        """Return for each store and the database what it is, and how it is mounted."""
         return {name: what for one in self._furniture for name, what in one.describe_services().items()}
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """As soon as the agent shows them. A position is a number of bytes."""
+        """Wait for new log lines; see `Environment.log_lines`. A position is a number of bytes."""
         target = self._node(node)
         if position is None:
             return [], (await target.log(None))[1]
@@ -194,11 +199,11 @@ class MachinesEnvironment(RealEnvironment):
         return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
-        """The agent's logs beside the broker's, dead nodes' as well."""
+        """Copy the broker's and the agent's logs of every machine, also of dead ones."""
         await at_once(node.collect(destination / name) for name, node in self._deployment.machines.items())
 
     async def teardown(self) -> None:
-        """Remove all of it, whatever state it is in. Safe to repeat; bounded."""
+        """Remove all of the deployment, whatever state it is in. Safe to repeat; bounded."""
         links, self._links = self._links, None
         self._faults.forget()
         try:
@@ -210,7 +215,7 @@ class MachinesEnvironment(RealEnvironment):
     # ---- nodes
 
     async def start(self, node: str) -> None:
-        """Starts the machine first if that was killed."""
+        """Start a node's broker, and before it the machine, if that was killed."""
         target = self._node(node)
         async with target.lock:
             await self._faults.boot(target)
@@ -228,26 +233,26 @@ class MachinesEnvironment(RealEnvironment):
                 ) from error
 
     async def wait_exit(self, node: str) -> int | None:
-        """As Environment's."""
+        """Wait for the end of a node's broker; see `Environment.wait_exit`."""
         return await self._node(node).wait_exit()
 
     async def running(self, node: str) -> bool:
-        """As Environment's."""
+        """Return whether a node's broker process exists; see `Environment.running`."""
         return await self._state(node) != "gone"
 
     async def kill(self, node: str) -> None:
-        """Of a machine of ours broker, agent and network at once; else of the broker."""
+        """Kill a node's machine (broker, agent and network) where it is ours, else its broker."""
         target = self._node(node)
         async with target.lock:
             await target.kill()
 
     async def terminate(self, node: str) -> None:
-        """As Environment's; of a machine that does not run nothing is left to end."""
+        """Send the broker SIGTERM; on a machine that does not run nothing is left to end."""
         with contextlib.suppress(NodeDownError):
             await self._node(node).ask("terminate")
 
     async def destroy_data(self, node: str) -> None:
-        """A killed machine is started for it; only its agent runs then."""
+        """Remove the data of a node; a killed machine is started for this, without its broker."""
         target = self._node(node)
         async with target.lock:
             await self._faults.boot(target)
@@ -263,7 +268,7 @@ class MachinesEnvironment(RealEnvironment):
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """As Environment's."""
+        """Begin a fault and return its lease; see `Environment.inject`."""
         between, of_zones = self._split(primitive, links, nodes)
         if primitive == "pause":
             at_nodes: dict[str, dict[str, Any]] = {node: {"pause": True} for node in nodes}
@@ -279,7 +284,7 @@ class MachinesEnvironment(RealEnvironment):
         return await self._faults.inject(primitive, at_nodes, of_zones, options or {})
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Try the links with traffic of the probes' own, ask the kernels for the processes."""
+        """Probe the links with traffic of its own, and ask the kernels for the processes."""
         between, of_zones = self._split("probe", links, ())
         observed: dict[str, str] = {}
 
@@ -338,9 +343,9 @@ class MachinesEnvironment(RealEnvironment):
         return await self._node(node).look("state", "state")
 
     def _split(self, what: str, links: Sequence[Link], nodes: Sequence[str]) -> tuple[list[Link], list[Link]]:
-        """The links between nodes and those of zones.
+        """Return the links between nodes, and the links of client zones.
 
-        UsageError for ends that do not exist and for faults of the wrong kind.
+        Raises UsageError for ends that do not exist and for faults of the wrong kind.
         """
         if what == "pause" or self._part(what) is not None:
             if links or not nodes:

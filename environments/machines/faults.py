@@ -1,8 +1,8 @@
-"""The faults in force in one deployment, and their leases, of which each node has its own.
+"""The faults in force in one deployment, and their leases: each node has a lease of its own.
 
-Why the harness keeps a second book beside the agents': a killed container comes back with a clean
-network, while the others still lose its packets. So what a fault does at each node is remembered
-here, and repeated when a node is started.
+Why the harness keeps a record in addition to the agents': a killed container comes back with a
+clean network, while the others still lose its packets. So the effect of a fault at each node is
+remembered here, and repeated when a node is started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.interface import InfrastructureError, Link, UsageError
 
 @dataclass(slots=True)
 class _Held:
-    """One fault: what it is at each node, and its leases there and in the links of client zones."""
+    """A fault: its effect at each node, and its leases there and in the links of client zones."""
 
     at_nodes: dict[str, dict[str, Any]]
     leases: dict[str, str] = field(default_factory=dict)
@@ -45,14 +45,14 @@ class Faults:
         of_zones: Sequence[Link],
         options: Mapping[str, Any],
     ) -> str:
-        """Begin a fault at all its places at once; its lease.
+        """Begin a fault at all its places at the same time, and return the name of its lease.
 
-        If it fails at one, it is in force at none.
+        If it fails at one place, it is in force at none.
         """
         held = _Held(at_nodes)
         lease = f"fault-{self._next}"
         self._next += 1
-        self._held[lease] = held  # first, so that a node that comes back meanwhile obeys as well
+        self._held[lease] = held  # first, so that a node that comes back meanwhile has the fault, too
         tasks = [self._inject_at(held, self._nodes[name]) for name in at_nodes]
         if of_zones:
             tasks.append(self._inject_zones(held, primitive, of_zones, options))
@@ -67,7 +67,7 @@ class Faults:
     async def renew(self, lease: str) -> None:
         """Let a fault last for another full lease everywhere.
 
-        InfrastructureError where it has ended before its time.
+        Raises InfrastructureError if it has ended before its time somewhere.
         """
         held = self._held.get(lease)
         if held is None:
@@ -78,7 +78,7 @@ class Faults:
         await at_once(tasks)
 
     async def heal(self, lease: str) -> None:
-        """End a fault; fine if it has ended already."""
+        """End a fault; does nothing if it has ended already."""
         held = self._held.pop(lease, None)
         if held is None:
             return
@@ -88,7 +88,7 @@ class Faults:
         await at_once(tasks)
 
     async def heal_all(self) -> None:
-        """End every fault, of whatever lease."""
+        """End every fault, of all leases."""
         self._held.clear()
         tasks = [self._heal_all_at(node) for node in self._nodes.values()]
         if self.links is not None:
@@ -96,18 +96,21 @@ class Faults:
         await at_once(tasks)
 
     def forget(self) -> None:
-        """Nothing is in force any more: everything is about to be removed."""
+        """Forget all faults, because everything is about to be removed."""
         self._held.clear()
         self.links = None
 
     async def boot(self, node: Node) -> None:
-        """Start a node's machine if need be, repeat there what is in force. Its lock is held."""
+        """Start a node's machine if need be, and repeat the faults in force there.
+
+        The caller holds the node's lock.
+        """
         assert node.lock.locked()
         if not await node.boot():
             return
         name = node.plan.name
         here = [held for held in self._held.values() if name in held.at_nodes]
-        for held in here:  # all at once: the old leases mean nothing to the new agent
+        for held in here:  # first for all faults: the old leases mean nothing to the new agent
             held.leases.pop(name, None)
         for held in here:
             await self._inject_locked(held, node)
@@ -158,9 +161,9 @@ class Faults:
 def link_faults(
     primitive: str, options: Mapping[str, Any] | None, links: Sequence[Link], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, Any]]:
-    """What each agent has to do about links between nodes.
+    """Return what each agent has to do for a fault of links between nodes.
 
-    One is slowed where it begins, and broken where it ends. UsageError for options that the
+    A link is slowed at its source, and broken at its target. Raises UsageError for options that the
     primitive does not take.
     """
     condition = condition_of(primitive, options)
@@ -180,7 +183,7 @@ def link_faults(
 
 
 async def at_once(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run all at the same time and wait for all; the first error, as itself and not in a group."""
+    """Run all at the same time and wait for all; raise the first error itself, not a group."""
     try:
         async with asyncio.TaskGroup() as group:
             for task in tasks:

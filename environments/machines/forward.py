@@ -1,4 +1,4 @@
-"""A port of another machine, on 127.0.0.1 of this one, through a connection that there is to it."""
+"""A port of another machine, made available on 127.0.0.1 here, through an existing connection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from harness.interface import Address, InfrastructureError
 
 
 class PortForward:
-    """Takes connections, and carries each through a channel of its own that ``tunnel`` opens.
+    """A listener that carries each of its connections through a channel that ``tunnel`` opens.
 
-    One for which that raises OSError or InfrastructureError is reset, as on a port where nobody
-    listens. A channel has ``recv``, ``sendall``, ``shutdown_write`` and ``close``.
+    If ``tunnel`` raises OSError or InfrastructureError, the connection is reset, as on a port where
+    nobody listens. A channel has ``recv``, ``sendall``, ``shutdown_write`` and ``close``.
     """
 
     def __init__(self, tunnel: Callable[[], Any]) -> None:
@@ -27,7 +27,7 @@ class PortForward:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """End it. The threads end with their clients, which end here, and their channels."""
+        """Close the listener and its connections; the threads end with these and their channels."""
         for end in (self._listener, *self._clients):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What nodes have beside a broker and links, and what can break of it."""
+"""The things that nodes have in addition to a broker and links, and the faults of these things."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from harness.interface import Address, Layout, NodePlan, UsageError
 
 
 class Furniture(abc.ABC):
-    """Their disks, their shared directories, their database.
+    """A kind of thing that nodes have: their disks, their shared directories, their database.
 
-    Of each method the simplest is here: there is none, or it needs nothing.
+    The methods here do the simplest: the thing does not exist, or needs nothing.
     """
 
     part: str
-    """A node's own is looked at as "NODE/PART"."""
+    """The name of the thing in a probe of one node: "NODE/PART"."""
     primitives: Sequence[str] = ()
-    """Its faults."""
+    """The names of its faults."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
 
     def plan(self, nodes: Sequence[NodePlan]) -> None:  # noqa: B027 - not every kind needs it
-        """Take note of who has one. Raises UsageError for what cannot be had here."""
+        """Take note of the nodes that have one. Raises UsageError if it is impossible here."""
 
     def layout(self, node: Node) -> Layout | None:
-        """Where its broker then has its directories; None where that is as everywhere."""
+        """Return the directories of a node's broker that has one; None if they are as always."""
         del node
         return None
 
     def command(self, node: str, command: list[str]) -> list[str]:
-        """What then starts its broker."""
+        """Return the command that starts a node's broker, made from the usual one."""
         del node
         return command
 
     def hosts(self, node: str) -> dict[str, Address]:
-        """What its broker then reaches, by announced name and port."""
+        """Return the addresses that a node's broker also reaches, by announced name and port."""
         del node
         return {}
 
     def variables(self) -> dict[str, str]:
-        """What the environment of a broker must have."""
+        """Return the environment variables that brokers need."""
         return {}
 
     def describe_services(self) -> dict[str, str]:
-        """What it really is, for the report."""
+        """Return what was really deployed, for the report."""
         return {}
 
     async def serve(self) -> None:  # noqa: B027 - as above
-        """Start what serves it; it serves when this returns."""
+        """Start the server behind it; the server serves when this returns."""
 
     async def begin(self, node: Node) -> None:  # noqa: B027 - as above
-        """Have it ready before a node's broker is started."""
+        """Make it ready before a node's broker is started."""
 
     @abc.abstractmethod
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do. Raises UsageError."""
+        """Return what each agent has to do for a fault. Raises UsageError."""
 
     async def strike(  # noqa: B027 - as above
         self,
@@ -70,8 +70,8 @@ class Furniture(abc.ABC):
         options: Mapping[str, Any],
         boot: Callable[[Node], Awaitable[None]],
     ) -> None:
-        """Do what happens at once, if it is that kind of fault; ``boot`` starts a machine."""
+        """Carry out a momentary fault, and do nothing for others; ``boot`` starts a machine."""
 
     async def look(self, node: str) -> str:
-        """How a node finds it."""
+        """Return how a node finds it now."""
         raise UsageError(f"{node} has no {self.part} that can be looked at")

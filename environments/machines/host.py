@@ -1,11 +1,11 @@
 """A host: a machine on which a node runs, as the harness uses it: put, run, fetch, reach.
 
-As small as this because every kind of machine has these four (compare Jepsen's
-``control/Remote``), and three of them by running command lines alone: files go through tar's input
-and output. What has to go on when the harness is gone is not here but in the agent, which is put
-and run like anything else. Nothing goes on for long when the connection is lost: the machine itself
-ends every program when its time is over, and the script that takes files removes what it has when
-it did not get all. Everything here blocks; who has a loop calls it in a thread.
+The interface is small because every kind of machine has these four (compare Jepsen's
+``control/Remote``). Three of them only run command lines: files go through tar's input and output.
+What has to go on when the harness is gone is in the agent, which is put and run like anything else.
+Nothing goes on for long when the connection is lost. The machine itself ends every program when its
+time is over. The script that takes files removes what it has if it did not get all. Everything here
+blocks; a caller with an event loop calls it in a thread.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from environments.payload import archive
 from harness.interface import Address, InfrastructureError
 
 _TRANSFER_TIMEOUT_S: Final = 600.0
-_KILL_S: Final = 5  # what a program has to end when its time is over
+_KILL_S: Final = 5  # the time that a program has to end when its time-out is over
 
 _RUN: Final = """[ "$(id -u)" = 0 ] || root="sudo -n"; $root timeout -k "$@"; exit $?"""
-"""The status is a number so, a killed program's too; none at all is a lost connection's."""
+"""A script that runs a program within a time-out, as root.
+
+Its status is always a number, even if the program was killed; no status at all means that the
+connection was lost.
+"""
 
 PUT: Final = """
 umask 077
@@ -38,7 +42,10 @@ mkdir -p "$1" && got=$(mktemp -d "$1/.put-XXXXXX") || exit 1
 tar -x -f - -C "$got" && cd "$got" && rm .complete || exit 1
 find . -type d -exec mkdir -p "$1/{}" ';' && find . -type f -exec mv -fT {} "$1/{}" ';' && kept=1
 """
-"""Takes an archive whose last file is ``.complete`` for a directory $1, which is $2 or below it."""
+"""A script that takes an archive for a directory $1, which is $2 or below it.
+
+The last file of the archive is ``.complete``.
+"""
 
 _FETCH: Final = """
 if [ -d "$1" ]; then exec tar -c -f - -C "$1" .; fi
@@ -47,9 +54,9 @@ if [ -e "$1" ]; then cd "$(dirname "$1")" && exec tar -c -f - "./$(basename "$1"
 
 
 class CommandError(Exception):
-    """What was run on a host ended with another status than 0.
+    """A program that was run on a host ended with another status than 0.
 
-    ``status`` is it, the text what the program said last, in one line.
+    ``status`` is this status; the text is the program's last line of output.
     """
 
     def __init__(self, text: str, status: int) -> None:
@@ -58,10 +65,10 @@ class CommandError(Exception):
 
 
 class Host(abc.ABC):
-    """A host on which ``user`` is root or may use sudo, and what is written and run is root's.
+    """A host on which ``user`` is root or may use sudo; all files and programs there are root's.
 
-    All that is ours there is in ``directory``. Each method raises InfrastructureError, naming the
-    host, where the machine cannot be reached or will not do it.
+    Everything of ours on the host is in ``directory``. Each method raises InfrastructureError,
+    which names the host, if the machine cannot be reached or refuses.
     """
 
     def __init__(self, name: str, user: str, directory: str) -> None:
@@ -73,28 +80,28 @@ class Host(abc.ABC):
     @property
     @abc.abstractmethod
     def address(self) -> str:
-        """Where the other hosts of the deployment reach it."""
+        """The address by which the other hosts of the deployment reach it."""
 
     @abc.abstractmethod
     def tunnel(self, port: int) -> Any:
-        """A channel (see `PortForward`) to a port, on its loopback or else on its address.
+        """Open a channel (see `PortForward`) to a port, on the host's loopback or else its address.
 
-        Raises ConnectionRefusedError where nobody listens, InfrastructureError.
+        Raises ConnectionRefusedError if no program listens there, or InfrastructureError.
         """
 
     @abc.abstractmethod
     def run_line(self, line: str, text: bytes, bound_s: float) -> tuple[int, bytes, bytes]:
-        """Run a command line: its status, what it wrote, and its errors.
+        """Run a command line; return its status, its output, and its error output.
 
-        Status -1 if ``bound_s`` was not enough. Raises InfrastructureError if the machine was lost
-        meanwhile.
+        The status is -1 if ``bound_s`` was not enough. Raises InfrastructureError if the machine
+        was lost meanwhile.
         """
 
     def put(self, directory: str, files: Mapping[str, bytes], executable: Container[str] = ()) -> None:
         """Write files (relative path -> content), readable by their owner alone.
 
-        All of them or, when something goes wrong, none. The directories above them are made. The
-        ``executable`` ones it may run.
+        Either all of them are written, or none if something goes wrong. The directories above them
+        are made. The owner may run the ``executable`` ones.
         """
         top = self.directory if f"{directory}/".startswith(f"{self.directory}/") else directory
         content = archive({**files, ".complete": b""}, executable=executable)
@@ -106,21 +113,21 @@ class Host(abc.ABC):
             raise self.error(f"{directory} cannot be written: {why}")
 
     def run(self, argv: Sequence[str], *, text: bytes = b"", timeout_s: float = 30.0) -> bytes:
-        """What a program wrote to its end, with ``text`` as its input. Raises CommandError."""
+        """Run a program with ``text`` as its input; return its output. Raises CommandError."""
         status, out, said = self._execute(argv, text, timeout_s)
         if status:
             raise CommandError(f"{self.name}: {argv[0]}: {_last(said, status)}", status)
         return out
 
     def fetch(self, path: str) -> bytes:
-        """A file, or all that is in a directory, as a tar archive; empty where there is none."""
+        """Return a file, or all files in a directory, as a tar archive; empty if there is none."""
         status, out, said = self._execute(("sh", "-c", _FETCH, "sh", path), b"", _TRANSFER_TIMEOUT_S)
         if status and not all("changed as we read" in line or "removed before" in line for line in said):
             raise self.error(f"{path} cannot be read: {_last(said, status)}")
         return out
 
     def reach(self, port: int) -> Address:
-        """Where this process reaches a TCP port of the machine, outside every partition."""
+        """Return where this process reaches a TCP port of the machine, outside every partition."""
         if port not in self._forwards:
             with contextlib.suppress(ConnectionRefusedError):  # nobody listens yet
                 self.tunnel(port).close()
@@ -128,16 +135,16 @@ class Host(abc.ABC):
         return self._forwards[port].address
 
     def close(self) -> None:
-        """Reach it no more."""
+        """End all forwards to the host, and do not reach it any more."""
         for forward in self._forwards.values():
             forward.close()
 
     def error(self, text: str) -> InfrastructureError:
-        """What is wrong with it."""
+        """Return an error about this host, with its name."""
         return InfrastructureError(f"host {self.name}: {text}")
 
     def _execute(self, argv: Sequence[str], text: bytes, timeout_s: float) -> tuple[int, bytes, list[str]]:
-        """The status of a program, what it wrote, and the lines of its errors."""
+        """Run a program; return its status, its output, and the lines of its error output."""
         limits = (str(_KILL_S), str(math.ceil(timeout_s)))
         line = shlex.join(("env", "LC_ALL=C.UTF-8", "sh", "-c", _RUN, "sh", *limits, *argv))
         began = time.monotonic()

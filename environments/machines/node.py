@@ -1,7 +1,7 @@
-"""One node: a machine, and the conversation with the agent on it.
+"""A node: a machine, and the conversation with the agent on it.
 
-The machine outlives its broker, and a killed container keeps its name, address and volume, so that
-starting it again is what turning a machine on again is.
+The machine outlives its broker. A killed container keeps its name, address and volume, so that
+starting it again is the same as switching a machine on again.
 """
 
 from __future__ import annotations
@@ -32,29 +32,30 @@ class LeaseEndedError(Exception):
 
 
 class Machine(Protocol):
-    """A machine with an agent of ours on it. What it has of the node lies below ``root``.
+    """A machine with an agent of ours on it. Everything of the node there lies below ``root``.
 
-    Each method blocks, and raises InfrastructureError, naming it, where it cannot be reached or
-    will not do it.
+    Each method blocks. It raises InfrastructureError, which names the machine, if the machine
+    cannot be reached or refuses.
     """
 
     root: str
     homes: Mapping[str, str]
-    """``Layout.homes`` there, known once the machine is."""
+    """The ``Layout.homes`` of the machine, known once the machine is."""
     mortal: bool
-    """Whether the machine itself is killed with its broker, agent and network at once.
+    """True if the machine itself is killed: its broker, agent and network at once.
 
-    A container is; on a machine that is not ours to end, the agent ends the broker alone.
+    This is so for a container. On a machine that is not ours to end, the agent ends the broker
+    alone.
     """
 
     @property
     def name(self) -> str:
-        """How it is called in what people read."""
+        """The machine's name in messages."""
         ...
 
     @property
     def address(self) -> str:
-        """Where the other machines of the deployment reach it."""
+        """The address by which the other machines of the deployment reach it."""
         ...
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
@@ -65,31 +66,31 @@ class Machine(Protocol):
         ...
 
     def fetch(self, path: str) -> bytes:
-        """A file, or all that is in a directory, as a tar archive; empty where there is none."""
+        """Return a file, or all files in a directory, as a tar archive; empty if there is none."""
         ...
 
     def reach(self, port: int) -> Address:
-        """Where this process reaches a TCP port of it, outside every partition."""
+        """Return where this process reaches a TCP port of it, outside every partition."""
         ...
 
     def create(self) -> None:
-        """Make it, where it is ours to make; it does not run yet."""
+        """Make the machine if it is ours to make; it does not run yet."""
         ...
 
     def begin(self) -> None:
-        """Start its agent, and the machine before, where that is ours to start."""
+        """Start the machine's agent, and the machine before that, if it is ours to start."""
         ...
 
     def runs(self) -> bool:
-        """Whether agent and machine run."""
+        """Return whether agent and machine run."""
         ...
 
     def halt(self) -> None:
-        """End a mortal one; returns when nothing of it runs any more."""
+        """End a mortal machine; returns when nothing of it runs any more."""
         ...
 
     def words(self) -> bytes:
-        """What the agent said."""
+        """Return the output of the agent."""
         ...
 
 
@@ -105,25 +106,25 @@ class Node:
         self.lock = asyncio.Lock()  # starting and breaking a node must not overtake each other
         self.up = False
         self.made = False
-        self.status: int | None = None  # of the last broker that went with its machine
-        self._down = asyncio.Event()  # set when this run of the machine ends at our hands
+        self.status: int | None = None  # the exit status of a broker that was killed with its machine
+        self._down = asyncio.Event()  # set when we end the machine or give it up; a new one for each boot
         self._left: bytes | None = None  # the log of a machine that does not run
         self._token = token
         self._in_thread = in_thread
 
     @property
     def address(self) -> str:
-        """Where the other machines reach it."""
+        """The address by which the other machines reach it."""
         return self.machine.address
 
     @property
     def layout(self) -> Layout:
-        """Where its broker has what."""
+        """The directories of the node's broker."""
         root = self.machine.root
         return Layout(etc=f"{root}/etc", data=f"{root}/data", logs=f"{root}/logs", homes=self.machine.homes)
 
     def create(self, files: Mapping[str, bytes]) -> None:
-        """Make the machine, which does not run yet, with these configuration files. Blocks."""
+        """Make the machine with these configuration files; it does not run yet. Blocks."""
         self.machine.create()
         self.made = True
         self.configure(files)
@@ -133,11 +134,11 @@ class Node:
         self.machine.put(self.layout.etc, files)
 
     async def ask(self, operation: str, *, timeout_s: float | None = CALL_TIMEOUT_S, **arguments: Any) -> Any:
-        """One request to the agent.
+        """Send a request to the agent, and return its answer.
 
         Raises NodeDownError if the machine does not run or is killed meanwhile, whose network may
-        vanish before it has said goodbye; LeaseEndedError; UsageError for what cannot be asked in
-        this state; InfrastructureError for everything else that goes wrong.
+        vanish before it has said goodbye. Raises LeaseEndedError, UsageError for what cannot be
+        asked in this state, and InfrastructureError for everything else that goes wrong.
         """
         if not self.up:
             raise NodeDownError(self.plan.name)
@@ -173,7 +174,7 @@ class Node:
             falling.cancel()
 
     async def look(self, operation: str, answer: str = "seen") -> str:
-        """What the agent sees of something, in a phrase; "gone" with the machine."""
+        """Return what the agent sees of a part, in a phrase; "gone" if the machine does not run."""
         try:
             return str((await self.ask(operation))[answer])
         except NodeDownError:
@@ -182,8 +183,8 @@ class Node:
     async def boot(self) -> bool:
         """Start the machine's agent if it does not run, and wait for it.
 
-        Whether it had to be started. Raises InfrastructureError with its last words if it ends at
-        once, or if this host cannot reach it.
+        Returns whether it had to be started. Raises InfrastructureError with its last words if it
+        ends at once, or if this host cannot reach it.
         """
         if self.up:
             return False
@@ -219,9 +220,9 @@ class Node:
         return True
 
     async def wait_exit(self) -> int | None:
-        """The exit status of the broker once it has ended, or once its machine was killed.
+        """Return the broker's exit status once it has ended, or once its machine was killed.
 
-        None if it never ran.
+        Returns None if it never ran.
         """
         try:
             return (await self.ask("wait", timeout_s=None))["status"]  # type: ignore[no-any-return]
@@ -229,14 +230,14 @@ class Node:
             return self.status
 
     def abandon(self) -> None:
-        """Take the machine for gone: it is about to be removed."""
+        """Consider the machine gone, because it is being killed or removed."""
         self.up = False
         self._down.set()
 
     async def kill(self) -> None:
-        """SIGKILLs every process of the machine, or its broker if the machine is not ours to end.
+        """Kill every process of the machine, or only its broker if the machine is not ours to end.
 
-        Returns when that does not run any more.
+        Returns when what was killed does not run any more.
         """
         if not self.up:
             return
@@ -248,22 +249,23 @@ class Node:
             await self.ask("kill")
 
     async def collect(self, destination: Path) -> None:
-        """Copy the logs, and what the agent said as ``agent.log``.
+        """Copy the logs, and the agent's output as ``agent.log``.
 
-        Works for a machine that does not run, too. Nothing where none was made.
+        This works for a machine that does not run, too. It does nothing if the machine was never
+        made.
         """
         if self.made:
             await asyncio.to_thread(self._collect, destination)
 
     async def log(self, position: int | None) -> tuple[bytes, int]:
-        """What the broker has logged behind ``position`` (bytes), or the next of it; and the end.
+        """Return a piece of the broker's log behind ``position`` (bytes), and where the log ends.
 
-        Of a machine that does not run it is fetched once, since nothing is added to it.
+        The log of a machine that does not run is fetched once, since nothing is added to it.
         """
         with contextlib.suppress(NodeDownError):
             answer = await self.ask("log", position=position)
             return answer["text"].encode("latin-1"), answer["end"]
-        async with self.lock:  # whoever ends the machine has ended it
+        async with self.lock:  # a kill under way holds the lock until the machine has ended
             if not self.up and self._left is None:
                 self._left = await asyncio.to_thread(self._log_left)
             left = self._left or b""
@@ -272,7 +274,7 @@ class Node:
     def _collect(self, destination: Path) -> None:
         destination.mkdir(parents=True, exist_ok=True)
         archive = self.machine.fetch(self.layout.logs)
-        if archive:  # else its agent was never begun
+        if archive:  # otherwise its agent was never started
             with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
                 tar.extractall(destination, filter="data")
         (destination / "agent.log").write_bytes(self.machine.words())

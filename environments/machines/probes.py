@@ -1,7 +1,7 @@
-"""From what two agents saw of one link to the one phrase that the history keeps.
+"""Probes of the links between nodes: from what two agents saw to the phrase that the history keeps.
 
 A connection needs both directions, a datagram only one. So the connection tells what kind of
-trouble there is, and whether the datagrams arrived tells whether it is this direction's trouble.
+trouble there is, and the arrival of the datagrams tells whether this direction has it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from environments.machines.node import Node, NodeDownError
 from harness.interface import Link
 
 SLOW_MS: Final = 10.0
-"""A bridge in one kernel takes some hundredths of a millisecond.
+"""The delay from which a link is called slow.
 
-The fastest of several datagrams this late was delayed on purpose.
+A bridge in one kernel takes some hundredths of a millisecond. If even the fastest of several
+datagrams is this late, it was delayed on purpose.
 """
 
 TIMEOUT_S: Final = 0.8
-"""For a connection and its echo.
+"""The patience for a connection and its echo.
 
 Lost packets of a handshake are sent again after a second, so waiting longer is no use.
 """
@@ -31,14 +32,14 @@ Lost packets of a handshake are sent again after a second, so waiting longer is 
 _CLOCK_ASKS: Final = 5
 
 _AGAIN_MAX: Final = 2
-"""How often a link that seems slow is tried again.
+"""The number of further tries for a link that seems slow.
 
 A busy machine is slow once, a slowed link each time.
 """
 
 
 async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, str]:
-    """What each link between containers does now: link name -> phrase."""
+    """Return what each link between machines does now: link name -> phrase."""
     found = await _once(nodes, links)
     for _ in range(_AGAIN_MAX):
         doubtful = [link for link in links if found[link_name(link)].startswith("slow ")]
@@ -50,7 +51,7 @@ async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
 
 
 async def _once(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, str]:
-    """The phrase of each link, each tried with one connection and one row of datagrams."""
+    """Return the phrase of each link, tried with one connection and one row of datagrams."""
     by_source: dict[str, dict[str, str]] = {}
     for link in links:
         by_source.setdefault(link.source, {})[link.target] = nodes[link.target].address
@@ -93,7 +94,7 @@ async def _once(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
 
 
 async def _clock(node: Node) -> tuple[float, float]:
-    """By how many ms a machine's clock may be misread here, and how far it is ahead of ours."""
+    """Return the error in ms of a reading of the machine's clock, and its lead over ours."""
     found = []
     for _ in range(_CLOCK_ASKS):
         before_ms = time.monotonic_ns() / 1e6
@@ -109,11 +110,12 @@ async def _clock(node: Node) -> tuple[float, float]:
 
 
 def phrase(connection: str, delay_ms: float | None) -> str:
-    """The word for the state of one direction.
+    """Return the word for the state of one direction.
 
-    From how a connection went and how long the fastest datagram took at least (None: none arrived).
+    ``connection`` says how a connection went, ``delay_ms`` how long the fastest datagram took at
+    least (None: none arrived).
     """
     if delay_ms is not None:
-        # This direction passes: whatever happened to the connection happened on the way back.
+        # This direction is open: whatever happened to the connection happened on the way back.
         return f"slow {delay_ms:.0f} ms" if delay_ms >= SLOW_MS else "open"
     return "refused" if connection == "refused" else "lost"

@@ -1,9 +1,9 @@
-"""A host that is somebody else's, as a machine: an agent of ours on it for one node.
+"""A host that belongs to somebody else, as a machine: it runs an agent of ours for one node.
 
 Below a directory there are ``app-HASH`` (our sources and what they need, put there once) and
 ``RUN/NODE``, the node's root. The agent is a process of root's with its own session, so it goes on
-when the connection is lost: leases heal, and after ``orphan_s`` without a word it ends its broker
-and itself. Everything here blocks.
+when the connection is lost: leases heal, and after ``orphan_s`` without a request it ends its
+broker and itself. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ echo $lacks
 echo $("$python" -c "$program" 2>/dev/null)
 echo $(ip -o addr show to "$address" 2>/dev/null | awk '{sub("@.*", "", $2); print $2; exit}')
 """
-"""Says in three lines: tools that are missing, Python's version and the machine's, the device."""
+"""A script that prints three lines: missing tools, Python's and the machine's type, the device."""
 
 _BEGIN: Final = """
 umask 077
@@ -63,7 +63,7 @@ _site = functools.cache(payload.site)
 
 
 class RemoteMachine:
-    """A ``machines.node.Machine``: ``look`` at it first, then ``bring`` it our part."""
+    """A ``machines.node.Machine``: first ``look`` at it, then ``bring`` it our files."""
 
     mortal = False
 
@@ -92,13 +92,13 @@ class RemoteMachine:
 
     @property
     def address(self) -> str:
-        """As the host's."""
+        """The address of the host."""
         return self._host.address
 
     def look(self) -> None:
-        """See that the machine has what is needed; nothing on it is changed.
+        """Check that the machine has what is needed; nothing on it is changed.
 
-        Raises InfrastructureError: what is missing, and what would mend it.
+        Raises InfrastructureError, which says what is missing and what would mend it.
         """
         python = self._python
         argv = (python, self.address, _LOOK_PYTHON, *_TOOLS)
@@ -128,7 +128,7 @@ class RemoteMachine:
                 raise self._error(f"{free_mb} MB of memory are free, and a broker takes {takes}")
 
     def bring(self) -> None:
-        """Put our sources and what they need there, and a distribution, unless they are."""
+        """Put our sources and what they need there, and a distribution, unless they are there."""
         if self._distribution is None:
             ours, wanted = payload.sources(payload.ROOT), payload.pins()
         else:
@@ -139,7 +139,7 @@ class RemoteMachine:
         if self._succeeds("test", "-e", f"{self._app}/complete"):
             return
         major, minor, machine = self._kind.split()
-        with _fetching:  # once for machines that are alike
+        with _fetching:  # machines that are alike share one fetch
             site = _site(tuple(wanted), f"{major}.{minor}", "amd64" if machine == "x86_64" else machine)
         self.put(self._app, ours | {f"site/{path}": content for path, content in site.items()})
         self.put(self._app, {"complete": platform.node().encode()})
@@ -153,7 +153,7 @@ class RemoteMachine:
         self.homes = {name: f"{place}/{name}" for name in self._provision.directories}
 
     def _ask(self, runtime: Runtime) -> str | None:
-        """What it says of its release; None where it is not there."""
+        """Return what a runtime says of its release; None if the machine does not have it."""
         script = 'command -v "$1" >/dev/null || exit 3; [ $# = 1 ] || "$@" 2>&1 || true'
         try:
             said = self.run(("sh", "-c", script, "sh", runtime.program, *runtime.asks))
@@ -164,10 +164,10 @@ class RemoteMachine:
         return said.decode(errors="replace")
 
     def create(self) -> None:
-        """It is there."""
+        """Do nothing: the machine exists."""
 
     def halt(self) -> None:
-        """Machines that are not ours are not ended."""
+        """Fail: a machine that is not ours is never ended."""
         raise AssertionError(f"{self.name} is not mortal")
 
     def begin(self) -> None:
@@ -181,30 +181,30 @@ class RemoteMachine:
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": f"{self._app}:{self._app}/site",
         }
-        # As input, because the token must not stand in a command line.
+        # The script is given as input, because the token must not be in a command line.
         script = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
         self.run(("sh", "-s", self.root, self._app, self._python), text=f"{script}{_BEGIN}".encode())
         self._host.reach(CONTROL_PORT)
 
     def runs(self) -> bool:
-        """Whether its agent does; the machine is asked."""
+        """Ask the machine whether its agent runs."""
         return self._succeeds("sh", "-c", 'kill -0 "$(cat "$1/agent.pid")"', "sh", self.root)
 
     def words(self) -> bytes:
-        """The end of what the agent said."""
+        """Return the end of the agent's output."""
         return self.run(("sh", "-c", 'tail -c 65536 "$1/agent.log" 2>/dev/null || true', "sh", self.root))
 
     def reach(self, port: int) -> Address:
-        """The address of a port: the agent's as the host is reached, all else at the machine's own.
+        """Return the address of a port: the host's for the agent, the machine's own for others.
 
-        The agent listens to its own machine alone.
+        The agent listens only on its own machine's loopback.
         """
         return self._host.reach(port) if port == CONTROL_PORT else Address(self.address, port)
 
     def remove(self, *, program: bool = False) -> list[str]:
-        """End everything of the node there; what was done, a line for each thing.
+        """End everything of the node there; return a line for each thing that was done.
 
-        With ``program`` our program too, where nobody's run uses it any more.
+        With ``program``, also remove our program if no other run uses it any more.
         """
         argv = ("sh", "-c", _END, "sh", self.root, self._host.directory, self._python)
         try:

@@ -1,6 +1,6 @@
-"""What the three faults of a database are, at its server.
+"""The three faults of a database, as states of its server.
 
-It stands still, it is down, or clients of its relay lose their connections.
+The server stands still, it is down, or clients of its relay lose their connections.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMITTED_DEFAULT: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ServerFault:
-    """One fault, or several as one.
+    """A fault, or several of them combined.
 
     ``severed`` is by client: a node's name or address, as the relay tells them apart.
     """
@@ -35,7 +35,7 @@ class ServerFault:
 
     @classmethod
     def of(cls, primitive: str, clients: Sequence[str], options: Mapping[str, Any]) -> ServerFault:
-        """A primitive as a fault. Raises ValueError, saying what would be right."""
+        """Return a primitive as a fault. Raises ValueError, which says what would be right."""
         if primitive != DISCONNECT:
             if options:
                 raise ValueError(f"{primitive}: takes no options, not {', '.join(options)}")
@@ -45,7 +45,7 @@ class ServerFault:
 
     @classmethod
     def together(cls, faults: Iterable[ServerFault]) -> ServerFault:
-        """All faults in force, as one; of two on one client the later one counts."""
+        """Return all faults in force as one; of two on one client the later one counts."""
         stall = down = False
         severed: dict[str, Severance] = {}
         for fault in faults:
@@ -56,18 +56,18 @@ class ServerFault:
 
 
 class DatabasePart(Part):
-    """A database. A fault wants a ServerFault."""
+    """A database. A fault asks for a ServerFault."""
 
     name = "database"
     primitives = PRIMITIVES
 
     def wanted(self, asked: PartFault) -> Any:
-        """As above."""
+        """Return the ServerFault that a fault asks for. Raises ValueError."""
         return ServerFault.of(asked.primitive, asked.nodes, asked.wanted)
 
 
 def severance_of(options: Mapping[str, Any]) -> Severance:
-    """The options of "database-disconnect". Raises ValueError."""
+    """Check the options of "database-disconnect" and return its Severance. Raises ValueError."""
     unknown = [name for name in options if name not in ("chance", "committed")]
     if unknown:
         raise ValueError(f"{DISCONNECT}: no option {unknown[0]!r}; there are chance and committed")
@@ -80,9 +80,10 @@ def severance_of(options: Mapping[str, Any]) -> Severance:
 
 
 def phrase(answer: str, *, paused: bool, severed: bool) -> str:
-    """What a probe saw, in a word.
+    """Return the word for what a probe saw.
 
-    How the server answered, whether all of it is stopped, whether the client loses connections.
+    ``answer`` is how the server answered. ``paused`` says that all of it is stopped, and
+    ``severed`` that the client loses connections.
     """
     if answer == question.SILENT:
         return "stalled" if paused else "silent"

@@ -1,6 +1,7 @@
 """PostgreSQL's programs on this machine.
 
-Where they are, what is missing, how a server's directory is made and how the server is run.
+This module finds them, says what is missing, makes a server's directory, and says how the server is
+run.
 
 Why an account of its own: PostgreSQL refuses to run as root. Where we are root, Debian's account
 ``postgres`` runs it.
@@ -19,7 +20,7 @@ from typing import Final
 PACKAGES: Final = ("postgresql",)
 ACCOUNT: Final = "postgres"
 USER: Final = "broker"
-"""The database's own user, who may do everything in it: it belongs to one run."""
+"""The database's own user, who may do everything in it: the database belongs to one run."""
 
 DATABASE: Final = "postgres"
 """The database that every server begins with."""
@@ -28,11 +29,11 @@ _MAKE_S: Final = 120.0
 
 
 class ProgramError(Exception):
-    """A program of PostgreSQL failed; with its last words."""
+    """A program of PostgreSQL failed; the text has its last words."""
 
 
 def binaries() -> Path | None:
-    """The directory of ``initdb`` and ``postgres``: Debian's newest, else that on the path."""
+    """Return the directory of ``initdb`` and ``postgres``: Debian's newest, or that on the path."""
     found = shutil.which("initdb")
     candidates = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"),
@@ -46,7 +47,7 @@ def binaries() -> Path | None:
 
 
 def missing() -> str:
-    """What this machine lacks to run a server; "" if nothing."""
+    """Return what this machine lacks to run a server; "" if nothing."""
     if binaries() is None:
         return f"PostgreSQL is not installed (sudo apt-get install {' '.join(PACKAGES)})"
     if os.geteuid() == 0:
@@ -63,12 +64,12 @@ def missing() -> str:
 
 
 def new_password() -> str:
-    """One that nobody knows but the run."""
+    """Return a new password that only the run knows."""
     return secrets.token_hex(16)
 
 
 def make(directory: Path, password: str) -> None:
-    """Make a server's files below ``directory``, which others may pass through.
+    """Make a server's files below ``directory``, which other accounts may pass through.
 
     Blocks. Raises ProgramError.
     """
@@ -101,7 +102,7 @@ def make(directory: Path, password: str) -> None:
 
 
 def _closed(directory: Path) -> Path | None:
-    """The first directory on the way that PostgreSQL's account may not pass through."""
+    """Return the first directory on the way that PostgreSQL's account may not pass through."""
     if os.geteuid() != 0:
         return None
     ways = reversed(directory.parents)
@@ -109,15 +110,15 @@ def _closed(directory: Path) -> Path | None:
 
 
 def made(directory: Path) -> bool:
-    """Whether there is a server in that directory already."""
+    """Return whether that directory has a server already."""
     return (directory / "data" / "PG_VERSION").exists()
 
 
 def command(directory: Path, port: int) -> list[str]:
-    """The argument vector that runs the server in the foreground, on the loopback address alone.
+    """Return the argument vector that runs the server in the foreground, on loopback alone.
 
     Brokers reach it through the relay. It syncs (fsync, full_page_writes and synchronous_commit are
-    as PostgreSQL's own defaults): a receipt means what it says.
+    as PostgreSQL's own defaults), so that a receipt means what it says.
     """
     settings = {
         "listen_addresses": "127.0.0.1",

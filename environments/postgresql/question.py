@@ -1,9 +1,9 @@
-"""Whether a PostgreSQL server serves, asked as a client would begin.
+"""A check whether a PostgreSQL server serves, which begins a session as a client would.
 
-Without credentials, by what it answers to the start of a session.
+It needs no credentials: the server's answer to the start of a session is enough.
 
-Why not a connection alone: a server that stands still still has a kernel, which accepts for it; and
-one that recovers after a crash accepts, and refuses every session until it has recovered.
+Why not a connection alone: a stopped server still has a kernel, which accepts for it. And a server
+that recovers after a crash accepts connections, and refuses every session until it has recovered.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PROTOCOL: Final = 3 << 16
 
 
 async def ask(host: str, port: int, patience_s: float = PATIENCE_S) -> str:
-    """The state of a server, by how it answers.
+    """Return the state of a server, by how it answers.
 
-    One of `SERVING` (it wants a password), `STARTING` (it takes in nobody yet), `SILENT`, `REFUSED`
-    (nobody listens, or hangs up at once).
+    The state is `SERVING` (it wants a password), `STARTING` (it refuses sessions yet), `SILENT`, or
+    `REFUSED` (nobody listens, or the server hangs up at once).
     """
     try:
         async with asyncio.timeout(patience_s):
@@ -46,7 +46,7 @@ async def ask(host: str, port: int, patience_s: float = PATIENCE_S) -> str:
 
 
 async def serves(host: str, port: int, patience_s: float) -> bool:
-    """Ask until it serves; False if it does not within that time."""
+    """Ask until the server serves; False if it does not within that time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
             while await ask(host, port) != SERVING:  # noqa: ASYNC110 - the server sets no event
@@ -56,9 +56,9 @@ async def serves(host: str, port: int, patience_s: float) -> bool:
 
 
 def _start() -> bytes:
-    """StartupMessage of a user that need not exist.
+    """Return the StartupMessage of a user that need not exist.
 
-    Who is unknown is asked for a password all the same (PostgreSQL manual, 55.7).
+    The server asks an unknown user for a password, too (PostgreSQL manual, 55.7).
     """
     body = struct.pack("!i", _PROTOCOL) + b"user\0probe\0database\0postgres\0\0"
     return struct.pack("!i", len(body) + 4) + body

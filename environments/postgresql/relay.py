@@ -1,6 +1,6 @@
-"""What stands between brokers and their PostgreSQL server, to lose connections.
+"""A relay between brokers and their PostgreSQL server, which can lose connections during a commit.
 
-At the one moment that matters: during a commit.
+A commit is the one moment at which losing the connection matters.
 
 Why a relay and no packet filter: a filter cannot tell a commit from a question, and whether the
 server did what was asked would be left to luck. The relay knows just enough of the protocol
@@ -22,12 +22,10 @@ from typing import Final, NamedTuple
 
 _CHUNK: Final = 1 << 16
 _COMMIT_BYTES_MAX: Final = 32
-"""A simple query that is no longer may be a COMMIT. Others are passed on in pieces, whatever their
-length.
-"""
+"""The longest simple query that may be a COMMIT. Longer queries are passed on in pieces."""
 
 _HEAD_BYTES: Final = 256
-"""Of a message that names a statement and its text: enough for both to be told."""
+"""The bytes of a message that suffice to tell a statement's name and the first word of its text."""
 
 _BEGINS: Final = (b"BEGIN", b"START")
 _COMMITS: Final = (b"COMMIT", b"END")
@@ -37,17 +35,17 @@ _CHANGES: Final = (b"INSERT", b"UPDATE", b"DELETE")
 _SESSION: Final = 3
 """The major version of the protocol in a message that begins a session.
 
-Others ask for TLS, or to cancel.
+Other first messages ask for TLS, or to cancel.
 """
 
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Severance(NamedTuple):
-    """How commits of a client lose their connection.
+    """The way in which commits of a client lose their connection.
 
-    ``chance`` is the share of them that do, and ``committed`` the share of these that happen all
-    the same.
+    ``chance`` is the share of commits that lose it. ``committed`` is the share of these that happen
+    in the server nevertheless.
     """
 
     chance: float
@@ -55,11 +53,11 @@ class Severance(NamedTuple):
 
 
 class Commits:
-    """Cuts what a client says where its commits begin and end.
+    """Splits the bytes of a client where its commits begin and end.
 
-    A commit is the simple query COMMIT; or, of the extended protocol, from the Execute of a COMMIT
-    to the Sync behind it, and outside a transaction block from that of a statement that changes
-    something: the Sync commits it.
+    A commit is the simple query COMMIT. In the extended protocol, it is what lies from the Execute
+    of a COMMIT to the Sync behind it. Outside a transaction block, it begins with the Execute of a
+    statement that changes something: the Sync commits it.
     """
 
     def __init__(self) -> None:
@@ -71,9 +69,9 @@ class Commits:
         self._in_block = False
 
     def split(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
-        """The pieces in order, with whether each is a COMMIT.
+        """Yield the pieces in order, each with whether it is a COMMIT.
 
-        Raises ValueError for what is not the protocol.
+        Raises ValueError for bytes that are not the protocol.
         """
         data = self._held + data
         start = at = 0
@@ -123,13 +121,13 @@ class Commits:
         self._held = data[start:]
 
     def _asked(self, text: bytes) -> bool:
-        """Whether a simple query is a COMMIT; whether a block is open behind it."""
+        """Return whether a simple query is a COMMIT, and note whether a block is open after it."""
         word = _word(text)
         self._in_block = (self._in_block or word in _BEGINS) and word not in _ENDS
         return text.rstrip(b"\0; \n").upper() == b"COMMIT"
 
     def _name(self, kind: bytes, head: bytes) -> None:
-        """What a statement begins with, or of which statement a portal is."""
+        """Note the first word of a statement, or the statement of a portal."""
         name, _, rest = head.partition(b"\0")
         if kind == b"P":
             self._statements[name] = _word(rest)
@@ -137,7 +135,7 @@ class Commits:
             self._portals[name] = self._statements.get(rest.partition(b"\0")[0], b"")
 
     def _executed(self, body: bytes) -> bool:
-        """Whether what is executed commits."""
+        """Return whether the execution of this portal commits."""
         word = self._portals.get(body.partition(b"\0")[0], b"")
         if word in _BEGINS or word in _ENDS:
             self._in_block = word in _BEGINS
@@ -146,20 +144,20 @@ class Commits:
 
 
 def _word(text: bytes) -> bytes:
-    """The first word of a statement."""
+    """Return the first word of a statement."""
     return text.lstrip(b" \n\t(")[:16].replace(b";", b" ").replace(b"\0", b" ").partition(b" ")[0].upper()
 
 
 class _SeveredError(Exception):
-    """This connection is to be lost now."""
+    """A connection is to be lost now."""
 
 
 @dataclass(slots=True)
 class _Passage:
-    """One connection through the relay.
+    """A connection through the relay.
 
-    Once ``silenced`` the client hears nothing any more; ``answered`` is set by the next word of the
-    server, or its end.
+    Once ``silenced``, the client gets no answer any more. ``answered`` is set by the next answer of
+    the server, or its end.
     """
 
     client: str
@@ -183,7 +181,7 @@ class Relay:
         self._passages: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int, client: str = "") -> None:
-        """Take in connections there; those of ``client`` where it is given."""
+        """Take in connections at an address; they are those of ``client`` if it is given."""
 
         async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             peer = writer.get_extra_info("peername")
@@ -198,7 +196,7 @@ class Relay:
         self._listeners.append(await asyncio.start_server(attend, host, port))
 
     def sever(self, clients: Mapping[str, Severance]) -> None:
-        """From now on exactly these clients lose connections."""
+        """Make exactly these clients lose connections from now on."""
         for client in clients:
             if client not in self._severed:
                 self._lost[client] = self._passed[client] = 0
@@ -206,24 +204,24 @@ class Relay:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where it listens, in the order in which it was told to."""
+        """The ports on which the relay listens, in the order of the calls of `listen`."""
         return tuple(listener.sockets[0].getsockname()[1] for listener in self._listeners)
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Those of whom connections are lost, by the fault in force."""
+        """The clients that lose connections by the fault in force."""
         return tuple(self._severed)
 
     def severed(self, client: str) -> bool:
-        """Whether that client loses connections, unless what happened speaks against it.
+        """Return whether that client loses connections by the fault and by what was seen.
 
-        It has made commits, and has lost none. One that makes no commit for a while, because it
-        just starts, would lose its first ones.
+        False if it has made commits and has lost none. A client that makes no commit for a while,
+        because it just starts, counts as severed: it would lose its first ones.
         """
         return client in self._severed and (self._lost[client] > 0 or self._passed[client] == 0)
 
     async def close(self) -> None:
-        """Take in nobody any more, and end every connection."""
+        """Stop listening, and end every connection."""
         for listener in self._listeners:
             listener.close()
         for task in list(self._passages):
@@ -235,8 +233,8 @@ class Relay:
         behind: asyncio.StreamWriter | None = None
         tasks: list[asyncio.Task[None]] = []
         try:
-            # Whoever gives up meanwhile is noticed afterwards: a server that stands still accepts
-            # at once, its kernel does.
+            # A client that gives up meanwhile is noticed afterwards: even a stopped server accepts
+            # at once, because its kernel does.
             answers, behind = await asyncio.open_connection(*self._server)
             tasks = [
                 asyncio.create_task(self._requests(passage, reader, behind)),
@@ -255,8 +253,8 @@ class Relay:
                     asyncio.get_running_loop().call_exception_handler(
                         {"message": "the relay failed", "exception": result}
                     )
-            # Who hung up is said so to the other side, behind the last words; everything else is a
-            # connection that was lost.
+            # If one side hung up, the other side sees that, behind the last bytes; everything else
+            # looks like a lost connection.
             hung_up = [_ended(task) for task in tasks] or [False, False]
             if behind is not None:
                 _close(behind, gently=hung_up[0])
@@ -289,7 +287,7 @@ class Relay:
             while data := await answers.read(_CHUNK):
                 if passage.silenced:
                     passage.answered.set()
-                    await asyncio.Event().wait()  # whoever asked ends this connection
+                    await asyncio.Event().wait()  # `_requests` ends this connection
                 writer.write(data)
                 await writer.drain()
         finally:
@@ -297,14 +295,14 @@ class Relay:
 
 
 def _ended(task: asyncio.Task[None]) -> bool:
-    """Whether a direction came to its own end."""
+    """Return whether a direction came to its own end."""
     return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _close(writer: asyncio.StreamWriter, *, gently: bool) -> None:
-    """End a connection when all is sent.
+    """Close a connection when all is sent, or reset it at once.
 
-    Or at once, with RST: what a machine that has lost it says.
+    A RST is what a machine that has lost the connection sends.
     """
     if gently:
         writer.close()

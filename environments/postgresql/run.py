@@ -1,4 +1,4 @@
-"""Runs a PostgreSQL server in the foreground, and makes its files first where there are none.
+"""Runs a PostgreSQL server in the foreground, and first makes its files if there are none.
 
 ``python -m environments.postgresql.run DIRECTORY PORT SECRET``.
 
@@ -17,11 +17,11 @@ from environments.postgresql import program
 
 
 def main() -> None:
-    """Make it if need be, and run it."""
+    """Make the server if need be, and run it."""
     directory, port, secret = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     if not program.made(directory):
         if directory.exists():
-            shutil.rmtree(directory)  # half made when its machine was killed
+            shutil.rmtree(directory)  # its machine was killed when it was half made
         try:
             program.make(directory, secret.read_text().strip())
         except program.ProgramError as error:

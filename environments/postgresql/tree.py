@@ -1,7 +1,7 @@
-"""All processes of one PostgreSQL server, as one thing: stopped, resumed and killed together.
+"""All processes of one PostgreSQL server, as a unit: stopped, resumed and killed together.
 
 Why not by process group: each backend makes a session of its own. The postmaster is stopped first
-and resumed last, so that no backend can come to be meanwhile.
+and resumed last, so that no backend can start meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ State = Literal["running", "paused", "gone"]
 
 
 def members(postmaster: int) -> list[int]:
-    """The postmaster and its children that live, the postmaster first."""
+    """Return the postmaster and its children that live, the postmaster first."""
     found = [postmaster] if lives(postmaster) else []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -33,12 +33,12 @@ def members(postmaster: int) -> list[int]:
 
 
 def lives(pid: int) -> bool:
-    """Whether it is a process that has not ended."""
+    """Return whether a process of this number exists and has not ended."""
     return _look(pid)[0] not in "ZX"
 
 
 def state(postmaster: int) -> State:
-    """As the kernel sees them: "paused" when every one is stopped."""
+    """Return the state of all, as the kernel sees them: "paused" when every one is stopped."""
     codes = [code for code in (_look(pid)[0] for pid in members(postmaster)) if code not in "ZX"]
     if not codes:
         return "gone"
@@ -46,10 +46,10 @@ def state(postmaster: int) -> State:
 
 
 def tell(postmaster: int, number: signal.Signals) -> list[int]:
-    """Send a signal to all, in the order that leaves nobody time to make another.
+    """Send a signal to all, in an order that lets none make another meanwhile.
 
-    Whom it was sent to. One that was just being made may have been missed by SIGSTOP: send it again
-    until `state` is "paused".
+    Returns the processes to which it was sent. SIGSTOP may have missed a process that was just
+    being made: send it again until `state` is "paused".
     """
     if number == signal.SIGKILL:
         _signal(postmaster, signal.SIGSTOP)  # or it would end its children its own way, and begin anew
@@ -60,9 +60,9 @@ def tell(postmaster: int, number: signal.Signals) -> list[int]:
 
 
 async def pause(postmaster: int) -> None:
-    """Stop all; returns when all have stopped.
+    """Stop all; returns when all have stopped, or after a while.
 
-    What waits within the kernel may take longer: it is for a probe to say what is.
+    A process that waits within the kernel may take longer; a probe is there to say so.
     """
     deadline = time.monotonic() + SETTLE_S
     while state(postmaster) == "running" and time.monotonic() < deadline:
@@ -71,7 +71,7 @@ async def pause(postmaster: int) -> None:
 
 
 async def kill(postmaster: int) -> None:
-    """SIGKILL to all; returns when none is left. Raises OSError naming one that does not end."""
+    """Send SIGKILL to all; returns when none is left. Raises OSError if one does not end."""
     victims = tell(postmaster, signal.SIGKILL)
     deadline = time.monotonic() + END_S
     while left := [pid for pid in victims if lives(pid)]:
@@ -81,7 +81,7 @@ async def kill(postmaster: int) -> None:
 
 
 def _look(pid: int) -> tuple[str, int]:
-    """The kernel's letter for a process' state, and its parent; "X" for none."""
+    """Return the kernel's letter for a process' state, and its parent; "X" if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -1,9 +1,10 @@
 """The clocks of one machine.
 
-Virtual time is the truth and belongs to the world; a machine only has an idea of it. Its monotonic
-clock, which is ``loop.time()``, began at some boot, unlike its neighbours', so that a value that
-crossed the network is of no use there; it may run fast or slow, but never jumps. Its wall clock may
-be wrong by any amount and may be set. A clock belongs to the machine: it outlives the process.
+Virtual time is the truth and belongs to the world; a machine's clocks only approximate it. A
+machine's monotonic clock, which is ``loop.time()``, began at some boot of its own, so that a value
+that crossed the network is of no use elsewhere. It may run fast or slow, but never jumps. The wall
+clock may be wrong by any amount and may be set. A clock belongs to the machine: it outlives the
+process.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
 EPOCH_S: Final = 1_767_225_600
 """The wall clock of a machine whose clock is right, when virtual time is 0.
 
-2026-01-01T00:00:00Z.
+It is 2026-01-01T00:00:00Z.
 """
 
 CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate", "clock-strobe")
 
 CLOCK_S: Final = 0.05
 CLOCK_PARTS: Final = (0.07, 0.13, 0.19, 0.26, 0.35)
-"""Of ``CLOCK_S``, from one reading to the next: unequal, so that no clock jumps in their rhythm."""
+"""The parts of ``CLOCK_S`` between readings: unequal, so that no clock jumps in their rhythm."""
 SKEWED_MS: Final = 1.0
 RATE_MARGIN: Final = 0.001
 
 
 class SimulatedClock:
-    """One machine's idea of time. ``boot_s`` is its monotonic clock at virtual time 0."""
+    """A machine's clocks. ``boot_s`` is its monotonic clock at virtual time 0."""
 
     def __init__(self, now_ns: Callable[[], int], changed: Callable[[], None], boot_s: float = 0.0) -> None:
         self._now_ns = now_ns
@@ -46,13 +47,16 @@ class SimulatedClock:
         self._wall_s: float = EPOCH_S
         self._rate = 1.0
         self.skew_ms = 0.0
-        """How far the wall clock is ahead (negative: behind), besides a wrong rate's drift."""
+        """The lead of the wall clock (negative: it is behind), without a wrong rate's drift."""
         self.strobes: tuple[tuple[float, float], ...] = ()
-        """(step, period) in ms: ahead by the step in the first half of each period."""
+        """Pairs (step, period) in ms: the clock leads by the step in half of each period.
+
+        It is the first half.
+        """
 
     @property
     def rate(self) -> float:
-        """Seconds that pass on this machine in one true second."""
+        """The seconds that pass on this machine in one true second."""
         return self._rate
 
     @rate.setter
@@ -65,7 +69,7 @@ class SimulatedClock:
         self._changed()
 
     def set_right(self) -> None:
-        """Take away what a wrong rate has made of the wall clock, in one jump as NTP does.
+        """Remove the error that a wrong rate has made in the wall clock, in one jump as NTP does.
 
         ``skew_ms`` stays.
         """
@@ -73,21 +77,21 @@ class SimulatedClock:
         self._monotonic_s, self._wall_s, self._anchor_ns = self.monotonic_at(now), EPOCH_S + now / 1e9, now
 
     def wall_s(self) -> float:
-        """Seconds since the epoch, as this machine believes."""
+        """Return the seconds since the epoch by this machine's wall clock."""
         now = self._now_ns()
         jumped_ms = sum(step for step, period in self.strobes if now / 1e6 % period < period / 2)
         return self._wall_s + self._elapsed_s(now) + (self.skew_ms + jumped_ms) / 1000
 
     def monotonic_s(self) -> float:
-        """``loop.time()`` of this machine's processes."""
+        """Return ``loop.time()`` of this machine's processes."""
         return self.monotonic_at(self._now_ns())
 
     def monotonic_at(self, now_ns: int) -> float:
-        """``loop.time()`` at a virtual time."""
+        """Return ``loop.time()`` at a virtual time."""
         return self._monotonic_s + (now_ns - self._anchor_ns) / 1e9 * self._rate
 
     def due_ns(self, monotonic_s: float) -> int:
-        """The virtual nanosecond at which this machine's monotonic clock shows ``monotonic_s``."""
+        """Return the virtual nanosecond at which the monotonic clock shows ``monotonic_s``."""
         return self._anchor_ns + round((monotonic_s - self._monotonic_s) / self._rate * 1e9)
 
     def _elapsed_s(self, now_ns: int) -> float:
@@ -96,7 +100,7 @@ class SimulatedClock:
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """How a clock is wrong; with ``strobe_ms`` it jumps by ``skew_ms`` and back in that period."""
+    """The error of a clock; with ``strobe_ms`` it jumps by ``skew_ms`` and back in that period."""
 
     skew_ms: float = 0.0
     rate: float = 1.0
@@ -104,7 +108,7 @@ class _Wrong:
 
 
 class SimulatedClocks(Part):
-    """The machines' clocks."""
+    """The machines' clocks, as a part that can break."""
 
     name = "clock"
     primitives = CLOCKS
@@ -113,7 +117,7 @@ class SimulatedClocks(Part):
         self._world = world
 
     def wanted(self, asked: PartFault) -> Any:
-        """How each clock is wrong."""
+        """Return the error of each clock that a fault asks for."""
         given = dict(asked.wanted)
         if asked.primitive == "clock-skew":
             wrong = _Wrong(skew_ms=number(asked.primitive, given, "skew_ms"))
@@ -128,7 +132,7 @@ class SimulatedClocks(Part):
         return wrong
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """Set the clocks; one that no fault makes fast or slow any more is set right."""
+        """Set the clocks; a clock that no fault makes fast or slow any more is set right."""
         for node in changed.nodes:
             clock = self._world.clock(node)
             here = [one.wanted for one in in_force if node in one.nodes]
@@ -140,9 +144,9 @@ class SimulatedClocks(Part):
                     clock.set_right()
 
     async def look(self, node: str) -> str:
-        """A node's clocks against true time, read again and again.
+        """Compare a node's clocks with true time, in several readings.
 
-        "true", "skewed 60000 ms", "rate 1.500", "true, strobing 500 ms".
+        Returns "true", "skewed 60000 ms", "rate 1.500", or "true, strobing 500 ms".
         """
         clock, world = self._world.clock(node), self._world
         before_s, before_ns = clock.monotonic_s(), world.now_ns

@@ -1,14 +1,15 @@
 """The database server of a world.
 
-A node that brokers reach over the simulated network, with SQLite's engine in memory behind it.
+It is a node that brokers reach over the simulated network, with SQLite's engine in memory behind
+it.
 
-Why a server and not an object: what a broker must survive is a commit whose answer never came, a
-server that stands still with requests in its socket and does them later, a restart that drops every
-connection. All of these need a network between the two, and the network is there.
+Why a server and not an object: a broker must survive a commit whose answer never came. It must
+survive a server that stands still with requests in its socket and does them later, and a restart
+that drops every connection. All of these need a network between the two, and the network is there.
 
-The protocol is of our making: frames of msgpack with their length before them, one transaction a
-request. Transactions happen one after the other, each at one instant of virtual time; a commit is
-durable with that instant. ``clock_ms()`` is the clock of the machine "database".
+The protocol is ours: frames of msgpack with their length before them, one transaction a request.
+Transactions happen one after the other, each at one instant of virtual time; a commit is durable
+with that instant. ``clock_ms()`` is the clock of the machine "database".
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ PORT: Final = 5432
 ADDRESS: Final = Address(NODE, PORT)
 
 SERVICE_S: Final = (0.0003, 0.0015)
-"""From a request's arrival to its commit.
+"""The time from a request's arrival to its commit.
 
-A solid-state disk behind a server that has other work.
+It is that of a solid-state disk behind a server that has other work.
 """
 
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 _LENGTH: Final = struct.Struct("<I")
 
 Row: TypeAlias = tuple[Any, ...]
-"""Integers, text, bytes and None: the values that msgpack tells apart by itself."""
+"""The values of a row: integers, text, bytes and None, which msgpack tells apart by itself."""
 
 
 class DatabaseCall(msgspec.Struct, array_like=True, frozen=True):
-    """A statement of a request; ``count`` is the number of rows it must concern."""
+    """A statement of a request; ``count`` is the number of rows that it must concern."""
 
     sql: str
     parameters: Row
@@ -55,23 +56,24 @@ class DatabaseCall(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DatabaseRequest(msgspec.Struct, array_like=True, frozen=True):
-    """One transaction of ``client``."""
+    """A transaction of ``client``."""
 
     client: str
     statements: tuple[DatabaseCall, ...]
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
-    """What one statement did."""
+    """The result of one statement."""
 
     rows: list[Row]
     count: int
 
 
 class DatabaseAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """``problem`` is "" for a commit; "constraint", "count" or "error" for what was undone.
+    """The answer to a request; ``problem`` is "" for a commit.
 
-    ``index`` and ``count`` belong to "count".
+    For a transaction that was undone, ``problem`` is "constraint", "count" or "error". ``index``
+    and ``count`` belong to "count".
     """
 
     problem: str = ""
@@ -82,13 +84,13 @@ class DatabaseAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 def framed(message: DatabaseRequest | DatabaseAnswer) -> bytes:
-    """A message as it travels."""
+    """Return a message as it travels."""
     content = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(content)) + content
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """The content of the next frame. Raises IncompleteReadError at the end of the stream."""
+    """Read the content of the next frame. Raises IncompleteReadError at the end of the stream."""
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     if length > FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {length} bytes")
@@ -102,7 +104,7 @@ class _UndoneError(Exception):
 
 
 class DatabaseServer:
-    """The server, with what it has on disk.
+    """The server, with its data on disk.
 
     ``stop`` and ``start`` lose connections, never a committed transaction.
     """
@@ -115,39 +117,40 @@ class DatabaseServer:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.create_function("clock_ms", 0, lambda: round(self._clock.wall_s() * 1000))
         self.committed_unanswered = 0
-        """Transactions that were committed though their client was never told."""
+        """The number of transactions that were committed though their client was never told."""
         self._process = world.spawn(NODE, self._serve)
 
     # ---- its life
 
     def start(self) -> None:
-        """Serve; nothing where it does already."""
+        """Serve; does nothing if the server serves already."""
         if self._process.state == "gone":
             self._process = self._world.spawn(NODE, self._serve)
 
     def stop(self) -> None:
-        """End at once; every connection is reset."""
+        """End the server at once; every connection is reset."""
         self._process.kill()
 
     def pause(self) -> None:
-        """Stand still: what arrives waits, and is done later, whoever still wants it."""
+        """Stand still: what arrives waits and is done later, even if its client has gone."""
         self._process.pause()
 
     def resume(self) -> None:
-        """Go on with what waits."""
+        """Go on with the requests that wait."""
         self._process.resume()
 
     def sever(self, clients: Mapping[str, tuple[float, float]]) -> None:
-        """Makes transactions of these clients lose their connection from now on.
+        """Let transactions of these clients lose their connection from now on.
 
-        With the first chance they do, and with the second they are all the same committed.
+        The first number is the probability of that, the second the probability that such a
+        transaction is committed nevertheless.
         """
         self._severed = dict(clients)
 
     def state(self, client: str = "") -> str:
-        """The database's state as a probe sees it.
+        """Return the database's state as a probe sees it.
 
-        "serving", "stalled", "down", or "severed" for a client that loses connections.
+        It is "serving", "stalled", "down", or "severed" for a client that loses connections.
         """
         if self._process.state == "gone":
             return "down"
@@ -156,7 +159,7 @@ class DatabaseServer:
         return "severed" if client in self._severed else "serving"
 
     def close(self) -> None:
-        """The world is over: SQLite's open connection, which no collector sees, would keep it."""
+        """Close SQLite's connection, whose memory no garbage collector would give back."""
         self._connection.close()
 
     # ---- its work
@@ -215,12 +218,12 @@ class DatabaseServer:
 
 
 class SimulatedDatabase(DatabasePart):
-    """The server as what can break; ``server`` is set where the test has one."""
+    """The server as a part that can break; ``server`` is set if the test has one."""
 
     server: DatabaseServer | None = None
 
     def wanted(self, asked: PartFault) -> Any:
-        """As any database's. UsageError where there is none."""
+        """Return the ServerFault that a fault asks for. Raises UsageError if there is no server."""
         if self.server is None:
             raise UsageError(f"{asked.primitive}: no broker of this test keeps its messages in a database")
         return super().wanted(asked)
@@ -241,5 +244,5 @@ class SimulatedDatabase(DatabasePart):
             self.server.resume()
 
     async def look(self, node: str) -> str:
-        """As the node finds it; "absent" where there is none."""
+        """Return how the node finds the database; "absent" if there is none."""
         return "absent" if self.server is None else self.server.state(node)

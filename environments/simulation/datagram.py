@@ -1,4 +1,4 @@
-"""Datagrams: each arrives whole, late, twice, or not at all, and nobody is told."""
+"""Datagrams: each arrives whole, late, twice, or not at all, and its sender is not told."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from environments.simulation.scheduler import Scheduler
 
 RECEIVE_BUFFER_BYTES: Final = 208 * 1024
-"""Linux' default; what does not fit is lost."""
+"""The size of a receive buffer, Linux' default; datagrams that do not fit are lost."""
 
 DATAGRAM_BYTES_MAX: Final = 65507
 
 
 def is_broadcast(host: str) -> bool:
-    """Whether every machine gets it: ``host`` is the broadcast address or a multicast group."""
+    """Return whether a datagram goes to all: ``host`` is the broadcast or a multicast address."""
     first = host.partition(".")[0]
     return host in ("255.255.255.255", "<broadcast>") or (
         first.isascii() and first.isdigit() and 224 <= int(first) <= 239
@@ -35,7 +35,8 @@ def is_broadcast(host: str) -> bool:
 class DatagramNetwork:
     """The bound sockets of a world.
 
-    Several of one machine may share a port for what is sent to everyone, as with SO_REUSEPORT.
+    Several sockets of one machine may share a port for what is sent to everyone, as with
+    SO_REUSEPORT.
     """
 
     def __init__(self, network: Network, scheduler: Scheduler, trace: Trace) -> None:
@@ -51,7 +52,7 @@ class DatagramNetwork:
         local: tuple[str, int] | None,
         remote: tuple[str, int] | None,
     ) -> tuple[DatagramTransport, asyncio.DatagramProtocol]:
-        """A new socket with its protocol."""
+        """Make a new socket with its protocol."""
         port = (local[1] if local is not None else 0) or self._network.free_port()
         protocol = factory()
         transport = DatagramTransport(loop, self, protocol, port, remote)
@@ -60,20 +61,20 @@ class DatagramNetwork:
         return transport, protocol
 
     def unbind(self, transport: DatagramTransport) -> None:
-        """It receives no more."""
+        """Remove a socket: it receives no more."""
         self._bound.pop(transport, None)
 
     def process_ended(self, loop: NodeLoop) -> None:
-        """Its sockets go with it."""
+        """Remove the sockets of a process."""
         for transport in [transport for transport in self._bound if transport.process is loop]:
             self.unbind(transport)
 
     def end(self) -> None:
-        """Nothing will arrive any more."""
+        """Remove all sockets: nothing will arrive any more."""
         self._bound.clear()
 
     def send(self, sender: DatagramTransport, data: bytes, address: tuple[str, int]) -> None:
-        """On its way, to one machine or to all."""
+        """Send a datagram to one machine or to all."""
         host, port = address[0], address[1]
         if is_broadcast(host):
             nodes = list(dict.fromkeys(other.process.node for other in self._bound if other.port == port))
@@ -87,7 +88,7 @@ class DatagramNetwork:
                 self._scheduler.at(arrival, partial(self.arrive, node, port, data, name))
 
     def arrive(self, node: str, port: int, data: bytes, name: tuple[str, int]) -> None:
-        """Into the buffer of whoever is bound there now."""
+        """Put a datagram into the buffers of the sockets that are bound there now."""
         self._trace.record(
             self._scheduler.now_ns, f"{node}:{port}", DATAGRAM, f"from {name[0]}:{name[1]}", data
         )
@@ -96,7 +97,7 @@ class DatagramNetwork:
 
 
 class DatagramTransport(asyncio.DatagramTransport):
-    """One bound socket."""
+    """A bound socket."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class DatagramTransport(asyncio.DatagramTransport):
         self._read_handle = events.Handle(self._read, (), loop)
 
     def arrive(self, data: bytes, name: tuple[str, int]) -> None:
-        """Into the kernel's buffer, if it fits."""
+        """Take a datagram into the kernel's buffer, if it fits."""
         if self._arrived_bytes + len(data) > RECEIVE_BUFFER_BYTES:
             return
         self._arrived.append((data, name))
@@ -132,7 +133,7 @@ class DatagramTransport(asyncio.DatagramTransport):
             self.process.put(self._read_handle)
 
     def _read(self) -> None:
-        """One a round, as asyncio does."""
+        """Deliver one datagram a round, as asyncio does."""
         self._read_planned = False
         if self._closing or not self._arrived:
             return
@@ -143,7 +144,7 @@ class DatagramTransport(asyncio.DatagramTransport):
             self._wake()
 
     def sendto(self, data: bytes | bytearray | memoryview, addr: Any = None) -> None:
-        """Send one datagram; success says nothing."""
+        """Send a datagram; success says nothing."""
         if self._closing:
             return
         if self._remote is not None and addr not in (None, self._remote):
@@ -157,16 +158,16 @@ class DatagramTransport(asyncio.DatagramTransport):
         self._network.send(self, bytes(data), address)
 
     def is_closing(self) -> bool:
-        """Whether it is closed."""
+        """Return whether the socket is closed."""
         return self._closing
 
     def close(self) -> None:
-        """Receive no more."""
+        """Close the socket: it receives nothing more."""
         if not self._closing:
             self._closing = True
             self._network.unbind(self)
             self.process.call_soon(self._protocol.connection_lost, None)
 
     def abort(self) -> None:
-        """As `close`: nothing is ever kept back."""
+        """Close the socket as `close` does: nothing is ever kept back."""
         self.close()

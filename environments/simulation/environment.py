@@ -1,11 +1,11 @@
-"""Brokers, clients and nemesis in one process, on time, a network, disks and clocks of our making.
+"""Brokers, clients and nemesis in one process, with time, network, disks and clocks of our making.
 
 One seed gives one history.
 
 Why: the code that runs here is the code that runs everywhere; only what it takes from outside is
-other. So a fault can be put at any instant, a run can be repeated byte for byte, and a minute takes
-a second. Every broker is a process of a `World`, that is an event loop which is no longer stepped
-when it is killed; the harness, its clients and its nemesis are the node "harness".
+different. So a fault can be put at any instant, a run can be repeated byte for byte, and a minute
+takes a second. Every broker is a process of a `World`: an event loop which is no longer stepped
+when it is killed. The harness, its clients and its nemesis are the node "harness".
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from harness.interface import (
 )
 
 DIRECT_PORTS: Final = ("admin",)
-"""Ports that the harness reaches outside every partition, and nobody else needs."""
+"""The ports that only the harness uses, and reaches outside every partition."""
 
 PRIMITIVES: Final = (
     *(
@@ -77,8 +77,8 @@ _LAYOUT: Final = Layout(etc="/etc", data="/data", logs="/logs")
 class SimulationEnvironment:
     """The environment "simulation"; one instance is one deployment.
 
-    ``record`` keeps the text of the world's trace, which is how two runs that should be equal are
-    compared; ``steps_max`` is after how many steps the run is taken to be endless.
+    ``record`` keeps the text of the world's trace, by which two runs that should be equal are
+    compared. After ``steps_max`` steps the run counts as endless.
     """
 
     name = "simulation"
@@ -109,11 +109,11 @@ class SimulationEnvironment:
         self._board = FaultBoard(())
 
     def supports(self) -> Mapping[str, str]:
-        """Everything there is a name for."""
+        """Return each fault primitive with "": all of them can be done here."""
         return dict.fromkeys(PRIMITIVES, "")
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
-        """Why this cluster cannot be deployed here; "" if it can."""
+        """Return why this cluster cannot be deployed here; "" if it can."""
         if any(
             node.database is not None and node.database.type in ("postgresql", "sqlite") for node in nodes
         ):
@@ -123,7 +123,7 @@ class SimulationEnvironment:
     # ---- where the test runs
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """As ``conduct``, in a thread of its own, so that whoever waits can be interrupted."""
+        """Run a test as ``conduct`` does, in a thread, so that the caller can interrupt it."""
         work = asyncio.ensure_future(asyncio.to_thread(self.conduct, main, seed=seed))
         try:
             return await asyncio.shield(work)
@@ -135,7 +135,7 @@ class SimulationEnvironment:
             raise
 
     def conduct(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """Run a test's coroutine on the node "harness" of a new world, here and now.
+        """Run a test's coroutine on the node "harness" of a new world, in this thread.
 
         Raises InfrastructureError when nothing can ever happen again, or when no time passes any
         more; EndlessRunError when it takes too many steps; or whatever ``main`` raises.
@@ -151,7 +151,7 @@ class SimulationEnvironment:
                     self._database.server.close()
 
     def clock_ns(self) -> int:
-        """Virtual time."""
+        """Return the virtual time."""
         return 0 if self.world is None else self.world.now_ns
 
     def _world(self) -> World:
@@ -182,7 +182,7 @@ class SimulationEnvironment:
                 self._stores,
                 self._database,
             ),
-            say=lambda _: None,  # whoever did not renew is in this process
+            say=lambda _: None,  # the harness that did not renew is in this process
         )
         self._nodes = {node.name: node for node in nodes}
         if any(node.database for node in nodes):
@@ -207,12 +207,12 @@ class SimulationEnvironment:
         self._files[node.name] = self._system.files(self._spec, node, nodes, _LAYOUT, listen, hosts)
 
     async def reconfigure(self, node: str, configured: str) -> None:
-        """As Environment's."""
+        """Give a node the files of another role; see `Environment.reconfigure`."""
         self._nodes[node] = msgspec.structs.replace(self._nodes[node], configured=configured)
         self._write(self._nodes[node])
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """A node's address is its name; from a client zone it is reached over that zone's links."""
+        """Return a node's address: its name; for a client zone, its name over that zone's links."""
         plan = self._nodes.get(node)
         if plan is None or port not in plan.ports:
             raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
@@ -226,7 +226,7 @@ class SimulationEnvironment:
         return Address(self._world().network.via(source, node), number)
 
     async def start(self, node: str) -> None:
-        """A new process on the node's disk; it is not ready yet when this returns."""
+        """Start a new process on the node's disk; it is not ready yet when this returns."""
         world = self._world()
         if node not in self._nodes:
             raise UsageError(f"no node {node!r} in this deployment")
@@ -239,7 +239,7 @@ class SimulationEnvironment:
         )
 
     async def _serve(self, node: str, life: int) -> int:
-        """The whole life of one broker process, on its own loop."""
+        """Run the whole life of one broker process, on its own loop."""
         world = self._world()
         outside = InProcessResources(
             random=world.random(f"broker:{node}:{life}"),
@@ -253,7 +253,10 @@ class SimulationEnvironment:
         return await self._in_process.serve(self._files[node], outside)
 
     def look(self, node: str) -> Status:
-        """TimeoutError where it stands still, ConnectionRefusedError where nothing is."""
+        """Return the status that a broker would answer.
+
+        Raises TimeoutError if it stands still, ConnectionRefusedError if there is none.
+        """
         process, status = self._processes.get(node), self._statuses.get(node)
         if process is None or process.state == "gone" or status is None:
             raise ConnectionRefusedError(f"nothing listens on the admin port of {node}")
@@ -262,7 +265,7 @@ class SimulationEnvironment:
         return status()
 
     async def wait_exit(self, node: str) -> int | None:
-        """The exit status once the broker has ended, None if it never ran."""
+        """Return the exit status once the broker has ended, None if it never ran."""
         process = self._processes.get(node)
         if process is None:
             return None
@@ -270,35 +273,41 @@ class SimulationEnvironment:
         return status
 
     async def running(self, node: str) -> bool:
-        """As Environment's."""
+        """Return whether a node's broker process exists; see `Environment.running`."""
         process = self._processes.get(node)
         return process is not None and process.state != "gone"
 
     async def kill(self, node: str) -> None:
-        """Not stepped any more; any prefix of what it had not synced had reached the system."""
+        """Kill the broker; the disk keeps any prefix of what it had written and not synced."""
         if await self.running(node):
             self._processes[node].kill()
             self._disks[node].process_ended(self._chances[node])
 
     async def terminate(self, node: str) -> None:
-        """InfrastructureError: there are no signals here; its admin port has a command for it."""
+        """Raise InfrastructureError: there are no signals here.
+
+        The admin port has a command to stop a broker.
+        """
         raise InfrastructureError(f"{node} is no process of its own, so that SIGTERM could reach it")
 
     async def destroy_data(self, node: str) -> None:
-        """An empty disk."""
+        """Empty the disk of a stopped node."""
         if await self.running(node):
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         self._disks[node].destroy()
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """At the virtual instant in which it is logged. A position is a number of lines."""
+        """Wait for new log lines, which come at the virtual instant in which they are logged.
+
+        A position is a number of lines.
+        """
         if position is None:
             return (), len(self.logs.lines.get(node, ()))
         lines = await self.logs.after(node, position)
         return lines, position + len(lines)
 
     async def collect(self, destination: Path) -> None:
-        """What the harness logged goes to ``simulation.log``."""
+        """Write every node's log, and the harness' as ``simulation.log``."""
         self._write_logs(destination)
 
     def _write_logs(self, destination: Path) -> None:
@@ -311,7 +320,7 @@ class SimulationEnvironment:
             (destination / "simulation.log").write_text(_text(own))
 
     async def teardown(self) -> None:
-        """There is nothing outside this process, and the world has ended with its run."""
+        """Forget the processes: nothing is outside this one, and the world ended with its run."""
         self._processes.clear()
 
     # ---- faults
@@ -324,9 +333,9 @@ class SimulationEnvironment:
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin a fault; the lease to `renew` and `heal`.
+        """Begin a fault and return the lease to `renew` and `heal`.
 
-        What happens at once ("power-loss", "disk-corrupt") leaves nothing to heal.
+        A momentary fault ("power-loss", "disk-corrupt") leaves nothing to heal.
         """
         self._world()
         for name in (*nodes, *(end for link in links for end in (link.source, link.target))):
@@ -338,14 +347,14 @@ class SimulationEnvironment:
             raise UsageError(str(error)) from None
 
     async def renew(self, lease: str) -> None:
-        """As Environment's."""
+        """Keep a fault in force for another lease; see `Environment.renew`."""
         try:
             await self._board.renew(lease)
         except LeaseExpiredError as error:
             raise InfrastructureError(str(error)) from None
 
     async def heal(self, lease: str) -> None:
-        """End a fault; nothing to do if it has healed itself."""
+        """End a fault; does nothing if it has ended by itself."""
         await self._board.heal(lease)
 
     async def heal_all(self) -> None:
@@ -353,10 +362,10 @@ class SimulationEnvironment:
         await self._board.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Packets over the links, a look at the processes, writes to the disks, the clocks read."""
+        """Probe links with packets, processes by a look, disks by writes, and read the clocks."""
         of_links, of_nodes = await asyncio.gather(
             self._links.probe(links),
-            self._board.look(nodes),  # at once: one that stalls must not make the next look late
+            self._board.look(nodes),  # at the same time: a part that stalls must not delay the other looks
         )
         return Effect(bit=False, observed=of_links | dict(zip(nodes, of_nodes, strict=True)))
 

@@ -1,17 +1,17 @@
 """The file server of a world.
 
-Files that several machines share, with the leases, locks and grace period of NFSv4.
+It has files that several machines share, with the leases, locks and grace period of NFSv4.
 
-Why so much of NFS and so little of files: what breaks brokers on a shared store is not that bytes
-get lost, but who is believed to hold a lock. So the server forgets a silent client when its lease
-runs out, and refuses what it then sends under its old locks and open files (NFS4ERR_EXPIRED); it
-stands still with requests in its socket, which it does when it goes on, whoever waited for them may
-be long gone; restarted, it gives its clients a grace period to claim what they held, and nobody
-anything new (RFC 7530, 9.6).
+Why so much of NFS and so little of files: brokers on a shared store do not break because bytes get
+lost, but because of who is believed to hold a lock. So the server forgets a silent client when its
+lease runs out. It refuses what that client then sends under its old locks and open files
+(NFS4ERR_EXPIRED). It may stand still with requests in its socket. It does them when it goes on,
+though the clients that waited for them may be long gone. After a restart, it gives its clients a
+grace period to claim what they held, and gives nothing new to anybody (RFC 7530, 9.6).
 
-What names a path needs no open file, so it is *not* refused: a rename that a client had sent before
-it lost its lease may still happen. The client's side is `mount`. Whatever was answered is on the
-server's disk.
+A request that names a path needs no open file, so it is *not* refused: a rename that a client had
+sent before it lost its lease may still happen. The client's side is `mount`. Whatever was answered
+is on the server's disk.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ from environments.simulation.scheduler import Scheduler
 from environments.simulation.trace import Trace
 
 LATENCY_S: Final = (0.0001, 0.0006)
-"""From client to server, or back."""
+"""The time from client to server, or back."""
 
 SERVICE_S: Final = (0.0002, 0.0008)
-"""A change of a file, with its way to the server's disk."""
+"""The time of a change of a file, with its way to the server's disk."""
 
 RENEWAL: Final = 1 / 3
-"""A client renews its lease when so much of it has passed, so its last renewal is at most that
-old.
-"""
+"""The share of a lease after which a client renews it: its last renewal is at most that old."""
 
 State = Literal["up", "stalled", "down"]
 
 
 class ExpiredError(OSError):
-    """The client's lease ran out: what it had locked and opened is no longer its own."""
+    """The client's lease ran out: it has lost what it had locked and opened."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -51,32 +49,32 @@ class ExpiredError(OSError):
 
 @dataclass(slots=True, eq=False)
 class StoredFile:
-    """The bytes under one or more names."""
+    """The bytes of a file under one or more names."""
 
     data: bytearray = field(default_factory=bytearray)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put bytes at a place; what lies between the end and that is zeros."""
+        """Put bytes at an offset; a gap between the end and the offset is filled with zeros."""
         self.data.extend(bytes(max(0, offset - len(self.data))))
         self.data[offset : offset + len(data)] = data
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """What the server knows of one machine. ``generation`` grows with each loss of its state."""
+    """The server's record of one machine; ``generation`` grows with each loss of its state."""
 
     name: str
     generation: int = 0
     cut: bool = False
     expires_ns: int | None = None
-    """When its lease runs out, unless it is heard of again; None while it is heard."""
+    """The end of its lease, unless the client is heard again; None while it is heard."""
     parked: list[FileRequest] = field(default_factory=list)
-    """Requests that it cannot send, and replies (``answered``) that cannot reach it."""
+    """The requests that it cannot send, and replies (``answered``) that cannot reach it."""
 
 
 @dataclass(slots=True, eq=False)
 class Lock:
-    """One locked byte of a file."""
+    """A locked byte of a file."""
 
     path: str
     offset: int
@@ -87,19 +85,19 @@ class Lock:
 
 @dataclass(slots=True, eq=False)
 class FileRequest:
-    """One call on its way.
+    """A call on its way.
 
-    ``answer`` gets what ``work`` gives, if anybody wants it; ``abandoned`` says that nobody waits,
-    and that it is not sent again.
+    ``answer`` gets the result of ``work``, if a caller wants it. ``abandoned`` says that no caller
+    waits, and that the request is not sent again.
     """
 
     client: Client
     work: Callable[[], Any]
     answer: asyncio.Future[Any] | None = None
     new_state: bool = True
-    """Whether it asks for something the client does not hold yet.
+    """True if the request asks for something that the client does not hold yet.
 
-    That has to wait for the end of a grace period.
+    Such a request has to wait for the end of a grace period.
     """
     changes: bool = False
     abandoned: bool = False
@@ -109,7 +107,7 @@ class FileRequest:
 
 
 class FileServer:
-    """One exported directory. ``lease_s`` and ``grace_s`` as in the server's configuration."""
+    """An exported directory. ``lease_s`` and ``grace_s`` are as in the server's configuration."""
 
     def __init__(
         self,
@@ -125,7 +123,7 @@ class FileServer:
         self.files: dict[str, StoredFile] = {}
         self.directories: set[str] = set()
         self.owners: dict[str, tuple[int, int]] = {}
-        """Directory -> user and group of who made it."""
+        """Directory -> user and group of the process that made it."""
         self.state: State = "up"
         self.locks: dict[tuple[str, int], Lock] = {}
         self._clients: dict[str, Client] = {}
@@ -140,15 +138,15 @@ class FileServer:
 
     @property
     def in_grace(self) -> bool:
-        """Only what was held before the restart can be had now."""
+        """True while the server grants only what was held before the restart."""
         return self._scheduler.now_ns < self._grace_until_ns
 
     def client(self, name: str) -> Client:
-        """The machine of that name."""
+        """Return the record of the machine of that name."""
         return self._clients.setdefault(name, Client(name))
 
     def remove(self, path: str) -> None:
-        """Remove a name, and the locks of its file: nobody who opens the name anew meets them."""
+        """Remove a name and the locks of its file, so that a new file of this name has none."""
         self.files.pop(path, None)
         for place in [place for place in self.locks if place[0] == path]:
             del self.locks[place]
@@ -156,7 +154,7 @@ class FileServer:
     # ------------------------------------------------------------------------------------- requests
 
     def send(self, request: FileRequest) -> None:
-        """From a client's kernel; it arrives, if it can, a moment later."""
+        """Take a request from a client's kernel; it arrives, if it can, a moment later."""
         self._after(LATENCY_S, lambda: self._arrive(request))
 
     def _arrive(self, request: FileRequest) -> None:
@@ -193,7 +191,7 @@ class FileServer:
                 request.answer.set_exception(request.error)
 
     def _resend(self, client: Client) -> None:
-        """The client is reachable: it repeats what was not answered and is still waited for."""
+        """Let a reachable client repeat what was not answered and is still waited for."""
         parked, client.parked = client.parked, []
         for request in parked:
             if request.answered:
@@ -208,7 +206,7 @@ class FileServer:
     # --------------------------------------------------------------------------------------- leases
 
     def silence(self, client: Client) -> None:
-        """The client is heard no more (its cable, its power).
+        """Note that the client is not heard any more (its cable, its power).
 
         Its lease runs from its last renewal.
         """
@@ -217,7 +215,7 @@ class FileServer:
             client.expires_ns = self._scheduler.now_ns + self._lease_ns - age_ns
 
     def heard(self, client: Client) -> None:
-        """It is back; too late if its lease has run out."""
+        """Note that the client is heard again, too late if its lease has run out."""
         if self.state == "up":
             self._reap()
         client.expires_ns = None
@@ -240,9 +238,10 @@ class FileServer:
     # ---------------------------------------------------------------------- the server's own faults
 
     def set_state(self, state: State) -> None:
-        """Stall it, take it down, or let it go on.
+        """Stall the server, take it down, or let it go on.
 
-        A stalled one does what is in its socket, a restarted one begins with a grace period.
+        A server that was stalled does what is in its socket. A restarted one begins with a grace
+        period.
         """
         before, self.state = self.state, state
         if state == before:
@@ -252,7 +251,7 @@ class FileServer:
         if state == "stalled":
             self._stalled_since_ns = now
         elif state == "down":
-            # What lay in its socket is lost with it; clients that still wait send it again.
+            # The requests in its socket are lost with it; clients that still wait send them again.
             for request in self._backlog:
                 request.client.parked.append(request)
             self._backlog.clear()
@@ -269,9 +268,10 @@ class FileServer:
                     self._resend(client)
 
     def _go_on(self, now: int) -> None:
-        """Nobody could renew meanwhile.
+        """Go on after a stall, in which no client could renew its lease.
 
-        Which comes first, the look at the leases or the renewals in the socket, nobody promises.
+        The order of the look at the leases and of the renewals in the socket is random, since no
+        server promises one.
         """
         for client in self._clients.values():
             age_ns = round(self._chance.uniform(0, RENEWAL) * self._lease_ns)

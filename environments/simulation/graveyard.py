@@ -1,9 +1,9 @@
-"""Where the dead wait for the end of the world.
+"""The place where tasks of dead processes are kept until the end of the world.
 
 Python runs the ``finally`` blocks of a coroutine that it drops. A process that was killed must not
 do anything, so its tasks are kept as they are until the world is over and its trace is closed. Then
 they are closed, in silence and against a dead loop: their memory is given back, and what their
-``finally`` blocks do reaches nobody.
+``finally`` blocks do has no effect on the world.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from environments.simulation.loop import NodeLoop
 
 CLOSES_MAX: Final = 100
-"""A coroutine that awaits in its ``finally`` must be closed once more for each await."""
+"""The most calls of ``close``: a coroutine needs one more for each await in its ``finally``."""
 
 
 class Graveyard:
-    """The loops of the dead, with all that they had not finished."""
+    """The loops of dead processes, with everything that they had not finished."""
 
     def __init__(self) -> None:
         self._loops: list[tuple[NodeLoop, list[asyncio.Task[Any]]]] = []
@@ -36,7 +36,7 @@ class Graveyard:
         self._loops.append((loop, sorted_tasks(asyncio.all_tasks(loop))))
 
     def bury(self) -> None:
-        """Give back what the dead held."""
+        """Close the tasks of the dead loops, and give back what they held."""
         with _silence():
             before = events._get_running_loop()  # noqa: SLF001
             try:
@@ -48,8 +48,8 @@ class Graveyard:
                         for task in tasks:
                             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
                             _close(task.get_coro().close)
-                        # A ``finally`` may have made tasks of its own, which nobody will ever
-                        # begin.
+                        # A ``finally`` may have made tasks of its own, which are never
+                        # stepped.
                         buried.update(tasks)
                         tasks = [task for task in sorted_tasks(asyncio.all_tasks(loop)) if task not in buried]
                     for generator in list(loop._asyncgens):  # type: ignore[attr-defined]  # noqa: SLF001
@@ -65,9 +65,9 @@ def _close(close: Callable[[], object]) -> None:
     for _ in range(CLOSES_MAX):
         try:
             close()
-        except RuntimeError:  # it awaited again, or failed so: either way once more tells
+        except RuntimeError:  # it awaited again, or failed with RuntimeError: try again
             continue
-        except BaseException:  # noqa: BLE001 - whatever a dead coroutine's finally ends in concerns nobody
+        except BaseException:  # noqa: BLE001 - the outcome of a dead coroutine's finally does not matter
             return
         return
 

@@ -1,9 +1,9 @@
-"""What code in a world may not call, because no seed decides what it gives.
+"""Guards against calls that code in a world must not make, because no seed decides their results.
 
-The calls are replaced while a world runs, in the thread that runs it; other threads (a JVM's, a
+The calls are replaced while a world runs, in the thread that runs it. Other threads (a JVM's, a
 debugger's) are left alone. Code that took a function into a name of its own before (``from time
-import time``), and calls that live in C only (``datetime.now``), cannot be caught here: that is
-what the comparison of two runs' digests is for.
+import time``), and calls that live in C only (``datetime.now``), cannot be caught here; the
+comparison of two runs' digests is for these.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ FORBIDDEN: Final[tuple[tuple[Any, str, str, str], ...]] = (
     (socket, "getaddrinfo", "socket.getaddrinfo", SOCKET),
     (socket, "gethostname", "socket.gethostname", "a simulated machine is named by its node"),
 )
-"""(owner, attribute, name in the message, what to do instead)."""
+"""The forbidden calls: (owner, attribute, name in the message, what to do instead)."""
 
 STANDARD_LIBRARY: Final = sysconfig.get_path("stdlib")
 
@@ -84,10 +84,11 @@ class Guards:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """While this lasts, in this thread, each forbidden call raises.
+        """Make each forbidden call in this thread raise while the context lasts.
 
-        Afterwards everything is as before, for who took a guarded function into a name of its own
-        or is still in one (another thread's sleep), too. One world runs at a time.
+        Afterwards everything is as before. This is also so for code that took a guarded function
+        into a name of its own, or is still in one (another thread's sleep). One world runs at a
+        time.
         """
         if _installed:
             raise RuntimeError("a world already runs in this process; run one after the other")
@@ -145,7 +146,7 @@ class Guards:
     def _refused(self, shown: str, instead: str, caller: FrameType) -> ForbiddenCallError:
         frame: FrameType | None = caller
         while frame is not None and frame.f_code.co_filename.startswith(STANDARD_LIBRARY):
-            frame = frame.f_back  # the library's own helpers are not the place to look at
+            frame = frame.f_back  # the caller is at fault, not a helper of the standard library
         code = (frame or caller).f_code
         error = ForbiddenCallError(
             f"{shown} called on node {self._node()} at {code.co_filename}:{(frame or caller).f_lineno} "
@@ -156,7 +157,7 @@ class Guards:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether a module is being imported: what it does then it does once a process."""
+    """Return whether a module is being imported: its code then runs once a process."""
     while frame is not None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
             return True

@@ -1,11 +1,11 @@
 """A machine's kernel as the client of a file server of the world.
 
-What it does for processes, whatever becomes of these.
+It acts for processes, and goes on when these stop or die.
 
-Why the kernel is in here: it keeps renewing a lease while the broker's process stands still, it
-closes and unlocks what a dead process had, and on a soft mount it gives up with an error after
-``timeo`` times ``retrans``, where a hard one waits for ever. A request given up, or whose process
-died, may still be done by the server.
+Why the kernel is modelled: it keeps renewing a lease while the broker's process stands still, and
+closes and unlocks what a dead process had. On a soft mount it gives up with an error after
+``timeo`` times ``retrans``, where a hard one waits for ever. The server may still do a request that
+was given up, or whose process died.
 """
 
 # ruff: noqa: D102 - harness.interface.in_process.Disk says what each method promises
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROBE_S: Final = 0.3
-"""How long a probe waits before it calls the store silent."""
+"""The time that a probe waits before it calls the store silent."""
 
 SLOW_S: Final = 0.01
 """A change that takes longer is called slow: the way to the server and its disk are far below."""
@@ -48,7 +48,7 @@ class Kernel:
     ) -> None:
         self.server = server
         self.user = user
-        """User and group of the processes on this machine."""
+        """The user and group of the processes on this machine."""
         self.client = server.client(machine)
         self._patience_s = options.patience_s if options.soft else None
         self._chance = chance
@@ -73,7 +73,7 @@ class Kernel:
             self.server.heard(client)
 
     def boot(self) -> int:
-        """A process begins here, and has this number.
+        """Begin a process on this machine, and return its number.
 
         If the machine had lost its power, the server is told so and forgets its former state.
         """
@@ -90,7 +90,7 @@ class Kernel:
         self._chance = chance
 
     def process_ended(self, chance: random.Random) -> None:
-        """Write any prefix of what the ended process had written, and then unlock."""
+        """Write any prefix of what the ended process had not synced, and then unlock."""
         process, self.process = self.process, self.process + 1
         self._abandon()
         for file in self.open_files:
@@ -101,7 +101,7 @@ class Kernel:
         self._kernel(lambda: self._unlock(process))
 
     def power_lost(self, chance: random.Random) -> None:
-        """The machine is silent; nothing of what it had not sent exists."""
+        """Silence the machine; whatever it had not sent is lost."""
         del chance
         self.process += 1
         self._abandon()
@@ -110,7 +110,7 @@ class Kernel:
         self.server.silence(self.client)
 
     def destroy(self) -> None:
-        """A lost machine has nothing of its own on the shared store."""
+        """Do nothing: a lost machine has nothing of its own on the shared store."""
 
     def condition(self, condition: DiskCondition) -> None:
         self._condition = condition
@@ -137,9 +137,9 @@ class Kernel:
         return f"{path} {spot}"
 
     async def probe(self) -> str:
-        """The directory as a writer on this machine finds it.
+        """Return the state of the directory as a writer on this machine finds it.
 
-        "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>".
+        It is "sound", "slow 20 ms", "stalled", "full", "failing write", or "damaged <where>".
         """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -160,7 +160,7 @@ class Kernel:
         return "sound"
 
     async def look(self) -> str:
-        """The server as this machine finds it: "answers", "silent", "in grace"."""
+        """Return how this machine finds the server: "answers", "silent", "in grace"."""
         server = self.server
         try:
             async with asyncio.timeout(PROBE_S):
@@ -174,7 +174,7 @@ class Kernel:
         self._waiting.clear()
 
     def _kernel(self, work: Callable[[], Any]) -> None:
-        """Something the kernel does for a process that is gone; it does not give up."""
+        """Send a request of the kernel for a process that is gone; it is never given up."""
         self.server.send(FileRequest(self.client, work, new_state=False, changes=True))
 
     def _unlock(self, process: int) -> None:
@@ -195,11 +195,11 @@ class Kernel:
         grows: bool = False,
         given_up: Callable[[T], None] | None = None,
     ) -> T:
-        """One request and its answer; ``given_up`` gets the result of one nobody waited for."""
+        """Send a request and return its answer; ``given_up`` gets a result that none awaits."""
         condition = self._condition
         if condition.delay_ms or condition.jitter_ms:
             await asyncio.sleep((condition.delay_ms + condition.jitter_ms * self._chance.random()) / 1000)
-        while self._condition.stalled:  # noqa: ASYNC110 - it may be mended from another loop than the one that waits
+        while self._condition.stalled:  # noqa: ASYNC110 - another loop than the one that waits may end the stall
             await asyncio.sleep(0.01)
         if changes and self._condition.failing:
             raise OSError(errno.EIO, "input/output error")

@@ -1,4 +1,4 @@
-"""The directed way between two hosts: how long things take on it, what waits for it to heal."""
+"""The directed way between two hosts: its delays, and what waits for it to heal."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ if TYPE_CHECKING:
 
 LATENCY_NS: Final = 80_000
 SPREAD_NS: Final = 120_000
-"""One way takes from 80 to 200 microseconds: machines of one rack, in user space."""
+"""A way takes from 80 to 200 microseconds: machines of one rack, in user space."""
 
 RETRANSMISSION_NS: Final = 200_000_000
-"""A lost segment is sent again after Linux' least retransmission time-out."""
+"""The delay of a lost segment: Linux' least retransmission time-out."""
 
 RETRANSMISSION_NS_MAX: Final = 3_000_000_000
-"""Time-outs double while a link is cut, so the first retransmission after the heal comes as late
-as the cut was long, up to this.
+"""The longest delay of a retransmission.
+
+Time-outs double while a link is cut, so the first retransmission after the heal comes as late as
+the cut was long, up to this.
 """
 
 
 class Way:
-    """A `Link` in the network: its condition and the time its wire is busy.
+    """A `Link` in the network: its condition and the time until which its wire is busy.
 
-    ``distance`` is 1 between machines, and a small part of it within one, where nothing can be cut.
+    The latency is that between machines; within one machine, where nothing can be cut, it is a
+    small part of that.
     """
 
     def __init__(self, link: Link, scheduler: Scheduler, chance: random.Random) -> None:
@@ -45,7 +48,7 @@ class Way:
         self._waiting: dict[Callable[[], None], int] = {}
 
     def arrival_ns(self, size: int) -> int:
-        """When a segment that leaves now arrives: later if the link is slow or loses it."""
+        """Return when a segment that leaves now arrives: later if the link is slow or loses it."""
         arrival = self._scheduler.now_ns + self._latency_ns + int(self._draw() * self._spread_ns)
         if self.condition is not CLEAR:
             arrival += self._slowness_ns(size)
@@ -56,7 +59,7 @@ class Way:
         return arrival
 
     def datagram_arrivals_ns(self, size: int) -> list[int]:
-        """When the copies of a datagram arrive that leaves now; none if it is lost."""
+        """Return when the copies of a datagram that leaves now arrive; [] if it is lost."""
         arrival = self._scheduler.now_ns + self._latency_ns + int(self._draw() * self._spread_ns)
         condition = self.condition
         if condition is CLEAR:
@@ -66,7 +69,7 @@ class Way:
         arrival += self._slowness_ns(size)
         copies = 2 if condition.duplicate and self._draw() < condition.duplicate else 1
         arrivals = [arrival] * copies
-        if condition.reorder:  # held back long enough for others to overtake
+        if condition.reorder:  # held back long enough for other datagrams to overtake
             arrivals = [
                 arrival
                 + (int(self._draw() * 20 * self._spread_ns) if self._draw() < condition.reorder else 0)
@@ -75,11 +78,11 @@ class Way:
         return arrivals
 
     def wait(self, call: Callable[[], None], since_ns: int | None = None) -> None:
-        """Have ``call`` called, once, when a retransmission gets through the healed link."""
+        """Call ``call`` once, when a retransmission gets through the healed link."""
         self._waiting.setdefault(call, self._scheduler.now_ns if since_ns is None else since_ns)
 
     def apply(self, condition: LinkCondition) -> None:
-        """From now on the link is so."""
+        """Put the link into this condition from now on."""
         healed = self.condition.cut and not condition.cut
         self.condition = CLEAR if condition == CLEAR else condition
         if condition.reset:

@@ -1,4 +1,4 @@
-"""The links of a world as what can break, and the proof of what faults did to them.
+"""The links of a world as a part that can break, and the proof of what faults did to them.
 
 Why packets and not a look at the condition: a row of a history that says a fault was seen must rest
 on what happened to something that crossed.
@@ -23,13 +23,13 @@ from environments.simulation.world import World
 from harness.interface import Link
 
 PACKETS: Final = 5
-"""Sent over each link: some may get lost on a link that only loses some."""
+"""The packets sent over each link; several, because a lossy link loses only some."""
 
 PROBE_BYTES: Final = 16 * 1024
-"""Together; enough for a rate limit of up to 1.6 MB/s to show as a delay."""
+"""The bytes of all packets together; enough for a rate limit of up to 1.6 MB/s to show."""
 
 SLOW_MS: Final = 10.0
-"""A link that takes this much is called slow: the network's own latency is far below."""
+"""A link with this delay is called slow: the network's own latency is far below."""
 
 PATIENCE_S: Final = 0.5
 """A packet that has not arrived after so long is called lost."""
@@ -45,16 +45,16 @@ class SimulatedLinks(Part):
         self._world = world
 
     def wanted(self, asked: PartFault) -> Any:
-        """The condition of each link."""
+        """Return the LinkCondition that a fault asks for."""
         return condition_of(asked.primitive, asked.wanted)
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """From now on the links are so."""
+        """Set the conditions of the changed fault's links, from now on."""
         for link in changed.links:
             self._world.network.apply(link, combine(one.wanted for one in in_force if link in one.links))
 
     async def probe(self, links: Sequence[Link]) -> dict[str, str]:
-        """What each link does now: "open", "lost", "lossy 3 of 5", "refused", "slow 120 ms"."""
+        """Return what each link does: "open", "lost", "lossy 3 of 5", "refused", "slow 120 ms"."""
         if not links:
             return {}
         loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class SimulatedLinks(Part):
         return {link_name(link): self._phrase(link, times) for link, times in late_ms.items()}
 
     def _send(self, link: Link, arrived: Callable[[], None]) -> None:
-        """One datagram from machine to machine: it needs no process at either end."""
+        """Send a datagram from machine to machine: it needs no process at either end."""
         way = self._world.network.way(link.source, link.target)
         for arrival_ns in way.datagram_arrivals_ns(PROBE_BYTES // PACKETS)[:1]:
             self._world.scheduler.at(arrival_ns, arrived)

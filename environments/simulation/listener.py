@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Listener(asyncio.AbstractServer):
-    """Accepts for one process at one port.
+    """The server of one process at one port.
 
-    What it has accepted lives on when it is closed, as with asyncio up to 3.12.
+    Connections that it has accepted live on when it is closed, as with asyncio up to 3.12.
     """
 
     def __init__(self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], port: int) -> None:
@@ -27,7 +27,7 @@ class Listener(asyncio.AbstractServer):
         self._forever: asyncio.Future[None] | None = None
 
     def accept(self, socket: StreamTransport) -> None:
-        """The kernel has accepted; the process makes a protocol for it when it runs."""
+        """Take a connection that the kernel has accepted; the process serves it when it runs."""
         self._loop.call_soon(self._serve, socket)
 
     def _serve(self, socket: StreamTransport) -> None:
@@ -45,19 +45,19 @@ class Listener(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[Any, ...]:
-        """Itself: of its socket only the name can be asked."""
+        """The listener itself: of its socket only the name can be asked."""
         return () if self._closed else (self,)
 
     def getsockname(self) -> tuple[str, int]:
-        """Host and port."""
+        """Return host and port."""
         return self.node, self.port
 
     def get_loop(self) -> NodeLoop:
-        """The loop of its process."""
+        """Return the loop of the listener's process."""
         return self._loop
 
     def is_serving(self) -> bool:
-        """Whether it accepts."""
+        """Return whether the listener accepts connections."""
         return self._serving
 
     async def start_serving(self) -> None:
@@ -87,12 +87,12 @@ class Listener(asyncio.AbstractServer):
                 self._forever.cancel()
 
     def stop(self) -> None:
-        """The kernel's half of `close`."""
+        """Stop accepting: the kernel's half of `close`."""
         self._serving = False
         self._closed = True
 
     async def wait_closed(self) -> None:
-        """Its port is free as soon as it is closed."""
+        """Return at once: the port is free as soon as the listener is closed."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,10 +1,10 @@
-"""What the code of a world logs.
+"""The log lines of the code in a world.
 
-Filed under the node that was running and stamped with that node's clock.
+A line is filed under the node that was running, and stamped with that node's clock.
 
-Why a handler and not another logger: brokers and clients log as they do in a process of their own;
-only where a line goes, and what time it shows, is the environment's affair. Lines of other threads
-of this program, which are no part of the world, go where they always go.
+Why a handler and not another logger: brokers and clients log as they do in a process of their own.
+Only the place of a line and the time that it shows are the environment's affair. Lines of other
+threads of this program, which are no part of the world, go where they always go.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from environments.simulation.loop import NodeLoop
 
 
 class NodeLogs(logging.Handler):
-    """``lines`` has for each node what was logged while it was running, in order."""
+    """A handler whose ``lines`` has for each node what was logged while it ran, in order."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -28,7 +28,7 @@ class NodeLogs(logging.Handler):
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """File it as ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, then any traceback."""
+        """File a line as ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, then any traceback."""
         loop = events._get_running_loop()  # noqa: SLF001 - the one that runs in this very thread
         if not isinstance(loop, NodeLoop):
             if record.levelno >= logging.WARNING and logging.lastResort is not None:
@@ -46,7 +46,7 @@ class NodeLogs(logging.Handler):
                 future.set_result(None)
 
     async def after(self, node: str, position: int) -> list[str]:
-        """Wait until there are lines of that node from number ``position`` on; those."""
+        """Wait until a node has lines from number ``position`` on, and return them."""
         while len(self.lines.get(node, ())) <= position:
             future = asyncio.get_running_loop().create_future()
             self._awaited.setdefault(node, []).append(future)
@@ -55,7 +55,7 @@ class NodeLogs(logging.Handler):
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:
-        """Take what is logged meanwhile, from INFO on."""
+        """Take what is logged while the context lasts, from INFO on."""
         root = logging.getLogger()
         level = root.level
         root.addHandler(self)

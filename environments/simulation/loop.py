@@ -1,11 +1,11 @@
-"""One process of a simulated machine, as an event loop.
+"""A process of a simulated machine, as an event loop.
 
 The loop is asyncio's `BaseEventLoop`: tasks, handles, exception handling and the order of callbacks
-are those of the stock code. Ours are its clock, which is the machine's; its tasks and futures,
-which sort the same in every process; its connections, which are the world's network; and the turn
-of the loop (`drain`), which never waits, since the `scheduler` decides when a node runs: it does
-what the stock turn does around a selector that is never ready, for half the price. What would leave
-the world is refused by name.
+are those of the stock code. We replace its clock, which is the machine's, and its tasks and
+futures, which sort the same in every process. Its connections are those of the world's network. The
+turn of the loop (`drain`) never waits, since the `scheduler` decides when a node runs. `drain` does
+what the stock turn does around a selector that is never ready, at half the cost. Calls that would
+leave the world are refused by name.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ NEVER: Final = 1 << 63
 
 
 ROUNDS_MAX: Final = 64
-"""After so many rounds of callbacks without a pause, others have their turn."""
+"""The number of rounds of callbacks after which other nodes have their turn."""
 
 TRIM_TIMERS_MIN: Final = 100
-"""Fewer cancelled timers than this are left where they are; asyncio's own number."""
+"""The number of cancelled timers that may be left where they are; asyncio's own number."""
 
 
 def _outside(name: str, instead: str) -> Callable[..., NoReturn]:
-    """A method of the loop that does not exist in a world."""
+    """Return a loop method that refuses the call, because it would leave the world."""
 
     def forbidden(loop: NodeLoop, *_: object, **__: object) -> NoReturn:
         loop.forbid(f"loop.{name}", instead)
@@ -54,9 +54,9 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 class NodeLoop(asyncio.BaseEventLoop):
-    """The event loop of one incarnation of one node."""
+    """The event loop of one process of one node."""
 
-    _ready: deque[Any]  # of handles; the stock loop's own, which the type stubs do not tell
+    _ready: deque[Any]  # of handles; an attribute of the stock loop that the type stubs lack
     _timer_cancelled_count: int
 
     def __init__(self, node: str, scheduler: Scheduler, clock: SimulatedClock, network: Network) -> None:
@@ -69,17 +69,17 @@ class NodeLoop(asyncio.BaseEventLoop):
         """False while paused and for ever once dead: the scheduler does not step it."""
         self.dead = False
         self.active = False
-        """Whether the scheduler knows of something to do now (or is just stepping it)."""
+        """True if the scheduler knows of something to do now (or is just stepping it)."""
         self.now_s = 0.0
-        """``time()`` while active; virtual time stands still during a step."""
+        """The result of ``time()`` while active; virtual time stands still during a step."""
         self.planned_ns = NEVER
-        """The earliest wake the scheduler has been asked for."""
+        """The earliest wake that the scheduler has been asked for."""
         self.unsent: list[StreamTransport] = []
-        """Transports with bytes written in this step, which leave together at its end."""
+        """The transports with bytes written in this step, which leave together at its end."""
         self.planned_timer: asyncio.TimerHandle | None = None
-        """The timer it was asked for."""
+        """The timer that the planned wake is for."""
         self.timers: list[tuple[float, int, Any]] = []
-        """A heap of (when, number, handle); equal times fire in the order they were asked for."""
+        """A heap of (when, number, handle); equal times fire in the order of their creation."""
         self.timer_label = scheduler.trace.label(node, TIMER)
         self._timer_number = 0
         self._resolution_s = 0.0
@@ -89,13 +89,13 @@ class NodeLoop(asyncio.BaseEventLoop):
     # ----------------------------------------------------------------------------- the stock loop's
 
     def time(self) -> float:
-        """The machine's monotonic clock, in seconds."""
+        """Return the machine's monotonic clock, in seconds."""
         return self.now_s if self.active else self.clock.monotonic_s()
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """As asyncio's. It may also be called by code of another node of the world."""
+        """Schedule a callback, as asyncio's; code of another node may call this, too."""
         handle = events.Handle(callback, args, self, context)
         self._ready.append(handle)
         if not self.active:
@@ -105,13 +105,13 @@ class NodeLoop(asyncio.BaseEventLoop):
     call_soon_threadsafe: Any = call_soon
 
     def put(self, handle: asyncio.Handle) -> None:
-        """Have a handle run that is made once and used again, as a selector's are."""
+        """Schedule a handle that is made once and used again, as a selector's are."""
         self._ready.append(handle)
         if not self.active:
             self.scheduler.wake(self)
 
     def on_due(self) -> None:
-        """A planned wake has come."""
+        """Tell the scheduler that a planned wake has come."""
         self.scheduler.due(self)
 
     def call_at(  # type: ignore[override]
@@ -121,7 +121,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's."""
+        """Schedule a callback at a time, as asyncio's."""
         handle = events.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - what makes its cancellation count
         self._timer_number += 1
@@ -137,16 +137,16 @@ class NodeLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's."""
+        """Schedule a callback after a delay, as asyncio's."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def drain(self) -> int:
         """Run what is ready and due, round after round, until nothing is left at this instant.
 
-        How many rounds that took.
+        Returns how many rounds that took.
 
         As in the stock loop, a round runs what was ready when it began, and what becomes ready
-        meanwhile belongs to the next.
+        meanwhile belongs to the next round.
         """
         ready, timers = self._ready, self.timers
         rounds = 0
@@ -173,7 +173,7 @@ class NodeLoop(asyncio.BaseEventLoop):
                         handle._context.run(handle._callback, *handle._args)  # noqa: SLF001 - as Handle._run
                     except (SystemExit, KeyboardInterrupt):
                         raise
-                    except BaseException as error:  # noqa: BLE001 - asyncio's rule: a callback that fails is told, and life goes on
+                    except BaseException as error:  # noqa: BLE001 - asyncio's rule: a failed callback is reported, and the loop goes on
                         self._callback_failed(handle, error)
         return rounds
 
@@ -191,7 +191,7 @@ class NodeLoop(asyncio.BaseEventLoop):
             self._timer_cancelled_count -= 1
 
     def _trim(self) -> None:
-        """Most timers are cancelled (time-outs that did not happen): drop those."""
+        """Drop all cancelled timers, when most are (time-outs that did not happen)."""
         for _, _, handle in self.timers:
             handle._scheduled = not handle._cancelled  # noqa: SLF001
         self.timers[:] = [timer for timer in self.timers if not timer[2]._cancelled]  # noqa: SLF001
@@ -199,35 +199,35 @@ class NodeLoop(asyncio.BaseEventLoop):
         self._timer_cancelled_count = 0
 
     def create_future(self) -> SimulatedFuture:
-        """A future whose place in a set is the same in every process."""
+        """Return a future whose place in a set is the same in every process."""
         return SimulatedFuture(loop=self)
 
     def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None, **others: Any
     ) -> SimulatedTask:
-        """A task whose place in a set is the same in every process."""
+        """Return a task whose place in a set is the same in every process."""
         if name is None:
             name = f"{self.node}-task-{self._sequence}"  # asyncio counts over all worlds of this process
         return SimulatedTask(coro, loop=self, name=name, context=context, **others)
 
     def next_sequence(self) -> int:
-        """The hash of the next task or future that is put into a set or dictionary."""
+        """Return the hash of the next task or future that is put into a set or dictionary."""
         self._sequence += 1
         return self._sequence
 
     def is_running(self) -> bool:
-        """Whether its node is being stepped right now."""
+        """Return whether the loop's node is being stepped right now."""
         return events._get_running_loop() is self  # noqa: SLF001
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """As asyncio's; the dead say nothing."""
+        """Report an error, as asyncio's; a dead loop reports nothing."""
         if not self.dead:
             super().call_exception_handler(context)
 
     def replan(self) -> None:
-        """The clock goes at another rate: what was planned for its timers is wrong."""
-        # Virtual times are rounded to a nanosecond: a turn must not leave a timer behind that it
-        # was woken for.
+        """Plan the next wake anew, because the clock's rate has changed."""
+        # Virtual times are rounded to a nanosecond: a turn must not miss the timer that it was
+        # woken for.
         self._resolution_s = 2e-9 * max(1.0, self.clock.rate)
         self.planned_ns = NEVER
         self.planned_timer = None
@@ -241,13 +241,13 @@ class NodeLoop(asyncio.BaseEventLoop):
             handle._cancelled = True  # noqa: SLF001 - Handle.cancel() would drop what must be kept
 
     def close(self) -> None:
-        """End it; the world does so when its node is buried."""
+        """Close the loop; the world does so when it buries the node."""
         self._ready.clear()
         self.timers.clear()
         self._closed = True
 
     def __del__(self) -> None:
-        """A world that was made and never run holds nothing that must be closed."""
+        """Do nothing: a world that was made and never run holds nothing that must be closed."""
 
     # ---------------------------------------------------------------------------------- the network
 
@@ -258,7 +258,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         port: int | None = None,
         **options: Any,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect over the `Network`, which says how hosts are named and what attempts end in."""
+        """Connect over the `Network`, which says how hosts are named and how attempts end."""
         self._refuse(options, "create_connection", "ssl", "sock")
         return await self.network.connect(self, protocol_factory, str(host), int(port or 0))
 
@@ -271,7 +271,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         start_serving: bool = True,
         **options: Any,
     ) -> asyncio.AbstractServer:
-        """Listen on this node; ``port`` None or 0 is any free one."""
+        """Listen on this node; the port None or 0 is any free one."""
         self._refuse(options, "create_server", "ssl", "sock")
         server = self.network.listen(self, protocol_factory, host, int(port or 0))
         if start_serving:
@@ -285,14 +285,14 @@ class NodeLoop(asyncio.BaseEventLoop):
         remote_addr: tuple[str, int] | None = None,
         **options: Any,
     ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
-        """A socket for datagrams on the world's network."""
+        """Open a socket for datagrams on the world's network."""
         self._refuse(options, "create_datagram_endpoint", "sock")
         made = self.network.datagrams.bind(self, protocol_factory, local_addr, remote_addr)
         await self.turn()
         return made
 
     async def turn(self) -> None:
-        """Until what was scheduled before has run, such as ``connection_made``."""
+        """Wait until what was scheduled before has run, such as ``connection_made``."""
         turned = self.create_future()
         self.call_soon(_settle, turned)
         await turned
@@ -311,7 +311,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         raise error
 
     def run_forever(self, *_: object) -> NoReturn:
-        """The world steps its loops."""
+        """Raise RuntimeError, because the world steps its loops."""
         raise RuntimeError("a simulated node is stepped by its world: use World.run")
 
     run_until_complete: Any = run_forever

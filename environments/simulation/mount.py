@@ -1,6 +1,6 @@
-"""A shared directory of the world as a broker is given it.
+"""A shared directory of the world, as a broker is given it.
 
-Files, names and locks, each call one request to the file server.
+It has files, names and locks; each call is one request to the file server.
 """
 
 # ruff: noqa: D102 - the broker's protocol of a shared directory says what each method promises
@@ -147,12 +147,12 @@ class SimulatedMount(Kernel):
     # ---------------------------------------------------------------------- for its files and locks
 
     def current(self, path: str, generation: int) -> None:
-        """Raises ExpiredError for what was opened or locked before the client's lease ran out."""
+        """Raise ExpiredError for a file or lock from before the client's lease ran out."""
         if generation != self.client.generation:
             raise ExpiredError(path)
 
     def confirm(self, lock: Lock) -> None:
-        """Raises ExpiredError unless the server knows this lock."""
+        """Raise ExpiredError unless the server knows this lock."""
         self.current(lock.path, lock.generation)
         if self.server.locks.get((lock.path, lock.offset)) is not lock:
             raise ExpiredError(lock.path)
@@ -163,12 +163,12 @@ class SimulatedMount(Kernel):
         self._file(lock.path).write(offset, data)
 
     def unlock(self, lock: Lock) -> None:
-        """Nothing to do for one that is lost."""
+        """Give up a lock; does nothing if it is lost."""
         if self.server.locks.get((lock.path, lock.offset)) is lock:
             del self.server.locks[lock.path, lock.offset]
 
     def forget(self, file: MountedFile) -> None:
-        """It is closed."""
+        """Remove a file that is closed from the open files."""
         self.open_files.pop(file, None)
 
     def _file(self, path: str) -> StoredFile:
@@ -201,7 +201,7 @@ class SimulatedMount(Kernel):
 
 
 class MountedFile:
-    """An open file that is appended to; what is written waits for ``sync`` here."""
+    """An open file that is appended to; what is written waits here for ``sync``."""
 
     __slots__ = ("_end", "_generation", "_mount", "_path", "_stored", "_unwritten")
 
@@ -227,11 +227,11 @@ class MountedFile:
             await self._mount.call(self.appending(data), new_state=False, changes=True)
 
     def unwritten(self) -> bytes:
-        """What no ``sync`` has taken yet."""
+        """Return the bytes that no ``sync`` has taken yet."""
         return self._unwritten
 
     def appending(self, data: bytes) -> Callable[[], None]:
-        """What the server does with these bytes, at what this client knows as the file's end."""
+        """Return the server's work of appending these bytes at the end that this client knows."""
         start = self._end
         self._end += len(data)
 
@@ -243,7 +243,7 @@ class MountedFile:
 
 
 class MountedLock:
-    """A lock as the client holds it; whether the server agrees only ``verify`` says."""
+    """A lock as the client holds it; only ``verify`` says whether the server agrees."""
 
     __slots__ = ("_lock", "_mount")
 

@@ -1,16 +1,17 @@
 """The network of a world.
 
-Who listens where, which links there are, and what a connection attempt ends in.
+It knows who listens where, which links there are, and how a connection attempt ends.
 
 A host is named by its node: ``a1``. A node may also speak in another's name: the host ``a1@zone1``
-is ``a1`` reached over the links ``zone1->a1`` and ``a1->zone1`` (see `via`); so the clients of all
+is ``a1`` reached over the links ``zone1->a1`` and ``a1->zone1`` (see `via`). So the clients of all
 zones live on one node, and each zone has links of its own to cut. Loopback names (``localhost``,
 ``127.0.0.1``) are the node itself. Every name is a machine that is switched on, whether a process
 runs there or not.
 
-An attempt to connect ends, as with Linux: at a node that does not listen in ConnectionRefusedError
-after a round trip; over a cut link in nothing until it is cancelled or 127 s have passed
-(TimeoutError); at a paused process in a connection, since kernels accept for their processes.
+An attempt to connect ends as with Linux. At a node that does not listen, it ends in
+ConnectionRefusedError after a round trip. Over a cut link, it ends when it is cancelled or after
+127 s (TimeoutError). At a paused process, it ends in a connection, since kernels accept for their
+processes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from environments.simulation.trace import Trace
 
 CONNECT_PATIENCE_S: Final = 127.0
-"""Linux gives up after six retransmissions of the SYN."""
+"""The time after which Linux gives up: six retransmissions of the SYN."""
 
 FIRST_FREE_PORT: Final = 32768
 
@@ -64,27 +65,27 @@ class Network:
 
     @staticmethod
     def via(source: str, node: str) -> str:
-        """The host name, "a1@zone1", for reaching ``node`` in the name of ``source``."""
+        """Return the host name, "a1@zone1", for reaching ``node`` in the name of ``source``."""
         return f"{node}@{source}"
 
     def apply(self, link: Link, condition: LinkCondition) -> None:
-        """From now on the link is so, whatever it was: combine all that is in force."""
+        """Put a link into a condition, which replaces the former: combine all that is in force."""
         self._trace.record(self._scheduler.now_ns, link.source, "link", f"->{link.target} {condition}")
         self.way(link.source, link.target).apply(condition)
 
     def condition(self, link: Link) -> LinkCondition:
-        """How the link is."""
+        """Return the condition of a link."""
         return self.way(link.source, link.target).condition
 
     def way(self, source: str, target: str) -> Way:
-        """The directed way between two names; made when first used."""
+        """Return the directed way between two names; it is made when first used."""
         way = self._ways.get((source, target))
         if way is None:
             way = self._ways[source, target] = Way(Link(source, target), self._scheduler, self._chance)
         return way
 
     def ends(self, loop: NodeLoop, host: str) -> tuple[str, str]:
-        """(name of the source, node) of a connection from the loop's node to ``host``."""
+        """Return (name of the source, node) of a connection from the loop's node to ``host``."""
         node, at, source = host.partition("@")
         if node in LOOPBACK:
             node = loop.node
@@ -95,7 +96,7 @@ class Network:
     async def connect(
         self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[StreamTransport, asyncio.BaseProtocol]:
-        """``loop.create_connection``."""
+        """Connect to a port of a host, for ``loop.create_connection``."""
         source, node = self.ends(loop, host)
         own, there = (source, self.free_port()), (node, port)
         forward, backward = self.way(source, node), self.way(node, source)
@@ -126,7 +127,7 @@ class Network:
     def listen(
         self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: Any, port: int
     ) -> Listener:
-        """``loop.create_server``; it accepts once it serves.
+        """Make a listener, for ``loop.create_server``; it accepts once it serves.
 
         Raises OSError (EADDRINUSE, EADDRNOTAVAIL) as the kernel would.
         """
@@ -144,35 +145,35 @@ class Network:
         return listener
 
     def unlisten(self, listener: Listener) -> None:
-        """Its port is free again."""
+        """Free the port of a listener."""
         self._listeners.pop((listener.node, listener.port), None)
 
     def listener(self, node: str, port: int) -> Listener | None:
-        """Who accepts there."""
+        """Return the listener that accepts at a port; None if there is none."""
         found = self._listeners.get((node, port))
         return found if found is not None and found.is_serving() else None
 
     def free_port(self) -> int:
-        """A port never used before in this world, until all have been."""
+        """Return a port never used before in this world, until all have been."""
         self._next_port = self._next_port + 1 if self._next_port < 65535 else FIRST_FREE_PORT
         return self._next_port
 
     # ------------------------------------------------------------------------- sockets and machines
 
     def opened(self, socket: StreamTransport) -> None:
-        """The socket dies with its process."""
+        """Add a socket that dies with its process."""
         self._sockets[socket] = None
 
     def closed(self, socket: StreamTransport) -> None:
-        """The socket is no longer its process'."""
+        """Remove a socket that does not belong to its process any more."""
         self._sockets.pop(socket, None)
 
     def answers(self, node: str) -> bool:
-        """Whether the machine is on: its kernel resets what it does not know."""
+        """Return whether the machine is on: its kernel resets connections that it does not know."""
         return node not in self._off
 
     def unanswered(self, socket: StreamTransport | _Door) -> None:
-        """Something arrived at a machine that is off; it will be sent again, for a while."""
+        """Note that something arrived at a machine that is off; it is sent again for a while."""
         if socket not in self._unanswered:
             since_ns = self._unanswered[socket] = self._scheduler.now_ns
             self._scheduler.at(since_ns + PATIENCE_NS, functools.partial(self._give_up, socket, since_ns))
@@ -199,14 +200,14 @@ class Network:
         self.datagrams.process_ended(loop)
 
     def machine_started(self, node: str) -> None:
-        """Its kernel answers who tries again, and knows nothing of connections from before."""
+        """Let the machine's kernel answer again; it knows nothing of connections from before."""
         self._off.discard(node)
         for socket in [socket for socket in self._unanswered if socket.node == node]:
             del self._unanswered[socket]
             self._scheduler.at(self._scheduler.now_ns + int(self._chance.random() * 1e9), socket.tried_again)
 
     def end(self) -> None:
-        """Nothing will arrive any more."""
+        """Drop everything: nothing will arrive any more."""
         for socket in self._sockets:
             socket.abandon()
         self._ways.clear()
@@ -217,7 +218,7 @@ class Network:
 
 
 class _Door:
-    """Where a connection attempt arrives: the kernel of the target looks for a listener."""
+    """The arrival of a connection attempt: the kernel of the target looks for a listener."""
 
     def __init__(
         self,
@@ -232,18 +233,18 @@ class _Door:
 
     @property
     def node(self) -> str:
-        """Whose door it is."""
+        """The node at which the attempt arrives."""
         return self._names[0][0]
 
     def never_answered(self) -> None:
-        """The attempt was given up long before."""
+        """Do nothing: the attempt was given up long before."""
 
     def tried_again(self) -> None:
-        """The machine is on; the attempt has not been given up, or its end arrives too."""
+        """Let the SYN arrive now that the machine is on; if it was given up, its end follows."""
         self.arrive(ControlSegment.SYN)
 
     def arrive(self, item: bytes | ControlSegment) -> None:
-        """A SYN, or the end of an attempt that was given up before it was answered."""
+        """Take a SYN, or the end of an attempt that was given up before it was answered."""
         connection, network = self._connection, self._network
         if item is not ControlSegment.SYN:
             connection.end()

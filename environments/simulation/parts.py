@@ -1,7 +1,7 @@
-"""The parts of a world that are its nodes' own and break: their processes and disks.
+"""The nodes' own parts that can break: their processes and disks.
 
-Each is told at one virtual instant, and is so from that instant on. The others stand where they are
-made: `links`, `clock`, `stores`, `database`.
+A fault takes effect at one virtual instant. The other parts of a world are in the modules that make
+them: `links`, `clock`, `stores`, `database`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class SimulatedProcesses(Part):
         self._processes = processes
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """Stop who runs, or let go on whom no other fault stops; who starts meanwhile runs."""
+        """Pause or resume processes; a process that another fault pauses stays paused.
+
+        A process that starts meanwhile runs.
+        """
         for process in [self._processes[node] for node in changed.nodes if node in self._processes]:
             if changed in in_force:
                 process.pause()
@@ -32,7 +35,7 @@ class SimulatedProcesses(Part):
                 process.resume()
 
     async def look(self, node: str) -> str:
-        """ "running", "paused" or "gone"."""
+        """Return "running", "paused" or "gone"."""
         process = self._processes.get(node)
         return "gone" if process is None else process.state
 
@@ -62,11 +65,11 @@ class SimulatedDisks(DiskPart):
                 raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """From now on the disks are so."""
+        """Set the condition of the changed fault's disks, from now on."""
         if changed.primitive in DISK_LEASES:
             for node in changed.nodes:
                 self._disks[node].condition(DiskCondition(**self.together(in_force, node)))
 
     async def look(self, node: str) -> str:
-        """What becomes of a write."""
+        """Return the state of a node's disk, as a write finds it."""
         return await self._disks[node].probe()

@@ -1,10 +1,10 @@
-"""One direction of a TCP connection between two kernels.
+"""A direction of a TCP connection between two kernels.
 
 Bytes arrive in order, whole and once, or a reset cuts off the rest.
 
-A cut link holds what is on its way, the end of the stream and resets too, and gives it in order
-after the heal. The window bounds what the sender's kernel has taken and the receiver's process has
-not: a process that does not read stops the one that writes.
+A cut link holds what is on its way, the end of the stream and resets, too, and delivers it in order
+after the heal. The window bounds the bytes that the sender's kernel has taken and the receiver's
+process has not. So a process that does not read stops the process that writes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from environments.simulation.stream import StreamTransport
 
 WINDOW_BYTES: Final = 256 * 1024
-"""Both kernels' buffers of one direction."""
+"""The size of both kernels' buffers of one direction."""
 
 PATIENCE_NS: Final = 924_600_000_000
-"""Linux ends a connection after fifteen retransmissions without an answer."""
+"""The time after which Linux ends a connection: fifteen retransmissions without an answer."""
 
 SPLIT_CHANCE: Final = 0.03
-"""How often a segment arrives in two parts.
+"""The probability that a segment arrives in two parts.
 
-A stream keeps no boundaries, and who relies on them must be found.
+A stream keeps no boundaries, and code that relies on them must be found.
 """
 
 
 class ControlSegment(enum.Enum):
-    """What travels on a pipe besides bytes."""
+    """The things that travel on a pipe in addition to bytes."""
 
     SYN = "connects"
     SYN_ACK = "accepts"
@@ -46,7 +46,7 @@ class ControlSegment(enum.Enum):
 
 
 class SimulatedPipe:
-    """From ``source``'s kernel to another over one `Way`; ``back`` carries the acknowledgements."""
+    """A pipe from ``source``'s kernel over one `Way`; ``back`` carries the acknowledgements."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class SimulatedPipe:
         self.source: StreamTransport | None = None
         """The socket that sends."""
         self.deliver: Callable[[bytes | ControlSegment], None]
-        """What the kernel at the end does with the next of the stream."""
+        """The kernel at the end, which takes the next item of the stream."""
         self.used = 0
-        """Bytes of the window that are taken."""
+        """The bytes of the window that are taken."""
         self._scheduler = scheduler
         self._trace = trace
         self._label = trace.label(node, BYTES, name)
@@ -80,7 +80,7 @@ class SimulatedPipe:
         self._credit_planned = False
 
     def send(self, item: bytes | ControlSegment) -> None:
-        """What leaves the sender's kernel now; bytes must have been counted in ``used``."""
+        """Send from the sender's kernel now; bytes must have been counted in ``used``."""
         size = len(item) if type(item) is bytes else 0
         if size > 1 and self._draw() < SPLIT_CHANCE:
             cut = 1 + int(self._draw() * (size - 1))
@@ -106,7 +106,7 @@ class SimulatedPipe:
             if self._held_since_ns is None:
                 self._held_since_ns = now
                 self._scheduler.at(now + PATIENCE_NS, self._give_up)
-            way.wait(self._arrive, self._held_since_ns)  # still planned: by the heal
+            way.wait(self._arrive, self._held_since_ns)  # still planned: the heal calls it
             return
         self._held_since_ns = None
         while queue and queue[0][0] <= now:
@@ -122,7 +122,7 @@ class SimulatedPipe:
             self._planned = False
 
     def _give_up(self) -> None:
-        """Nothing has got through for as long as a kernel sends again."""
+        """End the connection if nothing got through as long as a kernel sends again."""
         now = self._scheduler.now_ns
         if (
             self._held_since_ns is not None
@@ -133,16 +133,20 @@ class SimulatedPipe:
             self.source.give_up()
 
     def drop(self) -> None:
-        """Lose what is on its way."""
+        """Lose everything that is on its way."""
         self._queue.clear()
 
     def drop_unsent(self) -> None:
-        """Lose what would have to be sent again: the sender's machine is off."""
+        """Lose what would have to be sent again, because the sender's machine is off."""
         if self._held_since_ns is not None:
             self._queue.clear()
 
     def consumed(self, size: int) -> None:
-        """So many bytes were read; the sender learns of it over the way back once it matters."""
+        """Note that bytes were read, and give their room in the window back to the sender.
+
+        This takes time over the way back only if it matters: if the sender waits for room, or if
+        that way is cut.
+        """
         if (
             self.source is not None
             and not self.source.blocked

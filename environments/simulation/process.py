@@ -1,8 +1,8 @@
 """The life of one process on a simulated machine: it runs, stands still, ends or is killed.
 
-A killed process does nothing more: no ``finally``, no cancellation, no farewell. Its tasks are
-kept, unfinished, until the world is over, because to drop them would run those ``finally`` blocks.
-Its kernel closes what it had open.
+A killed process does nothing more: it runs no ``finally``, sees no cancellation, and sends nothing.
+Its tasks are kept, unfinished, until the world is over, because dropping them would run those
+``finally`` blocks. Its kernel closes what it had open.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from environments.simulation.world import World
 
 KILLED: Final = -9
-"""The exit status of who was killed, as subprocess has it."""
+"""The exit status of a killed process, as in subprocess."""
 
 
 class SimulatedProcess:
-    """One incarnation of a node. ``exited`` is done, on the harness' loop, with the exit status."""
+    """A process of a node. ``exited`` is done, on the harness' loop, with the exit status."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SimulatedProcess:
         self.state: Literal["running", "paused", "gone"] = "running"
         self.exited = exited
         self.error: BaseException | None = None
-        """What its main raised, if it ended so; the status is then 1, as Python's."""
+        """The exception that its main raised, if it ended so; the status is then 1, as Python's."""
         self._world = world
         self._on_exit = on_exit
         self._main: asyncio.Task[Any] | None = None
@@ -46,17 +46,17 @@ class SimulatedProcess:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, or None while it is there."""
+        """The exit status, or None while the process exists."""
         return self.exited.result() if self.exited.done() and not self.exited.cancelled() else None
 
     def start(self, main: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Begin; the coroutine is made in a context of its own."""
+        """Begin to run ``main``; the coroutine is made in a context of its own."""
         context = contextvars.Context()
         self._main = self.loop.create_task(context.run(main), name=f"{self.name} main", context=context)
         self._main.add_done_callback(self._finish)
 
     def pause(self) -> None:
-        """Stand still, as after SIGSTOP: what arrives waits, timers are late."""
+        """Stand still, as after SIGSTOP: what arrives waits, and timers are late."""
         if self.state == "running":
             self._tell("paused")
             self.state = "paused"
@@ -78,7 +78,7 @@ class SimulatedProcess:
         self._end(KILLED, "killed")
 
     def lose_power(self) -> None:
-        """End with the machine, telling nobody; the next process spawned there turns it on."""
+        """End with the machine, without notice; the next process spawned there turns it on."""
         self._end(KILLED, "lost its power", power_lost=True)
 
     def exit(self, status: int) -> None:
@@ -131,7 +131,7 @@ class SimulatedProcess:
 
 
 def exit_status(exit_: SystemExit) -> int:
-    """What the shell would see."""
+    """Return the exit status that a shell would see."""
     if exit_.code is None:
         return 0
     return exit_.code if isinstance(exit_.code, int) else 1

@@ -1,12 +1,11 @@
-"""Virtual time, and who runs next.
+"""Virtual time, and the choice of the node that runs next.
 
 One heap holds what will happen: arrivals from the network, and the times at which nodes want to be
-woken by their timers. Time moves to the earliest of them when no node has anything left to do; so a
-minute in which nothing happens costs nothing. Computing takes no virtual time.
+woken by their timers. When no node has anything left to do, time moves to the earliest of them. So
+a minute in which nothing happens costs nothing. Computing takes no virtual time.
 
-Within a node callbacks run in the order asyncio promises. Which of several nodes runs first, and
-which of two events of the same nanosecond happens first, nobody promises: it is drawn from the
-world's chance.
+Within a node, callbacks run in the order that asyncio promises. No order is promised between
+several nodes, or between two events of the same nanosecond: it is drawn from the world's chance.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from environments.simulation.tasks import describe
 from environments.simulation.trace import Trace
 
 STEPS_PER_COLLECTION: Final = 50_000
-"""Garbage is collected at fixed steps.
+"""The number of steps between two garbage collections.
 
 A finalizer that runs when the interpreter pleases would be an event that no seed decides.
 """
@@ -38,8 +37,8 @@ STALL_EVIDENCE_STEPS: Final = 1_000
 class Scheduler:
     """The heap, the nodes with something to do now, and the time.
 
-    ``stall_steps`` without time passing are a livelock; a run of more than ``steps_max`` in all is
-    taken to be endless.
+    ``stall_steps`` steps without time passing are a livelock. A run of more than ``steps_max``
+    steps in all counts as endless.
     """
 
     def __init__(self, chance: random.Random, trace: Trace, stall_steps: int, steps_max: float) -> None:
@@ -57,35 +56,35 @@ class Scheduler:
         self._failure: BaseException | None = None
         self._evidence: Counter[str] = Counter()
         self.lifted: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Within it, the world's guards let calls pass."""
+        """A context in which the world's guards let calls pass."""
         self.on_system_exit: Callable[[NodeLoop, SystemExit], None] | None = None
 
     def at(self, when_ns: int, call: Callable[[], object]) -> None:
-        """Have ``call`` called at a virtual time, outside every node."""
+        """Call ``call`` at a virtual time, outside every node."""
         self._sequence += 1
         heapq.heappush(self._heap, (when_ns, self._draw(), self._sequence, call))
 
     def fail(self, error: BaseException) -> None:
-        """End the run with this error after the present step, whoever swallows it."""
+        """End the run with this error after the present step, even if a caller swallows it."""
         if self._failure is None:
             self._failure = error
 
     def end(self) -> None:
-        """Nothing will happen any more."""
+        """Drop everything that was still to happen."""
         self._heap.clear()
         self._runnable.clear()
 
     # ---------------------------------------------------------------------------------------- nodes
 
     def wake(self, loop: NodeLoop) -> None:
-        """The loop has something in its ready queue."""
+        """Make a loop runnable, because its ready queue is not empty."""
         if loop.runs and not loop.active:
             loop.active = True
             loop.now_s = loop.clock.monotonic_at(self.now_ns)
             self._runnable.append(loop)
 
     def plan(self, loop: NodeLoop) -> None:
-        """Wake the loop when its next timer is due; to be called when that may be earlier."""
+        """Plan a wake of the loop for its next timer; call this when that may be earlier."""
         loop.forget_cancelled()
         if loop.timers and loop.runs:
             when, _, handle = loop.timers[0]
@@ -96,9 +95,9 @@ class Scheduler:
                 self.at(due, loop.on_due)
 
     def due(self, loop: NodeLoop) -> None:
-        """A wake that was planned has come; the timer may have been cancelled since."""
+        """Wake the loop at a planned time, unless the timer has been cancelled since."""
         if loop.planned_ns > self.now_ns:
-            return  # an older, later plan; a nearer one came and went
+            return  # an older plan for a later time; an earlier one has replaced it
         loop.planned_ns = NEVER
         loop.planned_timer = None
         if loop.active or not loop.runs:
@@ -114,7 +113,7 @@ class Scheduler:
     # -------------------------------------------------------------------------------------- running
 
     def run(self, done: Callable[[], bool], waiting: Callable[[], str]) -> None:
-        """Step everything until ``done``. ``waiting`` says, for an error, what waits and where."""
+        """Step everything until ``done``. ``waiting`` says for an error what waits, and where."""
         runnable, heap, pop = self._runnable, self._heap, heapq.heappop
         while not done():
             if runnable:
@@ -194,7 +193,7 @@ class Scheduler:
             )
 
     def _watch(self, stepped: NodeLoop) -> None:
-        """Count what each loop is about to run."""
+        """Count the callbacks that each loop is about to run."""
         for loop in [*self._runnable, stepped]:
             for handle in loop._ready or ():  # noqa: SLF001
                 self._evidence[f"{loop.node}: {_name(handle)}"] += 1
@@ -204,7 +203,7 @@ class Scheduler:
 
 
 def _name(handle: asyncio.Handle) -> str:
-    """Which task, or which function, a handle runs."""
+    """Return the task or the function that a handle runs."""
     callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):

@@ -1,4 +1,4 @@
-"""The shared directories of a deployment: a file server each, mounted where it is shared."""
+"""The shared directories of a deployment: a file server for each, and the mounts of its nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.interface import NodePlan, UsageError
 
 
 class SimulatedStores(Part):
-    """Empty where no node shares a directory."""
+    """The file servers and mounts; there are none if no node shares a directory."""
 
     name = "store"
     primitives = ("nfs-stall", "nfs-disconnect", "nfs-restart")
@@ -27,7 +27,10 @@ class SimulatedStores(Part):
         self._shared: dict[str, str] = {}
 
     def mount(self, world: World, node: NodePlan) -> SimulatedMount | None:
-        """The node's view of its shared directory, if any. UsageError for wrong mount options."""
+        """Return the node's mount of its shared directory; None if it shares none.
+
+        Raises UsageError for wrong mount options.
+        """
         plan = node.store
         if plan is None:
             return None
@@ -52,24 +55,27 @@ class SimulatedStores(Part):
         return mount
 
     def of(self, node: str) -> SimulatedMount | None:
-        """What its broker is given."""
+        """Return the mount that a node's broker is given; None if it has none."""
         return self._mounts.get(node)
 
     def boot(self, node: str, chance: random.Random) -> Callable[[SimulatedProcess], None] | None:
-        """A process begins; what the kernel does when it ends by itself, None for nothing."""
+        """Note that a process begins; return what the kernel does when it ends by itself.
+
+        Returns None if there is nothing to do.
+        """
         mount = self._mounts.get(node)
         if mount is None:
             return None
         number = mount.boot()
 
         def ended(_: SimulatedProcess) -> None:
-            if mount.process == number:  # else it was killed, and that is done already
+            if mount.process == number:  # otherwise a kill or a power loss has done this
                 mount.process_ended(chance)
 
         return ended
 
     def wanted(self, asked: PartFault) -> Any:
-        """Raises UsageError for a node that has no shared directory."""
+        """Check a fault, which takes no options. Raises UsageError for a node without a store."""
         for node in asked.nodes:
             if node not in self._mounts:
                 raise UsageError(
@@ -78,7 +84,7 @@ class SimulatedStores(Part):
         return super().wanted(asked)
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
-        """What the faults in force mean for the nodes' clients and for their server."""
+        """Set the state of the nodes' clients and of their server to what all faults imply."""
         for node in changed.nodes:
             shared = self._shared[node]
             here = {
@@ -92,6 +98,6 @@ class SimulatedStores(Part):
             self._servers[shared].set_state("down" if down else "stalled" if stalled else "up")
 
     async def look(self, node: str) -> str:
-        """The store as the node finds it."""
+        """Return how the node finds the store; "none" if it has none."""
         mount = self._mounts.get(node)
         return "none" if mount is None else await mount.look()

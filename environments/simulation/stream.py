@@ -3,10 +3,10 @@
 An end is a socket with its kernel's rules, and asyncio's transport on it.
 
 What a process has written belongs to its kernel as far as the window has room: it is sent even if
-the process is killed at once; the rest waits in the transport. What has arrived waits in the kernel
+the process is killed at once. The rest waits in the transport. What has arrived waits in the kernel
 until the process reads it, also while the process is paused. A socket that is closed with unread
-bytes resets the connection; so does one that receives after it was closed. The order of callbacks
-and the errors are those of asyncio's selector transport.
+bytes resets the connection, and so does a socket that receives after it was closed. The order of
+callbacks and the errors are those of asyncio's selector transport.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _error(number: int) -> OSError:
-    """The error of that ``errno``, as the kernel would raise it."""
+    """Return the error of that ``errno``, as the kernel would raise it."""
     return OSError(number, os.strerror(number))
 
 
@@ -35,7 +35,7 @@ def _nobody(_: bytes) -> None:
 
 
 class SimulatedConnection:
-    """Two pipes and, at their ends, the sockets; that of the server once it has accepted."""
+    """A pair of pipes with the sockets at their ends; the server's once it has accepted."""
 
     def __init__(self, forward: SimulatedPipe, backward: SimulatedPipe) -> None:
         self.forward = forward
@@ -46,7 +46,7 @@ class SimulatedConnection:
         backward.way.connections[self] = None
 
     def reset(self) -> None:
-        """Something between the two resets both ends at once; what was on its way is lost."""
+        """Reset both ends at once, as a device between them does; what was on its way is lost."""
         for pipe in (self.forward, self.backward):
             pipe.drop()
         for end in (self.client, self.server):
@@ -55,13 +55,13 @@ class SimulatedConnection:
         self.end()
 
     def end(self) -> None:
-        """No longer on its links."""
+        """Take the connection off its links."""
         self.forward.way.connections.pop(self, None)
         self.backward.way.connections.pop(self, None)
 
 
 class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa: SLF001 - as asyncio's own transports
-    """One end of a connection: the socket from the SYN on, and the transport of a protocol."""
+    """An end of a connection: the socket from the SYN on, and the transport of a protocol."""
 
     _maybe_pause_protocol: Callable[[], None]
     _maybe_resume_protocol: Callable[[], None]
@@ -84,7 +84,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._out = out
         self._in = incoming
         self.established: asyncio.Future[None] | None = None
-        """Of a socket that connects: done when the other side has answered."""
+        """On a socket that connects: done when the other side has answered."""
         # the kernel's half
         self._segments: list[bytes] = []
         self._arrived: list[bytes] = []
@@ -113,11 +113,11 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
 
     @property
     def blocked(self) -> bool:
-        """Whether bytes wait for the window."""
+        """True if bytes wait for the window."""
         return bool(self._buffer)
 
     def arrive(self, item: bytes | ControlSegment) -> None:
-        """Take the next of the stream from the network, whatever the process does."""
+        """Take the next item of the stream from the network, whatever the process does."""
         if self._socket_closed or self._vanished:
             self._answer_the_late(item)
         elif type(item) is bytes:
@@ -131,17 +131,17 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._end(item)  # type: ignore[arg-type]
 
     def _end(self, how: ControlSegment) -> None:
-        """The stream ends behind what has arrived, or breaks off."""
+        """End the stream behind what has arrived, or break it off."""
         if self._ended is not ControlSegment.RST:
             self._ended = how
             if how is ControlSegment.RST:
                 self._reset = True
                 if self._buffer:
-                    self.window_opened()  # a writer learns of it too
+                    self.window_opened()  # a writer must see the reset, too
             self._wake_reader()
 
     def _answered(self, established: asyncio.Future[None], item: ControlSegment) -> None:
-        """The other side has answered an attempt to connect."""
+        """Take the other side's answer to an attempt to connect."""
         if item is ControlSegment.SYN_ACK:
             established.set_result(None)
         else:
@@ -149,7 +149,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             established.set_exception(_error(errno.ECONNREFUSED if refused else errno.ECONNRESET))
 
     def give_up(self) -> None:
-        """Nobody has answered for too long: the connection is over, and the other side not told."""
+        """End the connection after too long without an answer; the other side is not told."""
         self.time_out()
         self._connection.end()
         if self._ended is not ControlSegment.RST:
@@ -157,12 +157,12 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._end(ControlSegment.RST)
 
     def time_out(self) -> None:
-        """The kernel gives up an attempt to connect."""
+        """Give up an attempt to connect, as the kernel does."""
         if self.established is not None and not self.established.done():
             self.established.set_exception(_error(errno.ETIMEDOUT))
 
     def _answer_the_late(self, item: bytes | ControlSegment) -> None:
-        """A reset for what arrives at a closed socket; silence from a machine that is off."""
+        """Answer what arrives at a closed socket with a reset; a machine that is off is silent."""
         if item is ControlSegment.RST or item is ControlSegment.REFUSED:
             self._reset = True
             self._connection.end()
@@ -176,26 +176,26 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._connection.end()
 
     def never_answered(self) -> None:
-        """The machine has been off for so long that the other side gives up."""
+        """Let the other side give up, because this machine has been off for so long."""
         other = self._connection.server if self is self._connection.client else self._connection.client
         if other is not None:
             other.give_up()
 
     def tried_again(self) -> None:
-        """The machine is on again, and hears of a connection it knows nothing of."""
+        """Reset the connection: the machine is on again, and does not know it."""
         self.send_reset()
 
     def send_reset(self) -> None:
-        """Tell the other side that there is nobody."""
+        """Tell the other side that this end does not exist."""
         if not self._reset:
             self._reset = True
             self._out.send(ControlSegment.RST)
 
     def flush(self) -> None:
-        """What was written in one step leaves as one segment."""
+        """Send what was written in one step as one segment."""
         segments = self._segments
         if self._socket_closed or self._vanished:
-            segments.clear()  # written by who died in this very step
+            segments.clear()  # written by a process that died in this very step
         elif segments:
             data = segments[0] if len(segments) == 1 else b"".join(segments)
             segments.clear()
@@ -203,7 +203,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
                 self._out.send(data)
 
     def close_socket(self) -> None:
-        """What the kernel does when the descriptor is closed, by the process or by its death."""
+        """Close the socket as the kernel does, for the process or because of its death."""
         if self._socket_closed or self._vanished:
             return
         self.flush()
@@ -219,14 +219,14 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._loop.network.closed(self)
 
     def vanish(self) -> None:
-        """The machine has lost its power: nothing is said, and nothing answers until it is back."""
+        """Be silent, because the machine has lost its power; nothing answers until it is back."""
         self._segments.clear()
         self._out.drop_unsent()
         self._vanished = True
         self._loop.network.closed(self)
 
     def abandon(self) -> None:
-        """Its process is dead, and will not be asked why it left it open."""
+        """Mark a dead process' transport as closed, so that no warning says it was left open."""
         self._closing = True
 
     def _wake_reader(self) -> None:
@@ -237,7 +237,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
     # -------------------------------------------------------------------------------------- reading
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give it its protocol: ``connection_made``, and in the next round the first bytes."""
+        """Give the socket its protocol: ``connection_made``, and next round the first bytes."""
         self.set_protocol(protocol)
         self._loop.call_soon(protocol.connection_made, self)
         self._loop.call_soon(self._start_reading)
@@ -285,11 +285,11 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self.close()
 
     def pause_reading(self) -> None:
-        """Leave what arrives in the kernel."""
+        """Leave the bytes that arrive in the kernel."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Read the bytes that arrive again."""
         if self._closing or not self._paused:
             return
         self._paused = False
@@ -297,13 +297,13 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._wake_reader()
 
     def is_reading(self) -> bool:
-        """Whether ``data_received`` may be called."""
+        """Return whether ``data_received`` may be called."""
         return not self._closing and not self._paused
 
     # -------------------------------------------------------------------------------------- writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; what the window has no room for waits in the transport."""
+        """Send bytes; what the window has no room for waits in the transport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if self._eof_asked:
@@ -332,7 +332,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._maybe_pause_protocol()
 
     def _take(self, data: bytes) -> None:
-        """The kernel takes bytes over."""
+        """Take bytes into the kernel."""
         self._out.used += len(data)
         if not self._segments:
             if self._loop.active:
@@ -345,11 +345,11 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._segments.append(data)
 
     def writelines(self, list_of_data: Any) -> None:
-        """Send all."""
+        """Send all the given bytes."""
         self.write(b"".join(list_of_data))
 
     def window_opened(self) -> None:
-        """The socket is writable; the process will see it when it runs."""
+        """Note that the socket is writable; the process will see it when it runs."""
         if not self._write_planned:
             self._write_planned = True
             self._loop.put(self._write_handle)
@@ -387,17 +387,17 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._out.send(ControlSegment.FIN)
 
     def can_write_eof(self) -> bool:
-        """TCP can."""
+        """Return True: TCP can end one direction."""
         return True
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the kernel has not taken."""
+        """Return the number of bytes that the kernel has not taken."""
         return len(self._buffer)
 
     # -------------------------------------------------------------------------------------- the end
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Return whether the transport is closed, or about to be."""
         return self._closing
 
     def close(self) -> None:
@@ -437,7 +437,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._deliver = _nobody
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have another protocol from now on."""
+        """Deliver to another protocol from now on."""
         self._protocol = protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             feed = asyncio.protocols._feed_data_to_buffered_proto  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio's own transports do
@@ -446,5 +446,5 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._deliver = protocol.data_received  # type: ignore[attr-defined]
 
     def get_protocol(self) -> Any:
-        """Its protocol."""
+        """Return the transport's protocol."""
         return self._protocol

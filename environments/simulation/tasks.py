@@ -1,9 +1,9 @@
 """Tasks and futures that sort the same in every process.
 
 ``TaskGroup`` and ``asyncio.wait`` keep sets of tasks, and iterate over them when they cancel or
-call back. A set's order follows the hash, and the stock hash is the object's address, which differs
+call back. A set's order follows the hash. The stock hash is the object's address, which differs
 from one process to the next whatever ``PYTHONHASHSEED`` says. Here the hash is a number that the
-loop counts up, given when it is first asked for: a set's order then depends only on what the
+loop counts up, assigned when the hash is first asked for. So a set's order depends only on what the
 program did before.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Numbered:
-    """What is hashed by a number of its `NodeLoop`."""
+    """An object whose hash is a number of its `NodeLoop`."""
 
     sequence: int
     get_loop: Callable[[], NodeLoop]
@@ -41,12 +41,12 @@ class SimulatedTask(_Numbered, asyncio.Task[Any]):
 
 
 def sorted_tasks(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
-    """In the order in which they were made."""
+    """Return tasks in the order of their numbers."""
     return sorted(tasks, key=hash)
 
 
 def describe(task: asyncio.Task[Any]) -> str:
-    """A task's name and where it waits: "link to b1 at link.py:404 in connect"."""
+    """Return a task's name and where it waits: "link to b1 at link.py:404 in connect"."""
     awaited: Any = task.get_coro()
     place = ""
     while awaited is not None:

@@ -1,9 +1,9 @@
-"""What happened in a world, in order: a digest always, the text on request.
+"""The events of a world, in order: always a digest, and the text on request.
 
 Two runs of one seed are the same when their digests are. The digest is a chain of Python's tuple
-hash over integers, which no hash seed touches and which costs a tenth of a microsecond; it is made
-to notice, not to resist an adversary. When two digests differ, record both runs and ask for
-`first_difference`.
+hash over integers, which does not depend on the hash seed and costs a tenth of a microsecond. It is
+made to notice a difference, not to resist an adversary. When two digests differ, record both runs
+and ask for `first_difference`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ TIMER: Final = "timer"
 
 
 class TraceEvent(NamedTuple):
-    """One thing that happened: ``what`` at ``node``, ``detail`` on it.
+    """An event: ``what`` happened at ``node``, with ``detail``.
 
-    ``size`` and ``checksum`` of the bytes if there were any.
+    ``size`` and ``checksum`` are of the event's bytes if it has any.
     """
 
     at_ns: int
@@ -50,16 +50,16 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits; equal for equal runs."""
+        """The digest as 16 hexadecimal digits; equal for equal runs."""
         return f"{self._digest & 0xFFFFFFFFFFFFFFFF:016x}"
 
     @property
     def text(self) -> str:
-        """One line per event; empty unless recording."""
+        """The events, one on a line; empty unless recording."""
         return "\n".join(map(str, self.events))
 
     def label(self, node: str, what: str, detail: str = "") -> int:
-        """A number for what happens often, to `mark` with."""
+        """Return a number for a frequent kind of event, to `mark` with."""
         label = zlib.crc32(f"{node}|{what}|{detail}".encode())
         if self.recording:
             self._labels[label] = (node, what, detail)
@@ -74,7 +74,7 @@ class Trace:
             self.events.append(TraceEvent(at_ns, *self._labels[label], len(data), checksum))
 
     def record(self, at_ns: int, node: str, what: str, detail: str = "", data: bytes = b"") -> None:
-        """Take an event into the digest that has no label yet."""
+        """Take an event that has no label yet into the digest."""
         self.mark(at_ns, self.label(node, what, detail), data)
 
     def take(self, event: TraceEvent) -> None:
@@ -86,7 +86,7 @@ class Trace:
 
 
 def first_difference(first: Trace, second: Trace, context: int = 5) -> str | None:
-    """Where two recorded runs part, what came before it and what each did then; None if nowhere.
+    """Return where two recorded runs part, with what came before and after; None if nowhere.
 
     Raises ValueError when a run was not recorded.
     """

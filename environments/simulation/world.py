@@ -1,8 +1,8 @@
 """A world: machines, a network and a clock in one process, in which one seed gives one history.
 
-Each node is an event loop of its own (`loop`), stepped by one `scheduler` of virtual time. The node
-"harness" is where the test itself runs: clients, nemesis, monitor. Other nodes are processes that
-it spawns::
+Each node is an event loop of its own (`loop`), stepped by one `scheduler` of virtual time. The test
+itself runs on the node "harness": clients, nemesis, monitor. Other nodes are processes that it
+spawns::
 
     world = World(seed=7)
     async def main():
@@ -15,7 +15,7 @@ it spawns::
         assert await broker.exited == -9
     world.run(main)
 
-What one coroutine leaves to another node must go over the network; what the harness does to a node
+Whatever one node passes to another must go over the network. What the harness does to a node
 (spawn, kill, set an ``asyncio.Event`` that it waits for) takes effect at the same virtual instant.
 """
 
@@ -51,11 +51,10 @@ T = TypeVar("T")
 
 
 class World:
-    """Everything that one seed decides. It runs once.
+    """Everything that one seed decides. A world runs once.
 
-    ``record`` keeps the text of the trace; ``stall_steps`` is after how many steps without virtual
-    time passing it is a livelock, ``steps_max`` after how many in all the run is taken to be
-    endless.
+    ``record`` keeps the text of the trace. After ``stall_steps`` steps without virtual time
+    passing, the run counts as a livelock; after ``steps_max`` steps in all, it counts as endless.
     """
 
     def __init__(
@@ -84,20 +83,20 @@ class World:
 
     @property
     def now_ns(self) -> int:
-        """Virtual nanoseconds since the world began."""
+        """The virtual nanoseconds since the world began."""
         return self.scheduler.now_ns
 
     @property
     def steps(self) -> int:
-        """How often a node was stepped: the measure of work done."""
+        """The number of steps of all nodes: the measure of work done."""
         return self.scheduler.steps
 
     def random(self, purpose: str) -> random.Random:
-        """A new stream of chance for one purpose ("disk:a1"): using it changes no other."""
+        """Return a new random stream for one purpose ("disk:a1"), independent of all others."""
         return random.Random(f"{self.seed}/{purpose}")
 
     def clock(self, name: str) -> SimulatedClock:
-        """A machine's clocks, which outlive its process; the harness' show virtual time alone."""
+        """Return a machine's clocks, which outlive its process; the harness' show virtual time."""
         clock = self._clocks.get(name)
         if clock is None:
             boot_s = 0 if name == HARNESS else self.random(f"clock:{name}").randrange(BOOT_S_MAX)
@@ -107,7 +106,7 @@ class World:
         return clock
 
     def process(self, name: str) -> SimulatedProcess | None:
-        """The latest process of a node, running or not."""
+        """Return the latest process of a node, running or not."""
         return self._processes.get(name)
 
     def spawn(
@@ -118,10 +117,10 @@ class World:
     ) -> SimulatedProcess:
         """Start a process on the machine ``name``.
 
-        It lives until ``main`` returns (its exit status, if that is an int) or raises (1).
+        The process lives until ``main`` returns (its exit status, if that is an int) or raises (1).
 
         ``on_exit`` is called on the harness' loop, however the process ended. Raises ValueError
-        while one still runs there.
+        while another process still runs there.
         """
         before = self._processes.get(name)
         if name == HARNESS or (before is not None and before.state != "gone"):
@@ -140,8 +139,9 @@ class World:
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``main`` on the node "harness" until it is done, and everything else with it.
 
-        What is left then is cancelled on the harness, as ``asyncio.run`` does, and ends without a
-        word elsewhere. Raises what ``main`` raises; DeadlockError, StallError, ForbiddenCallError.
+        What is left then is cancelled on the harness, as ``asyncio.run`` does; on other nodes it
+        ends without any notice. Raises what ``main`` raises, and DeadlockError, StallError,
+        EndlessRunError, ForbiddenCallError.
         """
         if self._ran:
             raise RuntimeError("a world runs once; make another one with the same seed")
@@ -157,11 +157,14 @@ class World:
                 self._end()
 
     def interrupt(self, error: BaseException) -> None:
-        """End the run with ``error`` after the present step; another thread may call this alone."""
+        """End the run with ``error`` after the present step.
+
+        This is the only call that another thread may make.
+        """
         self.scheduler.fail(error)
 
     def _cancel_the_rest(self) -> None:
-        """As ``asyncio.run`` does."""
+        """Cancel the harness' remaining tasks and await their end, as ``asyncio.run`` does."""
         tasks = sorted_tasks(asyncio.all_tasks(self.harness))
         for task in tasks:
             task.cancel()
@@ -182,7 +185,7 @@ class World:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Without the interpreter's collections, and the caller's hooks and loop."""
+        """Keep garbage collections and the caller's hooks and loop out of the run."""
         collected = gc.isenabled()
         gc.disable()
         hooks = sys.get_asyncgen_hooks()
@@ -233,7 +236,7 @@ class World:
             loop._asyncgen_finalizer_hook(generator)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _waiting(self) -> str:
-        """Each task that waits, and where, by node."""
+        """Return each task that waits, and where, by node."""
         waiting = []
         loops = [
             self.harness,
