@@ -21,3 +21,12 @@ def test_an_address_without_a_sound_port_is_named(address):
 
 def test_one_seed_gives_one_course_of_chance():
     assert real_seams(seed=7).random.random() == real_seams(seed=7).random.random()
+
+
+def test_a_secret_is_of_the_systems_entropy_and_in_a_simulation_of_its_seed():
+    one, other = real_seams().secret(), real_seams().secret()
+    assert one != other
+    assert len(bytes.fromhex(one)) * 8 >= 96
+    foreseen = random.Random(1)
+    assert Seams(random.Random(1), lambda: 0.0, entropy=lambda count: b"\7" * count).secret() == "07" * 16
+    assert Seams(foreseen, lambda: 0.0).secret() == real_seams(seed=1).secret()
