@@ -1,23 +1,25 @@
-"""Conflicts of sessions over messages: who held what, and when.
+"""The rules about sessions: which session held which message when, and conflicts between them.
 
-duplicate, unflagged-redelivery, double-delivery, group-split, reordered-session.
+They find duplicate, unflagged-redelivery, double-delivery, group-split and reordered-session.
 
 A session *holds* a delivery from its row until the first of: the invocation of its ack or nack (of
-the commit or abort, for an ack in a transaction), of the unsubscribe, or the disconnect row. The
-hold is *certain* only until the latest moment at which the session is proven alive at the broker:
-the invocation of an operation in it that later completed ``ok``. A partitioned client may hold
-deliveries of a session that its broker ended long ago; that is no anomaly. Nor is a hold certain
-when the broker may have taken the message back (``checkers.timeouts``). Two holds conflict if both
-are certain at one instant. A session was alive, too, when it got something that was sent only then:
-whatever is known of it afterwards, a broker that sends to it while another certainly holds errs.
+the commit or abort, for an ack in a transaction), the invocation of the unsubscribe, or the
+disconnect row. The hold is *certain* only until the latest moment at which the session is proven
+alive at the broker: the invocation of an operation in it that later completed ``ok``. A partitioned
+client may hold deliveries of a session that its broker ended long ago; that is no anomaly. Nor is a
+hold certain when the broker may have taken the message back (``checkers.timeouts``). Two holds
+conflict if both are certain at one instant. A session was alive, too, when it got a message that
+was sent only then: a broker must not send to it while another session certainly holds, whatever is
+known of it afterwards.
 
 Why the running maximum is enough: let d be the first delivery that begins within an earlier certain
-hold of another session. If the hold that ends last among the earlier ones is of d's own session,
-that hold and the other session's overlap too, and the later of those two begins before d: a
-contradiction. So the first conflict of a group is always with the hold that ends last.
+hold of another session. Suppose the hold that ends last among the earlier ones is of d's own
+session. Then that hold and the other session's overlap, too, and the later of those two begins
+before d: a contradiction. So the first conflict of a group is always with the hold that ends last.
 
-What proves a session alive is spread over all parts, and is asked for only where two holds would
-conflict if every session lived for ever (``conflicts``): in most runs, failures or not, nowhere.
+The rows that prove a session alive lie in all parts. They are asked for only where two holds would
+conflict if every session lived for ever (``conflicts``): in most runs, with failures or without,
+nowhere.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ from checkers.timeouts import NEVER
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What is asked of deliveries beside others of their group: columns of ``Deliveries``.
+    """The columns of ``Deliveries`` that are needed to compare deliveries within a group.
 
-    The lives of ordinary messages are numbered below 0.
+    The lives of ordinary messages have numbers below 0.
     """
 
     place: npt.NDArray[np.int32]
@@ -81,12 +83,12 @@ class Holds:
     let_go: Numbers
 
     def at(self, some: Numbers) -> Holds:
-        """Some of them."""
+        """Return the holds at some positions."""
         return Holds(*(getattr(self, name)[some] for name in Holds.__slots__))
 
 
 def holds(deliveries: Deliveries, ordinary: Ordinary, grouped: Flags) -> Holds:
-    """Of groups; ``grouped`` says of each place whether it is one."""
+    """Return the holds of groups; ``grouped`` says whether each place is a group."""
     every = np.ones(len(ordinary.place), dtype=bool)
     whole = joined(
         [
@@ -116,7 +118,10 @@ def held_until_lapse(deliveries: Deliveries, places: PlaceTable) -> Deliveries:
 
 
 def find(deliveries: Deliveries, tally: InstanceTally) -> None:
-    """The rules about single deliveries; what may have been under way is excused."""
+    """Add the instances of the rules about single deliveries to the tally.
+
+    Deliveries that may have been under way are excused.
+    """
     _firsts("duplicate", deliveries, tally, deliveries.duplicate)
     _firsts("unflagged-redelivery", deliveries, tally, deliveries.unflagged)
     _firsts("late-delivery", deliveries, tally, deliveries.late)
@@ -128,7 +133,7 @@ def find(deliveries: Deliveries, tally: InstanceTally) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What is known of the sends of held messages: columns of ``Lives``, one row a hold."""
+    """The columns of ``Lives`` about the sends of held messages, a row for each hold."""
 
     several: Flags
     since: Numbers
@@ -138,7 +143,10 @@ class _Sent:
 
     @classmethod
     def of(cls, some: Holds, lives: Lives, ordinary: Ordinary) -> _Sent:
-        """A message that came to another session first may be another copy, which came later."""
+        """Return the columns of some holds.
+
+        If another session got the message first, a hold may be of another copy, which came later.
+        """
         usual = some.life < 0
         life, at = some.life[~usual], -1 - some.life[usual]
         there = np.where(lives.delivered[life] == some.index[~usual], lives.there[life], lives.over[life])
@@ -164,9 +172,10 @@ def find_backwards(
     choosers: SelectiveQueues,
     tally: InstanceTally,
 ) -> None:
-    """In a session after one of the same producer that belongs behind it.
+    """Find ``reordered-session``: deliveries to a session after a later one of the same producer.
 
-    Where a group was closed what was given back may come behind what the next session got.
+    If a group was closed, a message that was given back may come behind those that the next session
+    got.
     """
     at = some.fresh & some.in_turn & (some.producer != NONE) & choosers.judged(places.named)[some.place]
     some = some if at.all() else some.at(np.flatnonzero(at))
@@ -212,12 +221,11 @@ def conflicts(
     *,
     stale_acks_refused: bool = True,
 ) -> Flags:
-    """The places in which two holds conflict.
+    """Return the places in which two holds conflict.
 
-    ``double-delivery`` and ``group-split`` are told to ``tally``.
-
-    Without ``proven`` (``proven`` of each session: until when it was certainly alive) every session
-    is taken to live for ever: a superset of the places, and nothing to tell.
+    The instances of ``double-delivery`` and ``group-split`` are added to ``tally``, if there is
+    one. ``proven`` says until when each session was certainly alive. Without it every session is
+    assumed to live for ever, so that more places are returned; then there should be no tally.
     """
     found = np.zeros(len(places.named), dtype=bool)
     again = np.flatnonzero(_among_several(deliveries))
@@ -244,9 +252,9 @@ def conflicts(
 
 
 def _side_by_side(some: Holds, closings: Closings) -> tuple[Numbers, Numbers]:
-    """Return the holds in order, and which of them may exclude each other.
+    """Return the positions of holds in order, and the segment of each in which holds may conflict.
 
-    Those of a group, but on either side of a message that closed it.
+    A segment is a group; a message that closed the group ends one segment and begins the next.
     """
     order = ordered(some.place, some.index)
     place, index = some.place[order], some.index[order]
@@ -259,7 +267,7 @@ def _side_by_side(some: Holds, closings: Closings) -> tuple[Numbers, Numbers]:
 
 
 def _among_several(deliveries: Deliveries) -> Flags:
-    """Deliveries of messages that have others."""
+    """Return the deliveries of messages that were delivered several times."""
     several = np.zeros(int(deliveries.life.max(initial=-1)) + 1, dtype=bool)
     several[deliveries.life[deliveries.again]] = True
     return several[deliveries.life]
@@ -273,12 +281,12 @@ def _conflicting(
     ends: Ends,
     proven: Keyed | None,
 ) -> Flags:
-    """Of the holds in ``order``, which is that of their ``keys`` and then of their rows.
+    """Return which holds begin within an earlier certain hold of another session.
 
-    Begun within an earlier hold of another session, and held then for certain.
-
-    Held for certain: for a while after they were read; or at the moment at which they were sent,
-    where the whole span in which that can have been lies within the other hold.
+    ``order`` has the positions of the holds, sorted by their ``keys`` and then by their rows. A
+    hold counts only if it is certain itself: for a while after the delivery was read. Or it was
+    certain when the delivery was sent, if the whole span in which that can have been lies within
+    the other hold.
     """
     index, session, segment = some.index[order], some.session[order], keys.astype(np.int64)
     end = some.release[order]
@@ -308,18 +316,18 @@ def _conflicting(
 
 
 def _may_conflict(index: Numbers, session: Numbers, segment: Numbers, end: Numbers) -> bool:
-    """Whether any hold begins within an earlier one, where a session follows another.
+    """Return whether any hold begins within an earlier one and follows a row of another session.
 
-    The first row of a segment that begins within a hold of another session follows one of another
-    session: between that hold and it all rows would be of its own session else, and the first of
-    those begins within that hold, too.
+    Why that is enough: take the first row of a segment that begins within a hold of another
+    session. If it followed a row of its own session, all rows between that hold and it would be of
+    its own session, and the first of those would begin within that hold, too.
     """
     late = exceeded(index, end, segment)
     return bool(np.any(late[1:] & (session[1:] != session[:-1])))
 
 
 def _firsts(name: str, some: Holds | Deliveries, tally: InstanceTally, where: Flags | None = None) -> None:
-    """One instance a message: its first."""
+    """Add one instance for each message: the first of its flagged deliveries."""
     at = np.arange(len(some.index)) if where is None else np.flatnonzero(where)
     at = at[np.argsort(some.index[at], kind="stable")]
     _, first_of = np.unique(some.life[at], return_index=True)
@@ -329,7 +337,7 @@ def _firsts(name: str, some: Holds | Deliveries, tally: InstanceTally, where: Fl
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Of each (run, session) the latest answered question that one part knows."""
+    """The latest invocation that proves each (run, session) alive, as one part knows it."""
 
     run: Numbers
     session: Numbers
@@ -337,10 +345,10 @@ class Proofs:
 
 
 def proofs(rows: Rows) -> Proofs:
-    """The proofs in these rows that sessions lived.
+    """Return the proofs in some rows that sessions were alive.
 
-    By acks and nacks: of each (session, message) the first invocation, if any ``ok`` came after it;
-    by deliveries: the send of what was delivered.
+    An ack or nack proves it: of each (session, message) the first invocation counts, if any ``ok``
+    came after it. So does a delivery: the send of its message counts.
     """
     at = rows.of(ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
     nack = rows.kind[at] >= NACK_INVOKE
@@ -364,7 +372,7 @@ def proofs(rows: Rows) -> Proofs:
 
 
 def _latest(run: Numbers, session: Numbers, asked: Numbers) -> Proofs:
-    """The latest of each session."""
+    """Return the latest proof of each session."""
     order = ordered(run, session, asked)
     one = segments(run[order], session[order])
     last = order[np.flatnonzero(np.concatenate((one[1:] != one[:-1], [True])))] if len(order) else order
@@ -372,7 +380,7 @@ def _latest(run: Numbers, session: Numbers, asked: Numbers) -> Proofs:
 
 
 def proven(found: Sequence[Proofs], left: Keyed) -> Keyed:
-    """All proofs of all parts, unsubscribes included, as ``proven`` by (run, session)."""
+    """Return the latest proof of each (run, session) from all parts, unsubscribes included."""
     width = max(1, len(left.numbers))
     left_run, left_session = left.keys // width, left.numbers[left.keys % width]
     known = left.values["left"] != NONE

@@ -1,11 +1,11 @@
 """Copies of one message for several subscriptions of its topic.
 
-Where sends are atomic, what one subscription was given the others were given, too. So a send of
-unknown outcome, outside of transactions, of which one subscription shows its copy and another does
-not, lost that copy: ``lost``, kind not copied. The other must have existed from before the send to
-the end of the test, its selector must match, and its broker must be of the node that showed the
-copy: what is forwarded to other nodes comes when it comes. Copies of what was sent in transactions
-are judged by ``checkers.transactions``.
+Where sends are atomic, a message that one subscription got was given to the others, too. Take a
+send of unknown outcome, outside of transactions. If one subscription shows its copy and another
+does not, the other copy is ``lost``, kind not copied. The other subscription must have existed from
+before the send to the end of the test, and its selector must match. Its broker must be of the node
+that showed the copy, because a message that is forwarded to other nodes may arrive at any time.
+Copies of messages that were sent in transactions are judged by ``checkers.transactions``.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """The copies of messages: those of one have one ``number`` (``NONE``: of no subscription).
+    """The copies of messages; the copies of one message have one ``number``.
 
-    ``shown`` is the first row that shows any of them.
+    The number is ``NONE`` for a message of no subscription. ``shown`` is the first row that shows
+    any copy.
     """
 
     number: Numbers
@@ -51,7 +52,7 @@ class Siblings:
 
 
 def siblings_of(places: PlaceTable, lives: Lives, shown: Numbers) -> Siblings:
-    """Return the copies that belong together; ``shown`` is the first row that shows each."""
+    """Return which copies are of one message; ``shown`` is the first row that shows each copy."""
     topics: dict[tuple[int, str, str | None], int] = {}
     of_place = np.full(len(places.named), NONE, dtype=np.int64)
     for n, (run, queue, group) in enumerate(places.named):
@@ -73,7 +74,7 @@ def siblings_of(places: PlaceTable, lives: Lives, shown: Numbers) -> Siblings:
 
 
 def homes(subscriptions: Subscriptions, deaths: Deaths) -> Numbers:
-    """Return the node of the brokers of each subscription; of no broker where they differ."""
+    """Return the node of the brokers of each subscription; ``_NOWHERE`` if their nodes differ."""
     nodes = [
         {deaths.node(run, broker) for broker in history.brokers}
         for (run, _), history in zip(subscriptions.numbers, subscriptions.histories, strict=True)
@@ -111,7 +112,7 @@ def not_copied(
 def _may_be_dead(places: PlaceTable, lives: Lives, at: Numbers, audience: Audience) -> Flags:
     """Return which of some messages may be dead letters that no store keeps.
 
-    Nobody refused them, but where whatever is given back counts sessions may have held them.
+    No session refused them; but where whatever is given back counts, sessions may have held them.
     """
     dead = np.zeros(len(at), dtype=bool)
     promises = audience.promises
@@ -134,5 +135,5 @@ def is_sibling(one: Place, other: Place) -> bool:
 
 
 def without_siblings(place: Place, others: Iterable[Place]) -> set[Place]:
-    """Return the places that are neither a given one nor of its siblings."""
+    """Return the places that are neither the given one nor siblings of it."""
     return {other for other in others if other != place and not is_sibling(place, other)}

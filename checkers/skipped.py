@@ -1,14 +1,15 @@
-"""Messages that a subscription was skipped for while it existed: lost, kind skipped.
+"""Messages that were skipped for a subscription while it existed: lost, kind skipped.
 
-What ends takes what waits in it along: a plain subscription, a durable one that is dropped or made
-again with another selector, a temporary queue whose owner leaves. So its messages are not owed to
-the end of the test, and nothing that is missing there is lost for that alone. But pushes arrive in
-order: where the session that a message was due to read a *later* one, the message was in front of
-that and had been left out.
+When a subscription ends, the messages that wait in it end, too. That holds for a plain
+subscription, a durable one that is dropped or made again with another selector, and a temporary
+queue whose owner leaves. So its messages are not owed to the end of the test, and a message that is
+missing there is not lost for that alone. But deliveries to a session arrive in order. If the
+session to which a message was due read a *later* one, the message was in front of that one and had
+been left out.
 
 A message was skipped if all of this holds:
 
-- It was sent for certain, and no row but its sends tells of it in that place.
+- It was sent for certain, and no row but its sends names it in that place.
 - A later message was read in a session of that place before the session was left or lost. *Later*
   is of the same producer and group, with a higher sequence and a later send. If the message was
   sent in a transaction, the later one was sent in the same, or after the commit was answered
@@ -20,15 +21,16 @@ A message was skipped if all of this holds:
 - Both have one priority, no delay, and cannot have expired when the later one was read.
 - No other session of that place can have held the message: each was asked for after the later one
   was read, or was certainly over before the message was sent or this session was asked for. A lost
-  connection ends no session: its broker may not know.
-- The broker that delivered the later message took the message. Or that was one of its node, and the
-  session of a subscription was asked for after the message was sent.
+  connection ends no session, because its broker may not know it.
+- The broker that delivered the later message took the message. Or a broker of the same node took
+it,
+  and the session of a subscription was asked for after the message was sent.
 
 Each slice of a part gives the messages that wait and those that were read (``copies_of``), and they
-are compared when all slices have been read (``find``). All that a read message says of the waiting
-ones is one row (``since``) after which they must have been sent. So for each waiting message the
-later one with the lowest such row is tried first. Only where that does not show it, all later ones
-are tried.
+are compared when all slices have been read (``find``). A read message tells one row (``since``)
+after which the waiting ones must have been sent. So for each waiting message the later one with the
+lowest such row is tried first. All later ones are tried only if that does not show that it was
+skipped.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ from checkers.temporaries import Temporaries
 from checkers.verdict import Promises
 
 _BEYOND: Final = int(np.iinfo(np.int64).max)
-"""A moment after all others: of what never expires."""
+"""A moment (ns) after all others, at which a message expires that never expires."""
 _ANSWERS: Final = (DELIVER, BROWSE, TIMEOUT, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL)
 _ANYTHING: Final = -1
 """The number of the selector that wants every message."""
@@ -90,14 +92,13 @@ Columns = TypeVar("Columns", "WaitingMessages", "ReadMessages", "SkippedMessages
 
 @dataclass(frozen=True, slots=True)
 class WaitingMessages:
-    """Messages of which a place shows nothing but the send, once for each selector that they match.
+    """The messages of which a place has only sends, a row for each selector that they match.
 
     ``sent`` is the first send, ``since`` the first that did not certainly fail; ``several``: there
-    are others. ``stored``: the row from which on a message certainly was in its place; ``FOREVER``:
-    only if its transaction happened. ``unclear``: the row from which on no clock tells whether it
-    has expired.
-    ``certain``: it was sent for certain, and so is lost if it was skipped. ``effect_of``: the
-    transaction of all its sends, of which none failed.
+    are several sends. ``stored``: the row from which on a message certainly was in its place;
+    ``FOREVER`` if that is so only if its transaction happened. ``unclear``: the row from which on
+    no clock tells whether it has expired. ``certain``: it was sent for certain, and so is lost if
+    it was skipped. ``effect_of``: the transaction of all its sends, if none of them failed.
     ``broker`` and ``node`` are those that took it.
     """
 
@@ -123,10 +124,10 @@ class WaitingMessages:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessages:
-    """Deliveries; ``usable`` are those that may show that what was sent before was skipped.
+    """The deliveries; those that are ``usable`` may show that earlier messages were skipped.
 
-    ``begun``: since when the message could be in its place; ``session_begun``: the row that asks
-    for the session. ``broker`` and ``node`` are those that delivered.
+    ``begun``: the row since which the message can have been in its place; ``session_begun``: the
+    invocation of the session's subscribe. ``broker`` and ``node`` are those that delivered it.
     """
 
     place: Numbers
@@ -150,7 +151,7 @@ class ReadMessages:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The messages of a slice; ``unreadable`` are places of a body that nobody could read."""
+    """The messages of a slice; ``unreadable`` are the places with a body that could not be read."""
 
     waiting: WaitingMessages
     read: ReadMessages
@@ -174,7 +175,7 @@ class Copies:
 class Audience:
     """The consumers of subscriptions and temporary queues, and what was promised to them.
 
-    ``unheard``: (run, queue) of which something may have been received without being heard of.
+    ``unheard``: the (run, queue) with a receive whose client never heard its answer.
     """
 
     ends: Ends
@@ -197,7 +198,7 @@ class Audience:
         return self.ordered and promised and not self.is_unheard(place)
 
     def is_unheard(self, place: Place) -> bool:
-        """Return whether something of a place may have been received without being heard of."""
+        """Return whether a receive that was never heard answered may have taken from a place."""
         run, queue, _ = place
         return bool({(run, queue), (run, topic_of(queue))} & self.unheard)
 
@@ -213,10 +214,10 @@ class Audience:
 
 @dataclass(frozen=True, slots=True)
 class SkippedMessages:
-    """Messages that were skipped; ``later`` is one that was read and shows it.
+    """The messages that were skipped; ``later`` is a message that was read and shows it.
 
-    ``certain``: it was sent for certain, and so is lost. ``effect_of``: the transaction of which
-    its send is an effect.
+    ``certain``: the message was sent for certain, and so is lost. ``effect_of``: the transaction of
+    which its send is an effect.
     """
 
     place: Numbers
@@ -229,19 +230,22 @@ class SkippedMessages:
 
     @classmethod
     def shown_by(cls, waiting: WaitingMessages, read: ReadMessages) -> SkippedMessages:
-        """Return the waiting messages, each skipped for the read message beside it."""
+        """Return the waiting messages, each skipped for the read message at the same position."""
         return cls(
             waiting.place, waiting.message, waiting.life, waiting.sent, waiting.certain, waiting.effect_of,
             read.message,
         )  # fmt: skip
 
     def earliest(self, count: int) -> SkippedMessages:
-        """Return those that were sent first."""
+        """Return the skipped messages that were sent first."""
         return _chosen(self, np.sort(np.argsort(self.sent, kind="stable")[:count]))
 
 
 def _empty(table: type[Columns]) -> Columns:
-    """Return a table without rows; types of fields are texts, as annotations are not evaluated."""
+    """Return a table without rows.
+
+    The types of its fields are texts, because annotations are not evaluated.
+    """
     types = {"Numbers": np.int64, "Flags": np.bool_}
     return table(**{column.name: np.zeros(0, dtype=types[str(column.type)]) for column in fields(table)})
 
@@ -258,10 +262,11 @@ def copies_of(
     elsewhere: Numbers,
     offset: int,
 ) -> Copies:
-    """Return what waits and what was read in subscriptions and temporary queues, of whole messages.
+    """Return the waiting and the read messages of subscriptions and temporary queues.
 
-    ``open_`` are the messages of which the end of the test does not decide. ``elsewhere`` is the
-    first row that shows another copy of each; ``offset`` is how many lives came before.
+    ``rows`` have whole messages. ``open_`` are the messages that are not owed to the end of the
+    test. ``elsewhere`` is the first row that shows another copy of each; ``offset`` is how many
+    lives came before.
     """
     passing = places.passing()[lives.place]
     if not passing.any():
@@ -278,7 +283,7 @@ def copies_of(
 
 @dataclass(frozen=True, slots=True)
 class _MessageFacts:
-    """What each message asked for; ``usable`` are those that have a turn to keep."""
+    """The options of each message; those that are ``usable`` have an order to keep."""
 
     usable: Flags
     priority: Numbers
@@ -387,7 +392,7 @@ def _selector_numbers(run: Numbers, session: Numbers, audience: Audience) -> Num
 
 
 def _text(selector: Selector) -> str:
-    """Return a text that equal selectors have in common."""
+    """Return a text of a selector; equal selectors have the same text."""
     return repr(sorted(selector.items()))
 
 
@@ -410,7 +415,7 @@ def joined_copies(slices: Sequence[Copies]) -> Copies:
 
 
 def renumbered(parts: Iterable[tuple[Copies, Sequence[Place]]]) -> tuple[Copies, list[Place]]:
-    """Return the copies of several parts as those of one, and its places."""
+    """Return the copies of several parts as those of one part, and its places."""
     codes: dict[Place, int] = {}
     found = [Copies.none()]
     lives = 0
@@ -451,9 +456,9 @@ def _chosen(columns: Columns, at: Numbers) -> Columns:
 
 
 def _overtaken_since(read: ReadMessages, named: Sequence[Place], audience: Audience) -> Numbers:
-    """Return the row after which what each delivery overtook must have been sent.
+    """Return the row after which each delivery's overtaken messages must have been sent.
 
-    ``FOREVER``: it overtook nothing for certain.
+    ``FOREVER``: the delivery certainly overtook no message.
     """
     since = np.full(len(read.place), FOREVER, dtype=np.int64)
     selectors = audience.selectors()
@@ -470,9 +475,10 @@ def _overtaken_since(read: ReadMessages, named: Sequence[Place], audience: Audie
 
 
 def _rivals_until(read: ReadMessages, queue: tuple[int, str], audience: Audience) -> Numbers:
-    """Return up to which row another session can have been given what each delivery overtook.
+    """Return up to which row another session can have been sent what each delivery overtook.
 
-    Before all rows where none can: each was over before the session was asked for that read it.
+    The result is -1, before all rows, if none can: each other session was over before the session
+    was asked for that read the delivery.
     """
     nameless = bool((read.session == NONE).any())
     sessions = audience.consumers.of(queue, np.unique(read.session[read.session != NONE]).tolist())
@@ -496,7 +502,7 @@ def _rivals_until(read: ReadMessages, queue: tuple[int, str], audience: Audience
 
 
 class _Comparison:
-    """The waiting messages beside those that were read."""
+    """The comparison of waiting messages with those that were read."""
 
     def __init__(
         self,
@@ -521,7 +527,7 @@ class _Comparison:
             _, self._key = np.unique(self._key * (int(code.max()) + 1) + code, return_inverse=True)
 
     def pairs(self) -> tuple[Numbers, Numbers]:
-        """Return the positions of the skipped messages and of a later message of each."""
+        """Return the positions of the skipped messages, and of a later message for each."""
         size, count = len(self._turn), len(self._later_turn)
         of_read = np.arange(size + count) >= size
         turn = np.concatenate([self._turn, self._later_turn])
@@ -550,7 +556,7 @@ class _Comparison:
         return at[once], later[at[once]]
 
     def _overtaken(self, at: Numbers, by: Numbers) -> Flags:
-        """Return which of some waiting messages the read messages beside them overtook."""
+        """Return which waiting messages were overtaken by the read ones at the same positions."""
         waiting, read = self._waiting, self._read
         result: Flags = (self._later_turn[by] > self._turn[at]) & (read.sent[by] > waiting.sent[at])
         result &= self._since[by] < waiting.since[at]

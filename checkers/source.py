@@ -1,15 +1,13 @@
-"""A history read part by part.
+"""A history that is read part by part; each part has all rows of whole groups.
 
-Each part has whole groups, so that no rule has to move its rows.
+Why: no rule has to move rows. The recorder puts all rows of one (queue, group), and of one message,
+into one file. A task of Spark, or this process, can judge the groups of a file by itself, and its
+answer is small. So work goes to the files, and no rows are exchanged. If the files have other
+names, rows are exchanged once, by queue and group, and the same work is done on the result; that is
+slower, but as right.
 
-Why: the recorder puts all rows of one (queue, group), and of one message, into one file. Who is
-given a file, a task of Spark or this very process, can judge its groups alone, and what it answers
-is small. So work goes to the files, and nothing is exchanged. Where the files have other names,
-rows are exchanged once, by queue and group, and the same work is done on what arrives: slower,
-never wrong.
-
-Rows without a group are spread by producer (or, when exchanged, by message), so a rule that looks
-at more than one message may only look at rows that have a group.
+Rows without a group are spread over the parts by producer (or, when exchanged, by message). So a
+rule that compares messages may read only rows that have a group.
 """
 
 from __future__ import annotations
@@ -31,37 +29,41 @@ from checkers.schema import ALWAYS, DECLARED
 
 CONTROL: Final = "control.parquet"
 SLICE_ROWS: Final = 4_000_000
-"""A part with more rows is read again and again, some of its messages at a time.
+"""The most rows of a part that are read at once.
 
-A single huge group must pass too.
+A part with more rows is read several times, some of its messages each time, so that a single huge
+group can be judged, too.
 """
 _BATCH_ROWS: Final = 500_000
 WITH_MESSAGES: Final = ("send", "ack", "nack", "deliver", "timeout", "browse")
-"""Operations whose rows carry messages, where they name a queue."""
+"""The operations whose rows carry messages if they name a queue."""
 
 Result = TypeVar("Result")
 
 
 class HistoryError(Exception):
-    """What was given is no history; the text says what is wrong and where."""
+    """An error: the input is not a history; the text says what is wrong and where."""
 
 
 class HistoryPart(Protocol):
-    """Some whole groups of a history, within a task."""
+    """A part of a history with all rows of whole groups, as a task reads it."""
 
     @property
     def number(self) -> int:
-        """Its number among the parts."""
+        """The number of the part."""
         ...
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Tables of whole messages; together all rows. One table, unless the part is huge."""
+        """Yield tables of whole messages, which together have all rows of the part.
+
+        There is one table, unless the part is huge.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """One file of the recorder's."""
+    """A part that is one file, as the recorder writes it."""
 
     number: int
     path: str
@@ -69,7 +71,7 @@ class FilePart:
     slice_rows: int = SLICE_ROWS
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """One slice for each ``slice_rows`` rows, messages spread over them by their id."""
+        """Yield one slice for each ``slice_rows`` rows; a message's id decides its slice."""
         try:
             yield from self._slices(columns)
         except (OSError, pa.ArrowException) as error:
@@ -93,15 +95,19 @@ class FilePart:
 
 
 def _telling(table: pa.Table, *, told: bool) -> pa.Table:
-    """With a column ``subscription``, where it was not read: that there is one tells of topics."""
+    """Return the table, with a column ``subscription`` of nulls if ``told``.
+
+    Why: that the column exists says that the history may have topics, even if it was not read
+    because it is empty.
+    """
     field = SCHEMA.field("subscription")
     return table.append_column(field, pa.nulls(len(table), field.type)) if told else table
 
 
 def _empty(metadata: pq.FileMetaData) -> list[str]:
-    """Columns that have no value, as the file's statistics say.
+    """Return the columns that have no value, by the file's statistics.
 
-    They need not be read, which would take as long as of a column that is full.
+    Why: they need not be read, which would take as long as reading a full column.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [
@@ -123,29 +129,32 @@ def _slice_of(message: pa.Array, count: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Rows that Spark brought here."""
+    """A part that is a table of rows in memory."""
 
     number: int
     table: pa.Table
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """All rows."""
+        """Yield all rows as one table."""
         present = [name for name in columns if name in self.table.column_names]
         yield self.table.select([*present, *(["run"] if "run" in self.table.column_names else [])])
 
 
 Work: TypeAlias = Callable[[HistoryPart], Result]
-"""What is done on a part."""
+"""A function that a task calls with a part."""
 
 _NULLABLE: Final = pa.schema([field.with_nullable(True) for field in SCHEMA])
-"""What is null and must not be is told of, so it has to be read."""
+"""The history's columns, all nullable: a null where none may be must be read to be reported."""
 
 TEXTS: Final = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
-"""The columns that are read as codes and what they stand for."""
+"""The columns of texts, which are read dictionary-encoded."""
 
 
 def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
-    """A file to read, texts as codes; ``verified``: pages must agree with their checksums."""
+    """Open a Parquet file whose texts are read dictionary-encoded.
+
+    ``verified``: its pages must agree with their checksums.
+    """
     metadata = pq.read_metadata(path)
     there = set(metadata.schema.names)
     texts = [name for name in TEXTS if name in there]
@@ -153,12 +162,12 @@ def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
 
 
 class HistorySource(ABC):
-    """One history as it is asked part by part, or many told apart by a column ``run``.
+    """A history that is judged part by part, or many histories with a column ``run``.
 
     ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each
-    run (0 where there are no runs). ``files`` are where the rows come from, if they come from
-    files; ``laid_out``: a part is one of them. ``undeclared`` are columns that rows lack which are
-    in no file.
+    run (run 0 if there are no runs). ``files`` are the files of the rows, if they come from files;
+    ``laid_out``: each part is one of these. ``undeclared`` are the columns that rows lack which
+    come from no file.
     """
 
     files: Files | None = None
@@ -172,42 +181,42 @@ class HistorySource(ABC):
 
     @property
     def lacking(self) -> frozenset[str]:
-        """Columns that the history says it does not have."""
+        """The columns that the history declares not to have."""
         return self.undeclared if self.files is None else self.files.lacking
 
     def holding(self, index: int | None) -> str:
-        """The files that have a row of that index, for a message.
+        """Return the names of the files that have a row with an index, for an error message.
 
-        All together where there is none.
+        If no file has it, the result stands for all files together.
         """
         return "the history" if self.files is None else self.files.holding(index)
 
     @abstractmethod
     def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """Do the work on all parts (or those of these numbers): results by part number."""
+        """Do the work on all parts, or on those with some numbers; return results by number."""
         ...
 
     def tag(self, name: str) -> None:  # noqa: B027 - not everything can be cancelled
-        """Name what this thread asks from now on, to cancel it where that is possible."""
+        """Give this thread's work a name from now on, to cancel it where that is possible."""
 
     def cancel(self, name: str) -> None:  # noqa: B027 - as above
-        """End what is asked under that name, whatever it is at."""
+        """Cancel the work with a name, however far it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of one history, and how many rows each has.
-
-    ``laid_out``: as the recorder does, whole groups in parts, the rest in one file.
-    """
+    """The files of one history, and how many rows each has."""
 
     rows: Mapping[Path, int]
     lacking: frozenset[str] = frozenset()
-    """Columns that some of them say they do not have."""
+    """The columns that some of the files declare not to have."""
 
     @classmethod
     def of(cls, paths: Path | Sequence[Path]) -> Files:
-        """In a store directory, its ``history/``, or files given. Raises HistoryError."""
+        """Return the files of a store directory, of its ``history/``, or some given files.
+
+        Raises HistoryError.
+        """
         files = _files([paths] if isinstance(paths, Path) else list(paths))
         opened_ = {file: _looked_at(file) for file in files}
         lacking = frozenset[str]().union(*(lacking for _, lacking in opened_.values()))
@@ -215,46 +224,46 @@ class Files:
 
     @property
     def laid_out(self) -> bool:
-        """Whether their names say that the recorder laid them out."""
+        """True if the names are the recorder's: parts with whole groups, and one control file."""
         parts = [file for file in self.rows if file.name != CONTROL]
         return len(self.rows) - len(parts) <= 1 and all(file.name.startswith("part-") for file in parts)
 
     @property
     def total(self) -> int:
-        """Rows of all files."""
+        """The number of rows of all files."""
         return sum(self.rows.values())
 
     def parts(self, slice_rows: int = SLICE_ROWS) -> list[FilePart]:
-        """The files with whole groups."""
+        """Return the files with whole groups as parts."""
         return [
             FilePart(number, str(file.resolve()), self.rows[file], slice_rows)
             for number, file in enumerate(file for file in self.rows if file.name != CONTROL)
         ]
 
     def control(self) -> pa.Table:
-        """The rows that carry no messages."""
+        """Return the rows that carry no messages."""
         tables = [_read(file) for file in self.rows if file.name == CONTROL]
         return tables[0] if tables else SCHEMA.empty_table()
 
     def everything(self) -> pa.Table:
-        """All rows of all files."""
+        """Return all rows of all files."""
         return pa.concat_tables([_read(file).cast(_NULLABLE) for file in self.rows])
 
     def last_ns(self) -> int:
-        """The time of the last row."""
+        """Return the time (ns) of the last row."""
         return max((_last_ns(file) for file in self.rows), default=0)
 
     def holding(self, index: int | None) -> str:
-        """The files that have a row of that index, for a message.
+        """Return the names of the files that have a row with an index, for an error message.
 
-        The directory of all where none has.
+        If no file has it, return the directory of the files.
         """
         found = [] if index is None else [file for file in self.rows if _has(file, index)]
         return " and ".join(map(str, found)) or str(next(iter(self.rows)).parent)
 
 
 class HereSource(HistorySource):
-    """A history judged in this process, part by part: no JVM, nothing sent anywhere."""
+    """A history that this process judges part by part, without a JVM."""
 
     def __init__(self, parts: Sequence[HistoryPart], control: pa.Table, last_ns: int, rows: int) -> None:
         super().__init__(control, {0: last_ns}, rows)
@@ -262,7 +271,10 @@ class HereSource(HistorySource):
 
     @classmethod
     def of(cls, files: Files) -> HereSource:
-        """Of files as they lie; where they are not laid out, all rows are one part."""
+        """Return the history of some files.
+
+        If their layout is not the recorder's, all rows are one part.
+        """
         if files.laid_out:
             source = cls(files.parts(), files.control(), files.last_ns(), files.total)
         else:
@@ -274,18 +286,18 @@ class HereSource(HistorySource):
         return source
 
     def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """One part after the other."""
+        """Do the work on one part after the other."""
         return {part.number: work(part) for part in chosen(self._parts, parts)}
 
 
 def chosen(parts: Iterable[HistoryPart], numbers: Iterable[int] | None) -> list[HistoryPart]:
-    """The parts of these numbers; None: all."""
+    """Return the parts with some numbers; None: all parts."""
     wanted = None if numbers is None else set(numbers)
     return [part for part in parts if wanted is None or part.number in wanted]
 
 
 def with_messages(table: pa.Table) -> pa.ChunkedArray:
-    """Which rows carry messages."""
+    """Return which rows carry messages."""
     operation = pc.is_in(table["f"].cast(pa.string()), pa.array(WITH_MESSAGES))
     return pc.and_(operation, pc.is_valid(table["queue"].cast(pa.string())))
 
@@ -311,7 +323,7 @@ def _files(given: Sequence[Path]) -> list[Path]:
 
 
 def _looked_at(file: Path) -> tuple[int, frozenset[str]]:
-    """How many rows it has, and which columns it says it has not."""
+    """Return how many rows a file has, and the columns that it declares not to have."""
     try:
         metadata = pq.read_metadata(file)
         schema = pq.read_schema(file)
@@ -334,7 +346,7 @@ def _read(file: Path) -> pa.Table:
 
 
 def _has(file: Path, index: int) -> bool:
-    """Whether it has a row of that index."""
+    """Return whether a file has a row with an index."""
     try:
         batches = pq.ParquetFile(file).iter_batches(_BATCH_ROWS, columns=["index"])
         return any(index in batch.column(0).to_numpy(zero_copy_only=False) for batch in batches)
@@ -347,7 +359,7 @@ def _line(error: BaseException) -> str:
 
 
 def _last_ns(file: Path) -> int:
-    """From the file's own statistics where it has them: no row need be read."""
+    """Return the time (ns) of a file's last row, by its statistics if it has them."""
     metadata = pq.read_metadata(file)
     column = metadata.schema.to_arrow_schema().get_field_index("time")
     last = 0

@@ -1,15 +1,18 @@
-"""Which spans overlap, without all pairs: brokers may change roles thousands of times."""
+"""Overlapping spans of time, found without comparing all pairs.
+
+Why: brokers may change their roles thousands of times.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 Span = tuple[int, int]
-"""[begin, end) in nanoseconds; empty if it ends before it begins."""
+"""A span [begin, end) in nanoseconds; empty if it ends before it begins."""
 
 
 def overlapping(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Every two overlapping spans as positions (earlier, later), by the later one's."""
+    """Return all pairs of overlapping spans as positions (lower, higher), sorted by the higher."""
     found = []
     open_: list[int] = []
     for here in sorted((n for n, (begin, end) in enumerate(spans) if begin < end), key=lambda n: spans[n]):

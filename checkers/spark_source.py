@@ -32,11 +32,11 @@ _WITH_MESSAGES: Final = f"f in {WITH_MESSAGES} and queue is not null"
 
 
 class Numbered(Protocol):
-    """Something to work on, told from others by its number."""
+    """A thing to work on that has a number of its own."""
 
     @property
     def number(self) -> int:
-        """Its own."""
+        """The number of this thing."""
         ...
 
 
@@ -53,25 +53,26 @@ COLUMNS: Final[T.StructType] = from_arrow_schema(_plain())
 
 
 class SparkSource(HistorySource):
-    """Asked by jobs of Spark."""
+    """A history that jobs of Spark read."""
 
     def __init__(self, spark: SparkSession, control: pa.Table, last_ns: Mapping[int, int], rows: int) -> None:
         super().__init__(control, last_ns, rows)
         self.spark = spark
 
     def tag(self, name: str) -> None:
-        """From now on the jobs of this thread can be cancelled by this name."""
+        """Give this thread's jobs a name from now on, by which they can be cancelled."""
         self.spark.sparkContext.addJobTag(name)
 
     def cancel(self, name: str) -> None:
-        """End the jobs of that name, whatever they are at."""
+        """Cancel the jobs with a name, however far they are."""
         self.spark.sparkContext.cancelJobsWithTag(name)
 
 
 def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS) -> HistorySource:
-    """A history by its files, if laid out; else exchanged by queue and group.
+    """Return a history of some files for Spark; its parts are the files in the recorder's layout.
 
-    Either way a cluster's executors must see the files under the same paths.
+    In another layout, rows are exchanged by queue and group. Either way a cluster's executors must
+    see the files under the same paths.
     """
     if files.laid_out:
         last = {0: files.last_ns()}
@@ -85,7 +86,7 @@ def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS
 
 
 class FileSource(SparkSource):
-    """A history whose files are parts as they lie."""
+    """A history whose files are its parts."""
 
     def __init__(
         self,
@@ -99,16 +100,17 @@ class FileSource(SparkSource):
         self._parts = tuple(parts)
 
     def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """A part after the other in some tasks for each core.
+        """Do the work on the parts, one after the other in each of some tasks for each core.
 
-        Not one task a part: each unpacks anew what it is asked, which may be as large as a part.
+        Why not in one task for each part: each task unpacks the work anew, which may be as large as
+        a part.
         """
         tasks = _TASKS_A_CORE * self.spark.sparkContext.defaultParallelism
         return on_tasks(self.spark, chosen(self._parts, parts), work, tasks=tasks)
 
 
 class FrameSource(SparkSource):
-    """Rows that lie anywhere: exchanged by queue and group before each question."""
+    """A history in any layout; before each work its rows are exchanged by queue and group."""
 
     def __init__(self, spark: SparkSession, everything: DataFrame, rows: int) -> None:
         runs = "run" in everything.columns
@@ -125,7 +127,7 @@ class FrameSource(SparkSource):
         )
 
     def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """One group of rows a bucket."""
+        """Do the work on each bucket of rows as one part."""
         frame = self._frame if parts is None else self._frame.where(F.col("bucket").isin(*sorted(parts)))
 
         def run(table: pa.Table) -> pa.Table:
@@ -142,7 +144,7 @@ def on_tasks(
     *,
     tasks: int | None = None,
 ) -> dict[int, Result]:
-    """Do the work on each part in a task of its own, or in ``tasks``; results by part number."""
+    """Do the work on each part in a task of its own, or in ``tasks`` tasks; results by number."""
     if not parts:
         return {}
 

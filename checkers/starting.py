@@ -1,8 +1,8 @@
-"""A Spark session on its way, or one that may never be needed.
+"""A Spark session that starts in the background, or only when it is needed.
 
-Why not always at once: a history of a few million rows is judged in this process before a JVM would
-have started, so nobody waits for one after a simulated run of two seconds. Where brokers are
-deployed it starts meanwhile and costs no time: there Spark decides. Whoever names a master gets it.
+Why not always at once: this process judges a history of a few million rows before a JVM would have
+started, so no simulated run of two seconds waits for one. Where brokers are deployed, Spark judges;
+it starts while they run and costs no time. It also starts at once if a master is named.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 
 class Starting:
-    """A session at ``master``.
+    """A Spark session at ``master`` that is starting or may be started.
 
-    Without one it is every core of this machine, and starts only when it is asked for.
-
-    ``wanted``: Spark is to decide, whatever the size of the history; so it starts now.
+    Without a master it uses every core of this machine, and starts only when it is asked for.
+    ``wanted``: Spark shall judge, whatever the size of the history; so the session starts at once.
     """
 
     def __init__(self, master: str | None, *, wanted: bool = False) -> None:
@@ -51,11 +50,11 @@ class Starting:
             self._future.set_result(started)
 
     def done(self) -> bool:
-        """Whether ``result`` would return at once."""
+        """Return whether ``result`` would return at once."""
         return self._future.done()
 
     def result(self, timeout_s: float | None = None) -> SparkSession:
-        """The session; raises what ``session.start`` raises, or TimeoutError."""
+        """Return the session; raise TimeoutError, or what ``session.start`` raises."""
         self._begin()
         return self._future.result(timeout_s)
 
@@ -66,4 +65,4 @@ class Starting:
 
             session.stop()
             self._thread.join()
-            session.stop()  # of a start that had not begun before
+            session.stop()  # ends a start that had not begun before

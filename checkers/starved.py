@@ -1,17 +1,19 @@
-"""Consumers that got nothing while messages waited for them: starved.
+"""The rule ``starved``: sessions that got nothing while messages waited for them.
 
-A session is idle from one of its rows to the next if it holds nothing then: all that it got has
-been answered. A message waits from the ``ok`` of its send to its first delivery (or to the end, in
-a main store), unless that says that it is not the first: then it may have waited in somebody's
-hands. It is in the session's reach if it was taken and given (or kept) by brokers of the node ID of
-the session's own, so that nothing had to be forwarded, if it matches the session's selector, and if
-nobody else may own its group: no other session that was there meanwhile had got any of it. A
-session is starved that was idle for longer than the bound while one message waited, in its reach,
-all the time.
+A session is idle from one of its rows to the next if it holds nothing then, so that every message
+that it got has been answered. A message waits from the ``ok`` of its send to its first delivery (or
+to the end, in a main store). It does not count if that delivery says that it is a redelivery, as
+another session may have held the message.
 
-Why in two steps: who was idle so long is known from the extremes of few slots of time (as in
-``checkers.availability``), and in most runs nobody was. Only then the messages that waited so long
-are looked for, and whether anything was held.
+A message is in the session's reach if three things hold. Brokers of the node ID of the session's
+broker took it and delivered (or kept) it, so that it did not have to be forwarded. It matches the
+session's selector. And no other session that was there meanwhile had got a message of its group,
+and so may own the group. A session is starved if it was idle for longer than the bound while one
+message in its reach waited all the time.
+
+Why in two steps: the first and last row of sessions in few slots of time tell which were idle so
+long (as in ``checkers.availability``), and in most runs none was. Only then are the messages looked
+for that waited so long, and those that sessions held.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ _BITS = 33
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """A session's first and last row in each slot of time, in no order."""
+    """The first and last row of each session in each slot of time, not sorted."""
 
     run: Numbers
     session: Numbers
@@ -67,10 +69,10 @@ class Activity:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Idle:
-    """A time in which a session had no row.
+    """A time in which a session had no row, from ``begin`` to ``end`` (ns).
 
-    Between two rows, one at ``begin`` (row ``after``) and one at ``end`` (row ``before``), in ns;
-    ``node`` stands for its broker.
+    It lies between the row ``after`` and the row ``before`` of the session; ``broker`` is the
+    session's.
     """
 
     run: int
@@ -85,10 +87,10 @@ class Idle:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Hunger:
-    """A session was starved of a message from ``begin`` to ``end`` (ns).
+    """A time, from ``begin`` to ``end`` (ns), in which a session was starved of a message.
 
-    ``ok`` and ``index`` are the rows from which on it waited and that ended it; ``broker`` is the
-    session's.
+    The message waited from row ``ok`` on; row ``index`` of the session ended the time. ``broker``
+    is the session's.
     """
 
     run: int
@@ -105,30 +107,30 @@ class Hunger:
 
     @property
     def brokers(self) -> frozenset[str]:
-        """The brokers that the message went by: all of one pair."""
+        """The session's broker; the message went only by brokers of its node."""
         return frozenset({self.broker})
 
     def instance(self) -> Instance:
-        """The finding; its row is the session's next."""
+        """Return the instance, which the session's next row shows."""
         return Instance(
             NAME, self.queue, self.group, self.message, self.index, f"session {self.session}", self.run
         )
 
 
 class Served(NamedTuple):
-    """What some rows know of an idle time.
+    """The facts that some rows tell about an idle time.
 
-    How many more deliveries than answers came before it, and the first message that waited through
-    it.
+    ``held`` is how many more deliveries than answers came before it, ``waiting`` the first message
+    that waited throughout it.
     """
 
     held: int
     waiting: tuple[int, int, str | None, int] | None
-    """Row and time (ns) of its ``ok``, its group, its id."""
+    """The row and time (ns) of the message's ``ok``, its group and its id."""
 
 
 def activity(rows: Rows, bound_ns: int) -> Activity:
-    """Of the sessions in these rows."""
+    """Return the activity of the sessions in some rows, in slots as long as the bound."""
     anyway = rows.f.are("deliver", "ack", "nack", "disconnect")
     leaves = rows.f.are("unsubscribe") & rows.type.are("invoke")
     joins = rows.f.are("subscribe") & rows.type.are("ok")
@@ -152,9 +154,9 @@ def activity(rows: Rows, bound_ns: int) -> Activity:
 def idle(
     known: Iterable[Activity], control: Rows, places: PlaceTable, ends: Ends, bound_ns: int
 ) -> list[Idle]:
-    """Every time that a session had nothing to do for longer than the bound.
+    """Return every time in which a session had no row for longer than the bound.
 
-    After its subscription was confirmed and before it ended.
+    Only times count between the ``ok`` of its subscribe and its end.
     """
     whole = joined(known)
     order = np.lexsort((whole.first, whole.session, whole.run))
@@ -164,7 +166,7 @@ def idle(
     first_of: dict[tuple[int, int], int] = {}
     for n, key in zip(at.tolist(), zip(control.run[at].tolist(), whose.tolist(), strict=True), strict=True):
         first_of.setdefault(key, n)
-    # A slot's rows may lie in several parts: what begins later may have ended before.
+    # A slot's rows may lie in several parts: one that begins later may have ended before.
     packed = (segments(run, session) << _BITS) | high
     latest = np.maximum.accumulate(
         np.where(packed == np.maximum.accumulate(packed), np.arange(len(packed)), 0)
@@ -192,10 +194,11 @@ def idle(
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Messages of known whereabouts that waited for longer than the bound.
+    """The messages that waited for longer than the bound at brokers of one node.
 
-    Who took them (a place in ``brokers``) when, and until which row they waited; ``wanted`` says by
-    selector which match it.
+    ``taker`` is the broker that took a message (a position in ``brokers``), ``ok`` and ``ok_ns``
+    the row and time of that, ``until`` the row until which it waited. ``wanted`` says, by selector,
+    which messages match.
     """
 
     brokers: Sequence[str]
@@ -209,7 +212,7 @@ class _Waiting:
 
 
 class Serving:
-    """What one part knows of each idle time; ``add`` every slice of it first."""
+    """The facts that one part has about each idle time; ``add`` every slice of the part first."""
 
     def __init__(
         self, places: PlaceTable, wanted: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int,
@@ -233,7 +236,7 @@ class Serving:
         self._waiting: list[_Waiting] = []
 
     def add(self, rows: Rows) -> None:
-        """One slice, of whole messages."""
+        """Add the facts of one slice of whole messages."""
         if not self._wanted:
             return
         whose = self._run, self._session, self._after
@@ -244,7 +247,7 @@ class Serving:
         self._waiting.append(_waiting(rows, self._ends, self._deaths, self._bound_ns, self._selectors))
 
     def served(self) -> list[Served]:
-        """In the order of ``wanted``."""
+        """Return the facts about each idle time, in the order of ``wanted``."""
         best: list[tuple[int, int, str | None, int] | None] = [None] * len(self._wanted)
         for some in self._waiting:
             for place, taker in sorted(set(zip(some.place.tolist(), some.taker.tolist(), strict=True))):
@@ -256,7 +259,10 @@ class Serving:
         self, some: _Waiting, here: Numbers, place: int, broker: str,
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
-        """By idle time the first of these messages (one place and taker) that waited through it."""
+        """Find, for each idle time, the first of some messages that waited throughout it.
+
+        The messages are of one place and one taker; the result goes to ``best``.
+        """
         run, queue, _ = self._places.named[place]
         near = [
             n
@@ -273,7 +279,7 @@ class Serving:
         self, some: _Waiting, here: Numbers, place: int, mine: Numbers,
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
-        """Likewise, of idle times of which each might have ended with any of these messages."""
+        """Do the same for idle times (``mine``) whose selector matches all of these messages."""
         run, _, group = self._places.named[place]
         here = here[np.argsort(some.ok[here], kind="stable")]
         longest = np.maximum.accumulate(some.until[here])
@@ -295,7 +301,7 @@ class Serving:
 
 
 def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Numbers) -> Numbers:
-    """How many of these rows each session has up to and with its row ``after``."""
+    """Return how many of the rows at ``at`` each session has up to its row ``after``, inclusive."""
     session = rows.session[at]
     at, session = at[session != NONE], session[session != NONE]
     numbers, which = np.unique(
@@ -310,7 +316,7 @@ def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Num
 
 
 def _who(rows: Rows, places: PlaceTable, got: dict[int, dict[int, int]]) -> None:
-    """Add which sessions got any of each group, and when first."""
+    """Add the sessions that got messages of each group to ``got``, each with its first delivery."""
     at = rows.of(DELIVER)
     at = at[(rows.session[at] != NONE) & places.grouped()[rows.place[at]]]
     session = rows.session[at]
@@ -326,7 +332,7 @@ def _who(rows: Rows, places: PlaceTable, got: dict[int, dict[int, int]]) -> None
 def _free(
     got: Mapping[int, int], run: int, ends: Ends, sessions: Numbers, after: Numbers, before: Numbers
 ) -> Flags:
-    """Of each idle time whether no other session that was there had got any of the group."""
+    """Return, for each idle time, whether no other session there had got messages of the group."""
     whose = np.array(list(got), dtype=np.int64)
     since = np.array(list(got.values()), dtype=np.int64)
     over = ends.sessions.find("over", np.full(len(whose), run, dtype=np.int64), whose)
@@ -346,9 +352,9 @@ def _waiting(
     codes = rows.broker.codes.astype(np.int64)
     alone = np.ones(size, dtype=bool)
     alone[rows.id[sends[rows.transaction[sends] != NONE]]] = False
-    # How transactions end decides nothing here: what was sent in one is left out.
+    # How transactions end does not matter here: messages that were sent in one are left out.
     asked = asked_by(rows, attempts_of(rows, ends, atomic=True))
-    alone &= ~asked.delayed & (asked.expires == NONE)  # nobody waits for those
+    alone &= ~asked.delayed & (asked.expires == NONE)  # such a message need not be delivered
     ok, ok_ns = (first(rows.id[oks], column[oks], size) for column in (rows.index, rows.time))
     taker = first(rows.id[oks], codes[oks], size)
     given, given_ns = (first(rows.id[delivers], column[delivers], size) for column in (rows.index, rows.time))
@@ -358,7 +364,7 @@ def _waiting(
     )  # fmt: skip
     until = np.where(given == NONE, FOREVER, given)
     again = (rows.redelivered[delivers] == 1) | (rows.delivery_count[delivers] > 1)
-    alone &= first(rows.id[delivers], again.astype(np.int64), size) != 1  # else it may have been somebody's
+    alone &= first(rows.id[delivers], again.astype(np.int64), size) != 1  # else it may have been held
     where = alone & (ok != NONE) & (taker >= 0) & (giver >= 0) & (rows.message[rows.first_row] != NONE)
     at = np.flatnonzero(where & ((given == NONE) | (given_ns - ok_ns > bound_ns)))
     pairs = np.column_stack([rows.run[rows.first_row[at]], taker[at], giver[at]])
@@ -381,7 +387,10 @@ def _waiting(
 
 
 def hungers(wanted: Sequence[Idle], parts: Sequence[Sequence[Served]]) -> list[Hunger]:
-    """Who held nothing, and what waited for it, by what all parts know."""
+    """Return the sessions that were starved, from the facts of all parts about idle times.
+
+    Such a session held nothing, and a message waited for it.
+    """
     found = []
     for n, one in enumerate(wanted):
         some = [part[n] for part in parts]

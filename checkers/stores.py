@@ -1,9 +1,9 @@
-"""What the stores hold at the end that they must not: messages that were acknowledged, and copies.
+"""Messages that stores must not hold at the end: acknowledged messages, and copies.
 
-A copy proves nothing by itself: a message that moves from one broker to another may be read in
-both. So copies count where two successive readings of the stores, one after the other, found the
-same of them; whoever reads the stores reads again where he sees any. The brokers of one node ID are
-one owner: they are meant to hold the same.
+A copy proves nothing by itself, because a message that moves from one broker to another may be read
+in both. So copies count only if two successive readings of the stores found the same of them; the
+harness reads the stores again if it sees any. The brokers of one node ID are one owner, because
+they are meant to hold the same messages.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from checkers.timeouts import Lapses
 
 _READINGS: Final = 2
 Broker = tuple[int, str | None]
-"""(run, name)."""
+"""A broker of a run: (run, name)."""
 Held = tuple[int, str | None]
-"""(owner, broker)."""
+"""A store that holds a copy: (owner, broker)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
     """The readings and owners of stores, by (run, broker).
 
-    ``ended``: where each reading of a broker's stores ended; ``owner``: whose they are, as a
-    number; ``roles``: the rows that tell of a broker's role, each with whether it is live from
-    there on. ``browsed`` has the row with which the reading of each run began.
+    ``ended``: the rows at which each reading of a broker's stores ended; ``owner``: the number of
+    their owner; ``roles``: the rows that tell a broker's role, each with whether it is live from
+    there on. ``browsed`` has the row with which the reading of each run's stores began.
     """
 
     ended: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
@@ -43,9 +43,9 @@ class Owners:
     browsed: Mapping[int, int] = field(default_factory=dict)
 
     def owned(self, run: Numbers, brokers: Texts, at: Numbers, index: Numbers) -> Flags:
-        """Which rows of stores were read at the end, of brokers that served their queues then.
+        """Return which rows were read from stores at the end, of brokers that served their queues.
 
-        A broker serves while its role is "live", or where nobody tells of its role.
+        A broker serves its queues while its role is "live", or if no row tells its role.
         """
         result = np.zeros(len(at), dtype=bool)
         for n, (one, code, row) in enumerate(
@@ -59,7 +59,7 @@ class Owners:
 
 
 def owners(known: Mapping[int, Facts]) -> Owners:
-    """From what the harness and the monitor wrote down."""
+    """Return the owners and readings of stores from the rows of the harness and the monitor."""
     ended: dict[Broker, list[int]] = {}
     owner: dict[Broker, int] = {}
     numbers: dict[str | None, int] = {}
@@ -80,7 +80,7 @@ def owners(known: Mapping[int, Facts]) -> Owners:
 
 
 def resurrected(rows: Rows, ends: Ends, whose: Owners, lapsed: Lapses, *, durable_acks: bool) -> Numbers:
-    """Of each message the row of a store that shows it; ``NONE`` for all others."""
+    """Return, for each message, the row of a store that shows it resurrected, or ``NONE``."""
     at = rows.of(BROWSE)
     at = at[rows.message[at] != NONE]
     kept = at[_in(rows, at, "main") | _in(rows, at, "dead-letter") | _in(rows, at, "expired")]
@@ -108,17 +108,17 @@ def _though_acknowledged(rows: Rows, ends: Ends, at: Numbers, lapsed: Lapses) ->
 
 
 def settlement(rows: Rows, ends: Ends, acks: Numbers) -> Numbers:
-    """The index since when an ``ok`` ack is certain: in a transaction, its commit's."""
+    """Return the index since which each ``ok`` ack is certain; in a transaction, of its commit."""
     transaction = rows.transaction[acks]
     commit = ends.transactions.find("commit", rows.run[acks], transaction)
     return np.where(transaction == NONE, rows.index[acks], commit)
 
 
 def _copies(rows: Rows, kept: Numbers, whose: Owners) -> Numbers:
-    """Messages with several copies in the last reading, and the same in the one before."""
+    """Return the last row of messages with the same copies, several, in the last two readings."""
     several = counted(rows.id[kept], rows.messages) > 1
     kept = kept[several[rows.id[kept]]]
-    # One by one: what is left in a store is little, and what is there twice less.
+    # A loop is enough: few messages are left in a store, and fewer are there twice.
     readings: dict[int, tuple[Counter[Held], Counter[Held]]] = {}
     latest: dict[int, int] = {}
     for number, run, code, index in zip(
@@ -140,7 +140,7 @@ def _copies(rows: Rows, kept: Numbers, whose: Owners) -> Numbers:
 
 
 def _by_owner(counts: Counter[Held]) -> dict[int, int]:
-    """How many copies each owner has: of its brokers, the highest."""
+    """Return how many copies each owner has: the highest number among its brokers."""
     result: dict[int, int] = {}
     for (owner, _), count in counts.items():
         result[owner] = max(count, result.get(owner, 0))
