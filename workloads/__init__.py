@@ -1,1 +1,1 @@
-"""What clients do, and what they promise to record."""
+"""The workloads: what clients do in a test, and what they record."""

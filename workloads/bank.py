@@ -1,13 +1,13 @@
 """Workload ``bank``: money moves between accounts, and its total must hold.
 
-What is in an account is one message: its body and its row say which account, and how much. In the
-beginning producers put money into the accounts of their pair. A teller takes the messages of two
-accounts and, in one transaction, acknowledges both and sends both anew, some of the money moved
-from one to the other. So whatever becomes of a transaction, all the messages together say what was
-put in; the drain reads them.
+The balance of an account is one message: its body and its row name the account and the amount. In
+the beginning producers put money into the accounts of their pair. A teller takes the messages of
+two accounts and, in one transaction, acknowledges both and sends both anew, with some of the money
+moved from one to the other. So whatever becomes of a transaction, the amounts of all messages add
+up to what was put in. The drain reads the messages.
 
-Why no groups: any teller shall get any two accounts, and a broker may pass them on to others. As
-many accounts as the test has groups, but enough that tellers find two.
+Why no groups: any teller shall get any two accounts, and a broker may forward them to others. There
+are as many accounts as the test has groups, but enough that tellers find two.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ from workloads.sessions import Sessions
 from workloads.transactor import Held, Letter, Transactor
 
 PUT_IN: Final = 100
-"""Into each account."""
+"""The amount that is put into each account."""
 PREFETCH: Final = 4
 LEAST_PREFETCH: Final = 2
-"""Of a teller: it must get two accounts."""
+"""The lowest prefetch of a teller, which must get two accounts."""
 ACCOUNTS_LEAST: Final = 4
-"""Of each pair."""
+"""The lowest number of accounts of each pair."""
 ALONE_S: Final = 0.25
-"""For a second account; then a teller sends anew the one that it has."""
+"""The seconds for which a teller waits for a second account before it sends anew the one it has."""
 RETRY_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What a message says is in an account."""
+    """The balance of an account, as a message says it."""
 
     account: str
     amount: int
 
     @property
     def note(self) -> bytes:
-        """As its body says it."""
+        """The balance as text in the message's body."""
         return f"{self.account}={self.amount} ".encode()
 
     @property
     def value(self) -> str:
-        """As its row says it."""
+        """The balance as ``value`` in the message's row."""
         return msgspec.json.encode({"account": self.account, "amount": self.amount}).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What each message says: tellers look here, since a body may arrive damaged."""
+    """The balance that each message says; tellers look here, since a body may arrive damaged."""
 
     balances: dict[int, Balance] = field(default_factory=dict)
 
     def write(self, stream: Stream, balance: Balance) -> Letter:
-        """The next message of a stream, which says that."""
+        """Return the next message of a stream, which says a balance."""
         message = stream.producer.next_message()
         self.balances[message] = balance
         return Letter(stream, balance.note, balance.value, message)
 
 
 class BankLoad(Load):
-    """Each pair has accounts, which are put into its queues in turn, and tellers for them."""
+    """A load in which each pair has accounts, dealt to its queues in turn, and tellers."""
 
     name = "bank"
     description = "money moves between accounts in transactions, and its total must hold"
@@ -83,11 +83,11 @@ class BankLoad(Load):
 
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
-        """As ``Load``'s."""
+        """Return what brokers lack: tellers acknowledge in transactions."""
         return "" if dialect.transactional_acks else "acknowledgements in transactions"
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """None: what is in the accounts goes round."""
+        """Return no streams: tellers send the messages of the accounts again and again."""
         del context, pairs
         return []
 
@@ -117,7 +117,7 @@ class BankLoad(Load):
         return pairs
 
     def _besides(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Coroutine[Any, Any, None]]:
-        """The accounts are opened, each by a producer of its pair."""
+        """Return the work that opens the accounts, each by a producer of its pair."""
         queues = self.queues(context)
         work = []
         for pair, accounts in zip(pairs, _accounts(context, len(pairs)), strict=True):
@@ -129,7 +129,7 @@ class BankLoad(Load):
 
 
 def _accounts(context: WorkloadContext, pairs: int) -> list[list[str]]:
-    """The accounts of each pair."""
+    """Return the accounts of each pair."""
     count = max(context.spec.groups, ACCOUNTS_LEAST * pairs)
     return [[f"a{number}" for number in range(home, count, pairs)] for home in range(pairs)]
 
@@ -141,7 +141,7 @@ async def _open(
     accounts: Sequence[str],
     ledger: Ledger,
 ) -> None:
-    """Puts money into accounts, one after the other; what certainly failed is tried again."""
+    """Put money into accounts, one after the other; repeat a send that certainly failed."""
     for place, account in enumerate(accounts):
         stream = streams[place % len(streams)]
         while True:
@@ -153,7 +153,7 @@ async def _open(
 async def _put_in(
     context: WorkloadContext, client: Client, stream: Stream, ledger: Ledger, account: str
 ) -> str:
-    """How the send ended."""
+    """Put money into an account, and return how the send ended: "ok", "fail" or "info"."""
     connection = client.connection
     if connection is None or connection.closed:
         return "fail"
@@ -174,13 +174,13 @@ async def _put_in(
 
 
 class Teller(Transactor):
-    """Moves money between two accounts at a time.
+    """A transactor that moves money between two accounts in each transaction.
 
     Args:
         context, zone, nodes, queues, sessions, prefetch, hold_s, seed, numbers: see ``Transactor``.
-        producer: whose messages it sends.
-        ledger: what messages say.
-        interval_s: from the beginning of a transaction to the next, at least.
+        producer: the producer of the messages that it sends.
+        ledger: the balance that each message says.
+        interval_s: the shortest time from the begin of a transaction to the next.
     """
 
     __slots__ = ("_due", "_interval_s", "_later", "_ledger", "_producer", "_streams")
@@ -212,7 +212,7 @@ class Teller(Transactor):
         self._streams = {queue: Stream(context, producer, queue, None) for queue in queues}
 
     def _take(self) -> Sequence[Held]:
-        """Two accounts, or after a while one."""
+        """Return two accounts, or one after ``ALONE_S``; none while they must wait."""
         now = self._loop.time()
         wait_s = self._due - now
         if len(self._inbox) < 2:
@@ -226,9 +226,10 @@ class Teller(Transactor):
         return [self._inbox.popleft() for _ in range(min(2, len(self._inbox)))]
 
     def _steps(self, taken: Sequence[Held]) -> list[Held | Letter]:
-        """What was taken is acknowledged, and sent anew at any place among that.
+        """Return an acknowledgement of each account taken, and the new messages at random places.
 
-        But not what is nobody's, or cannot be read: that stays with this session.
+        A message that no ledger knows, or that cannot be read, is left out: it stays with this
+        session.
         """
         balances = self._ledger.balances
         steps: list[Held | Letter] = []

@@ -1,20 +1,20 @@
-"""One client connection to a broker.
-
-Frames out, receipts back, and the exact knowledge of what happened to each.
+"""A client's connection to a broker, which knows the outcome of each operation exactly.
 
 Why our own client: a history is worth what its outcomes are worth. ``ok`` is a RECEIPT. ``fail`` is
-said only of what certainly did not happen: no byte of its frame was handed to the network, or the
-broker said that it had refused it before processing (as far as the dialect can tell). Everything
-else is ``info``: a time-out, a connection lost after the first byte, an ERROR of unknown kind, any
-exception.
+recorded only of what certainly did not happen. That is so if no byte of its frame was handed to the
+network, or if the broker said that it had refused the frame before processing (as far as the
+dialect can tell). Everything else is ``info``: a time-out, a connection lost after the first byte,
+an ERROR of unknown kind, any exception.
 
-Why it lets go early: when a broker hears nothing from a client it gives the client's messages to
-others. The client must have closed by then, or two would believe to hold one message. So a
-connection on which the broker has been silent for 2.5 heart-beats closes itself, and what arrives
-later is not read: not even bytes that waited in the socket while this process was stopped.
+Why the client closes early: when a broker hears nothing from a client, it gives the client's
+messages to others. The client must have closed by then, or two clients would believe to hold one
+message. So a connection on which the broker has been silent for 2.5 heart-beats closes itself.
+Bytes that arrive later are not read, not even those that waited in the socket while this process
+was stopped.
 
-Why operations are objects with ``complete``: tens of thousands a second; a future and a task for
-each would cost more than the work. All frames of one turn of the loop leave in one write.
+Why operations are objects with ``complete``: there are tens of thousands a second, and a future and
+a task for each would cost more than the work. All frames of one turn of the loop leave in one
+write.
 """
 
 # ruff: noqa: D102 - asyncio.Protocol says what its methods mean
@@ -43,19 +43,21 @@ _LIMITS: Final = Limits(max_body_bytes=64 * 1024 * 1024)
 
 
 class ReceiptWaiter(Protocol):
-    """What waits for a receipt."""
+    """An operation that waits for a receipt."""
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
-        """Called exactly once: "ok", "fail" or "info"; ``error`` says why it is not ok."""
+        """Take the outcome, "ok", "fail" or "info"; ``error`` says why it is not "ok".
+
+        It is called exactly once.
+        """
         ...
 
 
 class ConnectError(Exception):
-    """No connection came about, and nothing was asked of the broker but to log in.
+    """A failed attempt to connect, in which the broker was asked for nothing but a login.
 
-    Says why in a few words.
-
-    ``redirect`` is the address that the broker named instead, "" where it named none.
+    The text says why in a few words. ``redirect`` is the address that the broker named instead, ""
+    where it named none.
     """
 
     def __init__(self, reason: str, redirect: str = "") -> None:
@@ -64,11 +66,11 @@ class ConnectError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """From ``connect`` to its end, which comes once.
+    """A connection, from ``connect`` to its end, which comes once.
 
-    ``ended`` then has the reason, or the exception of a bug in who uses it.
+    ``ended`` then has the reason, or the exception of a bug in the code that uses the connection.
 
-    ``broker`` is what the broker calls itself in CONNECTED, else the node's name. ``clean`` tells
+    ``broker`` is the broker's name for itself in CONNECTED, else the node's name. ``clean`` says
     whether the broker has confirmed the end. ``on_message`` gets MESSAGE frames; ``on_end`` is
     called after every open operation is completed.
     """
@@ -85,17 +87,17 @@ class Connection(asyncio.Protocol):
         self.node = node
         self.broker = node
         self.number: int | None = None
-        """Its number in the history, once it has come about."""
+        """The number of the connection in the history; None before the broker has accepted it."""
         self.store_session: str | None = None
-        """Names the store in which the broker keeps what comes here.
+        """The name of the store in which the broker keeps what is sent on this connection.
 
-        Brokers may take over stores from each other: said again at the next connection, it leads to
-        whoever owns that store then."""
+        Brokers may take over stores from each other: a client that repeats the name at its next
+        connection is led to the broker that owns the store then."""
         self._redirect = ""
         self.closed = False
         self.clean = False
         self.refused = False
-        """Whether the broker ends it with an ERROR."""
+        """True if the broker has ended the connection with an ERROR."""
         self.on_message: Callable[[Frame], None] = ignore
         self.on_end: Callable[[str], None] = ignore
         self.ended: asyncio.Future[str] = self._loop.create_future()
@@ -118,7 +120,7 @@ class Connection(asyncio.Protocol):
     # --------------------------------------------------------------------------------- for its user
 
     def request(self, head: bytes, operation: ReceiptWaiter, body: bytes = b"") -> None:
-        """Send a frame with a receipt.
+        """Send a frame and ask for a receipt.
 
         ``head`` is the command and header lines, each with its line end.
 
@@ -136,10 +138,10 @@ class Connection(asyncio.Protocol):
             self._write(b"%breceipt:%d\n\n\0" % (head, self._receipt))
 
     async def finish(self) -> None:
-        """Say DISCONNECT, wait a moment for the answer, close.
+        """Send DISCONNECT, wait a moment for the answer, and close.
 
-        Operations still open then end as ``info``. Who was cancelled while it waited may ask again:
-        it is said once.
+        Operations that are still open then end as ``info``. A caller that was cancelled while it
+        waited may call again: DISCONNECT is sent once.
         """
         if not self.closed:
             if self._farewell is None:
@@ -152,13 +154,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def leaving(self) -> bool:
-        """Whether DISCONNECT was said: no frame may follow it."""
+        """True if DISCONNECT was sent: no frame may follow it."""
         return self._farewell is not None
 
     def close(self, reason: str) -> None:
         """End the connection now.
 
-        Nothing that was not yet sent will be, nothing that arrives later is read.
+        Frames that were not sent yet are dropped, and nothing that arrives later is read.
         """
         self._end(reason, None)
 
@@ -171,8 +173,8 @@ class Connection(asyncio.Protocol):
             return
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
-            # What the kernel has not yet delivered when we let go must not arrive later, behind
-            # newer connections' frames.
+            # Bytes that the kernel has not delivered when we close must not arrive later, behind
+            # the frames of newer connections.
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     def data_received(self, data: bytes) -> None:
@@ -227,7 +229,7 @@ class Connection(asyncio.Protocol):
         sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
         sends_ms = int(sends) if sends.isdigit() else 0
         wants_ms = int(wants) if wants.isdigit() else 0
-        # A side that said 0 takes part in none, whatever the other one could do.
+        # A side that said 0 neither sends nor wants heart-beats, whatever the other side could do.
         if sends_ms and dialect.heart_beat_s:
             self._silence_s = dialect.silent_beats * max(dialect.heart_beat_s, sends_ms / 1000)
         if wants_ms and dialect.heart_beat_s:
@@ -236,9 +238,10 @@ class Connection(asyncio.Protocol):
         self._tick = self._loop.call_later(_TICK_S, self._look)
 
     def _refused(self, frame: Frame) -> None:
-        """Takes in an ERROR, or a frame that makes no sense here.
+        """Close the connection because of an ERROR, or of a frame that makes no sense here.
 
-        A broker closes after an ERROR (STOMP 1.2, "ERROR").
+        A broker closes after an ERROR (STOMP 1.2, "ERROR"). An operation whose receipt the ERROR
+        names is completed.
         """
         if frame.command != "ERROR":
             self.close(f"unexpected {frame.command}")
@@ -263,23 +266,23 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
             return
-        # From here on nothing of these is certain not to have happened, even if write raises.
+        # From here on any of these frames may have taken effect, even if write raises.
         self._fresh.clear()
         out, self._out = self._out, []
         self._said = self._loop.time()
         transport.write(b"".join(out))
 
     def _look(self) -> None:
-        """Has the broker fallen silent, is an operation overdue, is a heart-beat due?
+        """Close a silent connection, end overdue operations, send a heart-beat that is due.
 
-        Asked again when the first of these can be.
+        It runs again when the first of these can be necessary.
         """
         if self.closed:
             return
         now = self._loop.time()
         if self._silence_s and now - self._heard > self._silence_s:
-            # After a pause of this process bytes may wait that were in time; data_received refuses
-            # them all the same.
+            # After a pause of this process, bytes may wait that came in time; data_received refuses
+            # them, too.
             self.close("broker silent")
             return
         try:
@@ -293,9 +296,9 @@ class Connection(asyncio.Protocol):
         self._tick = self._loop.call_later(max(_TICK_S, self._next_look() - now), self._look)
 
     def _next_look(self) -> float:
-        """When something may have to be done.
+        """Return the loop time at which ``_look`` may have something to do.
 
-        No operation that begins later can be overdue sooner than the last of these.
+        No operation that begins later can be overdue before the latest of these moments.
         """
         moments = [self._loop.time() + self._timeout_s]
         if self._silence_s:
@@ -342,14 +345,14 @@ class Connection(asyncio.Protocol):
             self._welcome.set_exception(ConnectError(reason, self._redirect))
             self._welcome.exception()
         if self.ended.done():
-            return  # whoever waited was cancelled
+            return  # the task that waited was cancelled
         if bug is not None:
             self.ended.set_exception(bug)
         else:
             self.ended.set_result(reason)
 
     async def log_in(self, store_session: str | None = None, client_id: str | None = None) -> None:
-        """CONNECT and wait for CONNECTED. Raises ConnectError."""
+        """Send CONNECT and wait for CONNECTED. Raises ConnectError."""
         dialect = self._dialect
         headers = {
             "accept-version": "1.2",
@@ -368,7 +371,7 @@ class Connection(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An operation of which only the outcome is wanted, by ``answer``."""
+    """An operation that passes its outcome to ``answer``, and nothing else."""
 
     answer: Callable[[str], None]
 
@@ -386,13 +389,13 @@ async def connect(
     store_session: str | None = None,
     client_id: str | None = None,
 ) -> Connection:
-    """A logged-in connection.
+    """Connect to a broker and log in.
 
-    Raises ConnectError within the dialect's time, saying why; InfrastructureError if this machine
-    has nothing to connect with. Nothing stays open then.
+    Raises ConnectError, with the reason, within the dialect's time; raises InfrastructureError if
+    this machine has run out of something that a connection needs. Nothing stays open then.
 
     ``store_session`` is that of the connection before, if the broker gave it one; ``client_id`` is
-    what the client calls itself.
+    the client's name for itself.
     """
     loop = asyncio.get_running_loop()
     connection = Connection(node, dialect, operation_timeout_s)
@@ -414,11 +417,11 @@ async def connect(
 
 
 def _words(error: Exception) -> str:
-    """A few words, the same for the same cause on every loop: they become a dictionary column."""
+    """Return a few words for an error, the same on every loop: they become a dictionary column."""
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return type(error).__name__
 
 
 def ignore(_: object) -> None:
-    """For who needs not be told."""
+    """Do nothing: the default of callbacks."""

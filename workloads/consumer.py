@@ -30,27 +30,28 @@ from workloads.stamp import arrived
 
 LEAVE_PATIENCE_S: Final = 1.0
 Style = Literal["unsubscribe", "disconnect", "drop"]
-"""How to leave; "drop" is for who consumes from a subscription, and ends that, too."""
+"""The ways to leave; "drop" is for subscribers, and ends their subscription, too."""
 _UNREADABLE: Final = (None, None, None, None, None)
-"""A payload of which nothing is known."""
+"""The fields of a payload that cannot be read."""
 
 
 class Consumer:
-    """Consumes ``queues`` of one pair, acknowledging each message after ``hold_s``.
+    """A client that consumes ``queues`` of one pair and acknowledges each message after ``hold_s``.
 
-    In the dialect's ack mode, with receipts.
+    It uses the dialect's ack mode and asks for receipts.
 
-    ``run`` for as long as it is there; ``leave`` ends that; then it may ``run`` again, with new
-    sessions.
+    ``run`` lasts for as long as the consumer is present; ``leave`` ends it. Then it may ``run``
+    again, with new sessions.
 
     Args:
-        context: the workload's.
-        zone: the client zone it lives in.
+        context: the context of the workload.
+        zone: the client zone that it lives in.
         nodes: the brokers of its pair, master first.
-        queues: subscribed to on each connection.
-        sessions: gives session numbers, shared by all consumers of a test.
-        prefetch: messages it may hold unacknowledged per session.
-        hold_s: from delivery to acknowledgement.
+        queues: the queues that it subscribes to on each connection.
+        sessions: the source of session numbers, shared by all consumers of a test.
+        prefetch: the messages that it may hold unacknowledged per session.
+        hold_s: the seconds from delivery to acknowledgement.
+        seed: the seed of its random choices.
     """
 
     __slots__ = (
@@ -78,9 +79,9 @@ class Consumer:
         """Set while every queue's subscription is confirmed on the present connection."""
         self.acks_open = 0
         self.delivered_at = 0.0
-        """Loop time of the latest delivery."""
+        """The loop time of the latest delivery."""
         self.active_at = 0.0
-        """Loop time of the latest delivery, or answer to an acknowledgement."""
+        """The loop time of the latest delivery, or answer to an acknowledgement."""
         self._unclean_at: float | None = None
         self._context = context
         self._record = context.recorder.event
@@ -104,29 +105,29 @@ class Consumer:
 
     @property
     def client_id(self) -> str | None:
-        """What it calls itself at every connection, if anything."""
+        """The client's name for itself at every connection; None: it has none."""
         return None
 
     @property
     def unclean_at(self) -> float | None:
-        """Loop time of the latest end of a connection that the broker may not have noticed."""
+        """The loop time of the latest end of a connection that the broker may not have noticed."""
         client = self._client
         return self._unclean_at if client is None or client.unclean_at is None else client.unclean_at
 
     @property
     def leaving(self) -> bool:
-        """Return whether it was told to leave, and so acknowledges nothing any more."""
+        """True if the consumer was told to leave, and so acknowledges nothing any more."""
         return self._leaving
 
     @property
     def busy(self) -> bool:
-        """Return whether it has yet to acknowledge a delivery, or waits for such an answer."""
+        """True if a delivery is not acknowledged yet, or an acknowledgement has no answer yet."""
         return bool(self._held or self.acks_open)
 
     # ----------------------------------------------------------------------------- coming and going
 
     async def run(self) -> None:
-        """Be there: connect, subscribe, consume, and again after every loss.
+        """Connect, subscribe and consume, and again after every loss of the connection.
 
         Returns when ``leave`` is done.
         """
@@ -151,9 +152,9 @@ class Consumer:
                 self._unclean_at = client.unclean_at
 
     async def leave(self, style: Style) -> None:
-        """Go away in order: end the subscriptions and then the connection, or the connection alone.
+        """Leave in order: end the subscriptions and then the connection, or the connection alone.
 
-        ``run`` returns or must be cancelled.
+        Then ``run`` returns, or must be cancelled.
         """
         client, connection = self._client, self._connection
         if client is None:
@@ -163,15 +164,15 @@ class Consumer:
         self._leaving = True
         if connection is not None and not connection.leaving:
             await self._part(style, connection)
-        # The sessions that are still open end with the answer to DISCONNECT: what comes before it
-        # was sent to them.
+        # The sessions that are still open end with the answer to DISCONNECT: deliveries before the
+        # answer were sent to them.
         if connection is not None and not connection.closed:
             for session in self._open.values():
                 self.ending(session)
         await client.finish()
 
     async def _part(self, style: Style, connection: Connection) -> None:
-        """What comes before the end of the connection."""
+        """Do what a style of leaving requires before the end of the connection."""
         await (self._unsubscribe if style == "unsubscribe" else self._settle)(connection)
 
     async def _unsubscribe(self, connection: Connection) -> None:
@@ -183,9 +184,9 @@ class Consumer:
         await self._until(lambda: connection.closed or not self._open)
 
     async def _settle(self, connection: Connection) -> None:
-        """Waits a moment for the acknowledgements under way.
+        """Wait a moment for the answers to acknowledgements.
 
-        So that leaving does not make their outcome unknown.
+        Otherwise leaving would make their outcome unknown.
         """
         await self._until(lambda: connection.closed or not self.acks_open)
 
@@ -204,7 +205,7 @@ class Consumer:
             Subscribe(self, session, connection).begin()
 
     def _session(self, queue: str, connection: Connection) -> Session:
-        """A new one."""
+        """Return a new session."""
         return self._sessions.begin(queue, connection.broker, connection.number)
 
     def _down(self, reason: str) -> None:
@@ -229,18 +230,18 @@ class Consumer:
         self._open.clear()
 
     def subscribed(self, session: Session) -> None:
-        """A subscription has its receipt."""
+        """Mark a session as confirmed: the broker has answered its SUBSCRIBE."""
         session.confirmed = True
         if self._open and all(session.confirmed for session in self._open.values()):
             self.attached.set()
 
     def ending(self, session: Session) -> None:
-        """The end of a session is asked for, or that of its connection."""
+        """Take note that the end of a session, or of its connection, is asked for."""
 
     def ended(self, session: Session) -> None:
-        """A session never began, or its end is confirmed: no disconnect row will follow.
+        """Forget a session that never began, or whose end is confirmed: no disconnect row follows.
 
-        What comes for it now comes too late.
+        Deliveries to it are late from now on.
         """
         self._open.pop(session.subscription, None)
         self._left[session.subscription] = session
@@ -252,7 +253,7 @@ class Consumer:
         subscription = headers.get("subscription", "")
         session = self._open.get(subscription) or self._left.get(subscription)
         if session is None:
-            return  # nobody's
+            return  # a delivery to no session of this connection
         body = frame.body
         try:
             redelivered, count = self._context.dialect.delivery(headers)
@@ -283,11 +284,11 @@ class Consumer:
             error=unreadable(body) if payload is None else None,
         )
         if session.ending or self._leaving:
-            return  # not ours to acknowledge any more: the session, or the connection, is about to be gone
+            return  # not acknowledged any more: the session, or the connection, is about to end
         self.taken(session, headers.get("ack") or headers.get("message-id", ""), payload)
 
     def taken(self, session: Session, ack_id: str, payload: Payload | None) -> None:
-        """A delivery that is this consumer's to acknowledge."""
+        """Take a delivery that this consumer must acknowledge."""
         if not self._hold_s:
             self._acknowledge(session, ack_id, payload)
             return
@@ -296,7 +297,7 @@ class Consumer:
             self._timer = self._loop.call_later(self._hold_s, self._release)
 
     def _release(self) -> None:
-        """Acknowledge what was held long enough."""
+        """Acknowledge the deliveries that were held long enough."""
         self._timer = None
         held = self._held
         now = self._loop.time()
@@ -319,7 +320,7 @@ class Consumer:
         connection.request(answer_head(kind.f.upper(), ack_id), operation)
 
     def row(self, operation: ConsumerOperation, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
-        """Record an operation."""
+        """Record a row of an operation."""
         session = operation.session
         message, _, group, producer, sequence = operation.payload or _UNREADABLE
         self._record(
@@ -340,18 +341,18 @@ class Consumer:
         )
 
     def acknowledged(self, type: str) -> None:  # noqa: A002 - as above
-        """The broker has answered an acknowledgement, or never will."""
+        """Count an acknowledgement that the broker has answered, or never will."""
         self.acks_open -= 1
         self.active_at = self._loop.time()
         self._counters[type] = self._counters.get(type, 0) + 1
 
     def asks(self, session: Session) -> Mapping[str, str]:
-        """Further headers of the SUBSCRIBE frame of a session."""
+        """Return further headers of the SUBSCRIBE frame of a session."""
         del session
         return {}
 
     def subscribe_head(self, session: Session) -> bytes:
-        """The SUBSCRIBE frame of a session."""
+        """Return the head of the SUBSCRIBE frame of a session."""
         dialect = self._context.dialect
         return head(
             "SUBSCRIBE",
@@ -366,12 +367,12 @@ class Consumer:
 
 
 def ack_head(ack_id: str) -> bytes:
-    """The ACK frame of a delivery."""
+    """Return the head of the ACK frame of a delivery."""
     return answer_head("ACK", ack_id)
 
 
 def answer_head(command: str, ack_id: str) -> bytes:
-    """The ACK or NACK frame of a delivery."""
+    """Return the head of the ACK or NACK frame of a delivery."""
     if ack_id.isascii() and ack_id.isprintable() and ":" not in ack_id and "\\" not in ack_id:
         return f"{command}\nid:{ack_id}\n".encode()
     return head(command, {"id": ack_id})

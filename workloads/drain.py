@@ -1,14 +1,14 @@
-"""The drain: consume what is left.
+"""The drain, which consumes the messages that are left at the end of a test.
 
-So that what was never delivered can be told from what was not delivered yet.
+Why: after it, a message that was never delivered differs from one that is not delivered yet.
 
-Every broker that serves is drained, for after a split brain a pair has two lives with a journal
-each. It ends when, with a consumer attached on every pair, nothing has arrived for the quiet period
-and no acknowledgement is under way. Two things prolong it. A pair on which nobody can be attached
-is tried for as long as the recovery bound; then the drain ends without it (its failed ``connect``
-rows tell). A broker that still believes in a dead connection of ours keeps that connection's
-messages until its own time-out: so the quiet period counts at the earliest from the dialect's
-``unnoticed_s`` after the latest such loss.
+Every broker that serves is drained, because after a split brain a pair has two live brokers with a
+journal each. The drain ends when a consumer is attached on every pair, nothing has arrived for the
+quiet period and no acknowledgement is under way. Two things prolong it. A pair on which no consumer
+can be attached is tried for as long as the recovery bound; then the drain ends without it (its
+failed ``connect`` rows show that). A broker that has not noticed the end of a connection keeps that
+connection's messages until its own time-out. So the quiet period counts at the earliest from the
+dialect's ``unnoticed_s`` after the latest such loss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POLL_S: Final = 0.02
 def everywhere(
     context: WorkloadContext, pairs: Mapping[str, Sequence[str]], queues: Sequence[str], sessions: Sessions
 ) -> list[tuple[str, Consumer]]:
-    """A consumer of all queues on each broker, with the name of its pair."""
+    """Return a consumer of all queues for each broker, with the name of the broker's pair."""
     nodes = [(pair, node) for pair, members in pairs.items() for node in members]
     return [
         (
@@ -51,11 +51,11 @@ def everywhere(
 async def drain(
     context: WorkloadContext, stations: Sequence[tuple[str, Consumer]], unclean_at: float | None
 ) -> None:
-    """Consume on every live broker until it is quiet.
+    """Consume on every live broker until nothing arrives any more.
 
-    ``stations`` are the consumers, each with the name of what is drained by it: a pair, say, of
-    which one broker is live. ``unclean_at`` is the loop time of the latest loss a broker may not
-    have noticed.
+    ``stations`` are the consumers, each with the name of what it drains: a pair, of which one
+    broker is live, or a subscription. ``unclean_at`` is the loop time of the latest loss of a
+    connection that a broker may not have noticed.
     """
     loop = asyncio.get_running_loop()
     consumers = [consumer for _, consumer in stations]

@@ -1,12 +1,12 @@
-"""A client that knows where its brokers are and finds the one that is live.
+"""A client that knows the addresses of its brokers and finds the live one.
 
-Why sequential attempts: only a live broker accepts clients, its backup refuses at once, so one
-attempt after the other finds it in a round trip, and a client stays with the broker it had as long
-as that one answers. That matters behind a partition: clients of either side stay where they are, as
-real ones would. When nobody answers, a short pause with jitter keeps clients from returning as one
-crowd.
+Why sequential attempts: only a live broker accepts clients, and its backup refuses at once, so one
+attempt after the other finds the live broker in a round trip. A client stays with its broker as
+long as that answers. That matters in a partition: clients of either side stay where they are, as
+real ones would. When no broker answers, a short pause with jitter keeps clients from returning all
+at once.
 
-Where a dialect has a ``feed`` the broker's own word on who is live decides the order of attempts.
+Where a dialect has a ``feed``, the broker's own list of live brokers decides the order of attempts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from workloads.processes import Processes
 
 BACKOFF_S: Final = (0.05, 0.2)
 REFUSED: Final = "subscribe refused"
-"""Why a connection ends that was not let do what it is for: the next one would not be, either."""
+"""The reason of the end of a connection whose subscribe was refused.
+
+The subscribe would be refused on the next connection, too, so the client waits before it connects.
+"""
 TOPOLOGY_SUBSCRIPTION: Final = "topology"
 
 
 class Client(Protocol):
-    """Who has a connection to send on, or not; see ``FailoverClient``."""
+    """A client that may have a connection to send on; see ``FailoverClient``."""
 
     @property
     def connection(self) -> Connection | None:
-        """The present one."""
+        """The present connection; None: there is none."""
 
     @property
     def unclean_at(self) -> float | None:
-        """Loop time of the latest end of a connection that the broker may not have noticed."""
+        """The loop time of the latest end of a connection that the broker may not have noticed."""
 
     async def run(self) -> None:
         """Connect, and again whenever the connection ends; returns after ``finish``."""
@@ -47,20 +50,20 @@ class Client(Protocol):
 
 
 class FailoverClient:
-    """Keeps one connection to whichever of ``nodes`` is live, until ``finish``.
+    """A client that keeps one connection to the live one of ``nodes``, until ``finish``.
 
     Each attempt is a ``connect`` operation in the history. ``on_up`` gets every new connection
-    before anything was asked on it; what was on the old one is the user's to ask again.
+    before anything was asked on it; it must repeat what the old connection had asked for.
 
     Args:
-        context: the workload's.
-        zone: the client zone it lives in.
+        context: the context of the workload.
+        zone: the client zone that it lives in.
         nodes: names of brokers of which one is live, the likeliest first.
-        seed: of its jitter.
-        on_up: told of a new connection.
-        on_down: told why it ended.
-        store_session: where it was served before, if that is known.
-        client_id: what it calls itself, if anything.
+        seed: the seed of its jitter.
+        on_up: called with each new connection.
+        on_down: called with the reason when the connection ended.
+        store_session: the store that served the client before; None: not known.
+        client_id: the client's name for itself; None: it has none.
     """
 
     __slots__ = (
@@ -81,11 +84,11 @@ class FailoverClient:
     ) -> None:
         self.connection: Connection | None = None
         self.unclean_at: float | None = None
-        """Loop time of the latest end of a connection that the broker may not have noticed."""
+        """The loop time of the latest end of a connection that the broker may not have noticed."""
         self.store_session = store_session
-        """Of the latest connection: what the next one asks for."""
+        """The store of the latest connection, which the next connection asks for."""
         self.topology: Feed | None = context.dialect.feed
-        """Where the broker tells who is live; None once it has refused to."""
+        """The broker's feed of live brokers; None once a broker has refused it."""
         self._client_id = client_id
         self._context = context
         self._zone = zone
@@ -118,9 +121,9 @@ class FailoverClient:
                 await asyncio.sleep(self._random.uniform(*BACKOFF_S))
 
     async def finish(self) -> None:
-        """Leave: say DISCONNECT if there is a connection, and never connect again.
+        """Leave: send DISCONNECT if there is a connection, and never connect again.
 
-        ``run`` must be cancelled if it has none.
+        If there is no connection, ``run`` must be cancelled.
         """
         self._finishing = True
         if self.connection is not None:
@@ -198,10 +201,10 @@ class FailoverClient:
                 user(frame)
 
         def asked(outcome: str) -> None:
-            if outcome != "ok":  # a broker that has no such feed is not asked twice
+            if outcome != "ok":  # a broker without such a feed is not asked twice
                 self.topology = None
 
-        # Outside the history: the feed is no queue, nothing is delivered that could be lost.
+        # This is not recorded: the feed is no queue, and delivers nothing that could be lost.
         connection.on_message = sort_out
         connection.request(
             head(

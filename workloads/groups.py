@@ -1,9 +1,9 @@
 """Workload ``groups``: several producers per message group, consumers that come and go.
 
-Each group has a home pair, and its producers connect there only: without a grouping handler a
+Each group has a home pair, and its producers connect there only. Without a grouping handler a
 message with a group is never forwarded to another broker, because two brokers could choose two
-owners for one group. Groups are dealt to pairs in turn (more even than a hash where there are few),
-and to queues so that a pair serves all of them.
+owners for one group. Groups are dealt to pairs in turn (more evenly than by a hash where there are
+few), and to queues so that a pair serves all queues.
 
 Where a test asks for it (``close_groups``), some messages close their group: once such a message is
 given out, the next one may go to another consumer.
@@ -22,11 +22,11 @@ from workloads.load import Load, Pair
 from workloads.producer import Producer, ProducerStream
 
 CLOSING: Final = 0.12
-"""How many of all messages close their group, where a test asks for that."""
+"""The share of messages that close their group, where a test asks for that."""
 
 
 class ClosingStream(ProducerStream):
-    """Messages of one group, some of which close it."""
+    """A stream of messages of one group, some of which close the group."""
 
     __slots__ = ("_chance", "_closing")
 
@@ -44,14 +44,14 @@ class ClosingStream(ProducerStream):
         self._closing = self.head + lines.encode()
 
     def asked(self, sequence: int) -> tuple[bytes, str | None]:
-        """Return the head of that message's frame; a message that closes the group says so."""
+        """Return the head of a message's frame and its ``value``; a closing message says so."""
         if self._chance.random() < CLOSING:
             return self._closing, '{"close": true}'
         return super().asked(sequence)
 
 
 class GroupsLoad(Load):
-    """Every producer of a pair sends to every group at home there.
+    """A load in which every producer of a pair sends to every group at home there.
 
     A group has as many producers as its pair.
     """
@@ -62,11 +62,11 @@ class GroupsLoad(Load):
 
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
-        """As ``Load``'s."""
+        """Return what brokers lack: the load needs message groups."""
         return "" if dialect.group_header else "message groups"
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """One stream for each producer and group of a pair."""
+        """Return a stream for each producer and group of a pair."""
         queues = self.queues(context)
         kind = ClosingStream if context.spec.close_groups else ProducerStream
         return [

@@ -1,6 +1,6 @@
-"""Who works where: pairs, zones, groups, and which clients serve which pair.
+"""The layout of a test: pairs, zones, groups, and the pair of each client.
 
-Pure functions of the spec, so that a seed gives the same test again.
+These are pure functions of the spec, so a seed makes the same test again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
-    """Pair -> names of the nodes where its clients may be served, the likeliest first.
+    """Return by pair the names of the nodes that may serve its clients, the likeliest first.
 
-    Backups come last; behind a pair's own, all other members of a cluster in which every broker
-    takes over from any other.
+    Backups come last. In a cluster in which every broker takes over from any other, all other
+    members follow the pair's own nodes.
     """
     pairs: dict[str, list[NodePlan]] = {}
     for node in nodes:
@@ -37,16 +37,17 @@ def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
 
 
 def group_homes(groups: int, pairs: int) -> Iterator[tuple[str, int, int]]:
-    """Each group, the number of its home pair, and its turn among the groups there."""
+    """Yield each group, the number of its home pair, and its turn among the groups there."""
     for number in range(max(groups, 1)):
         turn, home = divmod(number, pairs)
         yield f"g{number}", home, turn
 
 
 def staffed(wanted: int, pairs: Sequence[T], zones: Sequence[str]) -> Iterator[tuple[int, T, str]]:
-    """(client, its pair, its zone) of ``wanted`` clients, and of more until no pair is without.
+    """Yield the number, the pair and the zone of ``wanted`` clients, at least one for each pair.
 
-    Clients are numbered from 0 and dealt to pairs in turn, those of each pair to zones.
+    Clients are numbered from 0 and dealt to pairs in turn; the clients of a pair are dealt to
+    zones.
     """
     for client in range(max(wanted, len(pairs))):
         turn, place = divmod(client, len(pairs))

@@ -1,8 +1,8 @@
-"""What the workloads have in common.
+"""The base of all workloads: clients that connect, work until told to stop, and drain.
 
-Clients that come up, work until told to stop, complete what they began, and a drain.
+Clients complete the operations that they began before they stop.
 
-A workload differs only in its *streams*: which producer sends to which queue and group, through
+Workloads differ mainly in their *streams*: which producer sends to which queue and group, through
 which pair.
 """
 
@@ -26,7 +26,7 @@ from workloads.pacer import Pacer
 from workloads.producer import Producer, ProducerStream
 
 UP_S: Final = 10.0
-"""How long clients may take to come up before the load begins without those that are not."""
+"""The seconds that clients have to connect; then the load begins without those that have not."""
 
 PREFETCH: Final = 100
 HOLD_S: Final = 0.02
@@ -37,7 +37,7 @@ FULL_SPEED_PIPELINE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair, with the clients that serve it."""
+    """A pair of brokers, with the producers and consumers that connect to it."""
 
     name: str
     nodes: tuple[str, ...]
@@ -49,18 +49,18 @@ class Load(abc.ABC):
     """A workload without streams; see ``harness.interface.Workload``.
 
     Args:
-        pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is
-            "as fast as possible".
-        prefix: of the names of its queues and topics; "" where it is alone.
-        numbers: shared with the other workloads of the test.
+        pipeline: the sends under way per producer and group (or queue); None: 1, or 8 where the
+            rate is "as fast as possible".
+        prefix: the prefix of the names of its queues and topics; "" where it is the only workload.
+        numbers: the source of numbers, shared with the other workloads of the test.
     """
 
     name = ""
     description = ""
     grouped: ClassVar[bool] = False
-    """Whether its messages have groups, where brokers have such."""
+    """True if its messages have groups, where brokers have groups."""
     refuses: ClassVar[bool] = False
-    """Whether its consumers refuse messages, where brokers let them."""
+    """True if its consumers refuse messages, where brokers let them."""
     consumer_kind: ClassVar[type[Consumer]] = Consumer
     queues_least: ClassVar[int] = 1
 
@@ -75,32 +75,32 @@ class Load(abc.ABC):
 
     @classmethod
     def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
-        """Its queues in a test of that spec: those that must be there before the first client."""
+        """Return its queues in a test of a spec: they must exist before any client connects."""
         return names.queues(prefix, max(spec.queues, cls.queues_least))
 
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
-        """What brokers that speak so have not and it cannot do without; "" if nothing."""
+        """Return what the load needs and brokers of a dialect lack; "" if nothing."""
         del dialect
         return ""
 
     def queues(self, context: WorkloadContext) -> tuple[str, ...]:
-        """Its queues."""
+        """Return its queues in this test."""
         return self.queues_of(context.spec, self._prefix)
 
     @classmethod
     def topics_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
-        """Its topics in a test of that spec, by their names in the history."""
+        """Return its topics in a test of a spec, by their names in the history."""
         del spec, prefix
         return ()
 
     def topics(self, context: WorkloadContext) -> tuple[str, ...]:
-        """Its topics."""
+        """Return its topics in this test."""
         return self.topics_of(context.spec, self._prefix)
 
     @abc.abstractmethod
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """Which producer sends where; each workload's own."""
+        """Return the streams of the workload: which producer sends where."""
 
     async def run(self, context: WorkloadContext) -> None:
         """Load the cluster until ``context.stopping`` is set.
@@ -141,11 +141,11 @@ class Load(abc.ABC):
         self._remember([*clients, *consumers])
 
     def answered(self) -> Mapping[tuple[str, str], bool]:
-        """As ``Workload``'s."""
+        """Return no subscriptions: most loads have none."""
         return {}
 
     async def drain(self, context: WorkloadContext) -> None:
-        """Consume what is left on every pair."""
+        """Consume the messages that are left on every pair."""
         stations = everywhere(context, pairs_of(context.nodes), self.queues(context), self._sessions)
         await drain(context, stations, self._unclean_at)
 
@@ -169,7 +169,7 @@ class Load(abc.ABC):
         return pairs
 
     def _with_producers(self, context: WorkloadContext) -> list[Pair]:
-        """The pairs with their producers, and no consumers yet."""
+        """Return the pairs with their producers, and no consumers yet."""
         pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
         clients = list(staffed(context.spec.producers, pairs, context.zones))
         first = self._numbers.producers(len(clients))
@@ -179,32 +179,32 @@ class Load(abc.ABC):
         return pairs
 
     def _consuming(self, spec: TestSpec, *, full_speed: bool) -> tuple[float, int]:
-        """How long (s) a consumer holds a message, and how many at most."""
+        """Return the seconds for which a consumer holds a message, and its prefetch."""
         hold_s = (0.0 if full_speed else HOLD_S) if spec.hold_s is None else spec.hold_s
         return hold_s, spec.prefetch or (1000 if full_speed else PREFETCH)
 
     def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
-        """Whose consumers come and go together."""
+        """Return the churns: sets of consumers of which one is left while others come and go."""
         return [Churn(pair.consumers, context.random.getrandbits(64)) for pair in pairs]
 
     def _besides(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Coroutine[Any, Any, None]]:
-        """What else goes on while the load does, until it is cancelled."""
+        """Return further work during the load, which is cancelled at its end."""
         del context, pairs
         return []
 
     def _remember(self, clients: Sequence[Client | Consumer]) -> None:
-        """Notes when a broker may last have been left with a dead connection.
+        """Remember when a connection last ended in a way that its broker may not have noticed.
 
-        One that it does not know to be dead.
+        The drain needs that moment: the broker may still take the connection for alive.
         """
         times = [client.unclean_at for client in clients if client.unclean_at is not None]
         self._unclean_at = max(times, default=None)
 
 
 class Churn:
-    """Consumers of one pair that leave and return at seeded times.
+    """The churn of the consumers of one pair: they leave and return at seeded times.
 
-    The last one that is attached never leaves.
+    The last consumer that is attached never leaves.
     """
 
     def __init__(self, consumers: Sequence[Consumer], seed: int) -> None:
@@ -214,13 +214,13 @@ class Churn:
         self._group: asyncio.TaskGroup | asyncio.AbstractEventLoop
 
     def begin(self, group: asyncio.TaskGroup | asyncio.AbstractEventLoop) -> None:
-        """All of them come."""
+        """Start all consumers."""
         self._group = group
         for consumer in self._consumers:
             self._stays[consumer] = group.create_task(consumer.run())
 
     async def run(self) -> None:
-        """Let one leave and return, again and again, until cancelled."""
+        """Let one consumer leave and return, again and again, until cancelled."""
         chance = self._random
         while len(self._consumers) > 1:
             await asyncio.sleep(chance.uniform(*PRESENT_S))
@@ -232,7 +232,7 @@ class Churn:
                 self._stays[consumer] = self._group.create_task(consumer.run())
 
     async def end(self) -> None:
-        """All of them leave in order."""
+        """Let all consumers leave in order."""
         await asyncio.gather(*(self._leave(consumer, "unsubscribe") for consumer in list(self._stays)))
 
     async def _leave(self, consumer: Consumer, style: Style) -> None:
@@ -246,9 +246,9 @@ class Churn:
 async def _come_up(
     context: WorkloadContext, clients: Sequence[Client], consumers: Sequence[Consumer]
 ) -> bool:
-    """Wait until all clients are up, the bound has passed, or the end has come.
+    """Wait until all clients are connected, ``UP_S`` has passed, or the test must stop.
 
-    Whether a producer is.
+    Returns whether a producer is connected.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + UP_S

@@ -1,8 +1,8 @@
-"""Several workloads in one test: each with a share of the rate and of the clients.
+"""Mixtures: several workloads in one test, each with a share of the rate and of the clients.
 
-A test names them with commas, and with a colon how much of the load each has: ``bank:2,queue``.
-Each has queues and topics of its own, whose names begin with its name, so that what one is promised
-does not depend on what another does; brokers and faults they share. They are drained together.
+A test names the workloads with commas, and the weight of each with a colon: ``bank:2,queue``. Each
+workload has queues and topics of its own, whose names begin with its name. So what brokers promise
+to one does not depend on another. They share brokers and faults, and are drained together.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from harness.interface import Dialect, TestSpec, WorkloadContext
 from workloads.load import Load
 
 Work = Callable[[Load, WorkloadContext], Coroutine[Any, Any, None]]
-"""What one of them is to do, with its own context."""
+"""The work of one workload in its own context: to run, or to drain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A workload and its part of the whole, ``weight`` of ``total``."""
+    """A workload and its share of the whole load, ``weight`` of ``total``."""
 
     load: Load
     weight: int
     total: int
 
     def spec(self, whole: TestSpec) -> TestSpec:
-        """What it is to do of a test; a client it has at least."""
+        """Return the workload's own spec: its share of the rate and of the clients.
+
+        It has at least one producer and one consumer.
+        """
 
         def part(count: int) -> int:
             return max(1, count * self.weight // self.total)
@@ -45,13 +48,13 @@ class Share:
         )
 
     def context(self, whole: WorkloadContext) -> WorkloadContext:
-        """Its own: chance that no other workload's choices change."""
+        """Return the workload's own context, with random choices that no other workload changes."""
         chance = random.Random(f"{whole.spec.seed}:workload:{self.load.name}")
         return msgspec.structs.replace(whole, spec=self.spec(whole.spec), random=chance)
 
 
 class Mixture:
-    """Workloads side by side; see ``harness.interface.Workload``."""
+    """A mixture of workloads that run at the same time; see ``harness.interface.Workload``."""
 
     def __init__(self, name: str, loads: Mapping[Load, int]) -> None:
         self.name = name
@@ -59,19 +62,19 @@ class Mixture:
         self.shares = [Share(load, weight, total) for load, weight in loads.items()]
 
     def lacks(self, dialect: Dialect) -> str:
-        """What the first of them that cannot be misses."""
+        """Return what brokers of a dialect lack for one of the workloads; "" if nothing."""
         return next(filter(None, (share.load.lacks(dialect) for share in self.shares)), "")
 
     def answered(self) -> Mapping[tuple[str, str], bool]:
-        """Of the subscriptions of all."""
+        """Return for all workloads' subscriptions whether brokers answered that they exist."""
         return {name: there for share in self.shares for name, there in share.load.answered().items()}
 
     async def run(self, context: WorkloadContext) -> None:
-        """All of them, until all have stopped."""
+        """Run all workloads until all have stopped."""
         await self._all(context, lambda load, own: load.run(own))
 
     async def drain(self, context: WorkloadContext) -> None:
-        """What is left of all of them."""
+        """Consume the rest of the messages of all workloads."""
         await self._all(context, lambda load, own: load.drain(own))
 
     async def _all(self, context: WorkloadContext, work: Work) -> None:

@@ -1,4 +1,4 @@
-"""Movers: transactors that pass on what they get, to queues further down."""
+"""Movers: transactors that send on to later queues what they get."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ SENT_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a mover sends: from each of its queues to any of those, in any of the groups."""
+    """The route of a mover: ``onward`` has for each of its queues those to which it may send.
+
+    It sends in any of ``groups``.
+    """
 
     onward: Mapping[str, Sequence[str]]
     groups: Sequence[str | None]
 
 
 class Mover(Transactor):
-    """Consumes the queues of a route, and sends on.
+    """A transactor that consumes the queues of a route, and sends new messages along it.
 
     Args:
         context, zone, nodes, sessions, prefetch, hold_s, seed, numbers: see ``Transactor``.
-        producer: whose messages it sends.
-        route: from where to where.
+        producer: the producer of the messages that it sends.
+        route: the queues that it consumes, and those to which it sends.
     """
 
     __slots__ = ("_producer", "_route", "_streams")

@@ -1,4 +1,4 @@
-"""What nothing else of a test may be called, and numbers that nothing else of it may have.
+"""The names and numbers of a test that must be unique in it.
 
 Why in one place: several workloads may share a test. Each names its queues, topics and temporary
 queues with a prefix of its own, and all take the numbers of sessions, transactions and producers
@@ -14,7 +14,7 @@ from workloads.sessions import Sessions
 
 
 class Numbers:
-    """Numbers of one test, shared by its workloads."""
+    """The source of the unique numbers of one test, shared by its workloads."""
 
     def __init__(self) -> None:
         self.sessions = Sessions()
@@ -23,22 +23,22 @@ class Numbers:
         self._producers = 0
 
     def producers(self, count: int) -> int:
-        """The first of ``count`` producers in a row."""
+        """Reserve ``count`` successive producers, and return the number of the first."""
         first = self._producers
         self._producers += count
         return first
 
 
 def queues(prefix: str, count: int) -> tuple[str, ...]:
-    """Names of queues."""
+    """Return the names of ``count`` queues."""
     return tuple(f"{prefix}q{number}" for number in range(count))
 
 
 def topics(prefix: str, count: int) -> tuple[str, ...]:
-    """Names of topics, as they stand in a history."""
+    """Return the names of ``count`` topics, as they stand in a history."""
     return tuple(f"/topic/{prefix}t{number}" for number in range(count))
 
 
 def temporary_queue(prefix: str, number: int) -> str:
-    """The name of a temporary queue, as it stands in a history."""
+    """Return the name of a temporary queue, as it stands in a history."""
     return f"{TEMPORARY}{prefix}r{number}"

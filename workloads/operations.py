@@ -1,8 +1,6 @@
-"""A consumer's operations.
+"""The operations of consumers, which wait for a receipt and tell their consumer of it.
 
-What waits for a receipt, and what it means to the consumer when it comes.
-
-Each takes a process from its consumer when it is made, and is recorded through it.
+Each takes a process from its consumer when it is made, and is recorded by its consumer.
 """
 
 from __future__ import annotations
@@ -22,14 +20,17 @@ if TYPE_CHECKING:
 
 
 class ConsumerOperation(abc.ABC):
-    """An operation of a session; ``payload`` is of the message it concerns, if that can be read."""
+    """An operation of a session.
+
+    ``payload`` is that of the message that it concerns; None if there is none or it is unreadable.
+    """
 
     __slots__ = ("_consumer", "payload", "process", "session")
     f = ""
 
     @property
     def value(self) -> str | None:
-        """What its rows say in ``value``."""
+        """The ``value`` of its rows; None: they have none."""
         return None
 
     def __init__(self, consumer: Consumer, session: Session, payload: Payload | None = None) -> None:
@@ -49,7 +50,7 @@ class ConsumerOperation(abc.ABC):
 
 
 class Ack(ConsumerOperation):
-    """One message acknowledged."""
+    """The acknowledgement of a message."""
 
     __slots__ = ()
     f = "ack"
@@ -59,7 +60,7 @@ class Ack(ConsumerOperation):
 
 
 class Nack(ConsumerOperation):
-    """One message refused."""
+    """The refusal of a message."""
 
     __slots__ = ()
     f = "nack"
@@ -69,7 +70,7 @@ class Nack(ConsumerOperation):
 
 
 class SessionOperation(ConsumerOperation):
-    """What concerns a whole session; ``begin`` records the invocation and sends the frame."""
+    """An operation on a whole session; ``begin`` records the invocation and sends the frame."""
 
     __slots__ = ("_connection",)
 
@@ -87,10 +88,10 @@ class SessionOperation(ConsumerOperation):
 
 
 class Subscribe(SessionOperation):
-    """A session begins.
+    """The begin of a session.
 
-    Without a receipt the connection is of no use: it is closed, and the next one tries again; if it
-    was refused, after a moment (``FailoverClient``).
+    Without a receipt the connection is of no use: it is closed, and the next one tries again. If
+    the subscribe was refused, the next connection waits a moment (``FailoverClient``).
     """
 
     __slots__ = ()
@@ -98,7 +99,7 @@ class Subscribe(SessionOperation):
 
     @property
     def value(self) -> str | None:
-        """What is asked for beside the destination."""
+        """The options of the subscribe; None: it has none."""
         return self.session.asked
 
     def _head(self) -> bytes:
@@ -114,7 +115,7 @@ class Subscribe(SessionOperation):
 
 
 class Unsubscribe(SessionOperation):
-    """A session ends in order."""
+    """The orderly end of a session."""
 
     __slots__ = ()
     f = "unsubscribe"
@@ -128,7 +129,11 @@ class Unsubscribe(SessionOperation):
 
 
 class Drop:
-    """A subscription is to end; with its consumer, if that is ``ending``."""
+    """The end of a subscription.
+
+    ``ending`` is the unsubscribe of the session that ends with the same frame; None: only the
+    subscription ends.
+    """
 
     __slots__ = ("_connection", "_consumer", "_ending", "_process", "_session", "outcome")
 

@@ -1,9 +1,9 @@
-"""When the next message is sent: an open loop, so that a slow broker is not spared.
+"""The pace of sends: an open loop, so that a slow broker is not spared.
 
 Why open: clients that wait for a slow broker before they send again hide its slowness, and leave
 the moments that matter unobserved. So the rate is kept over all producers as long as any of them
-has a free process; what could not be sent when due is dropped, not caught up with in a burst that
-no schedule asked for.
+has a free process. A send that could not be made when due is dropped: it is not made up for in a
+burst that no schedule asked for.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from workloads.producer import AgainSlot, ProducerStream, Slot
 
 TICK_S: Final = 0.005
 BURST_S: Final = 0.1
-"""At most so much of the rate is sent at once after this process was held up."""
+"""The seconds of the rate that are sent at once at most, after this process was held up."""
 RETRY_S: Final = 0.1
-"""As fast as possible still leaves a pause after a send that found no connection."""
+"""The pause after a send that found no connection, also where the rate is as fast as possible."""
 
 
 class Pacer:
-    """Lets free slots send at ``rate`` a second, all together; 0: each as soon as it is free.
+    """A pacer that lets free slots send at ``rate`` a second, all together.
 
-    ``drive`` makes the slots; ``run`` lets them send until cancelled. Turns go around, from a
-    seeded order.
+    With a rate of 0 each slot sends as soon as it is free. ``drive`` makes the slots; ``run`` lets
+    them send until cancelled. Slots take turns, beginning in a seeded order.
     """
 
     __slots__ = ("_idle", "_rate", "_running", "_slots", "_without")
@@ -47,7 +47,7 @@ class Pacer:
         pipeline: int,
         chance: random.Random,
     ) -> None:
-        """Make ``pipeline`` slots for each stream; before ``run``."""
+        """Make ``pipeline`` slots for each stream; must be called before ``run``."""
         kind = AgainSlot if context.spec.send_again else Slot
         self._slots = [kind(context, stream, self.on_idle) for stream in streams for _ in range(pipeline)]
         chance.shuffle(self._slots)
@@ -55,11 +55,11 @@ class Pacer:
 
     @property
     def busy(self) -> bool:
-        """Whether a send is under way."""
+        """True if a send is under way."""
         return any(slot.busy for slot in self._slots)
 
     def on_idle(self, slot: Slot, connected: bool) -> None:
-        """For the slots: one is free."""
+        """Take back a slot that is free; ``connected``: its send reached a connection."""
         if self._rate > 0 or not self._running:
             self._idle.append(slot)
         elif connected and slot.connected:
@@ -68,7 +68,7 @@ class Pacer:
             self._without.append(slot)
 
     async def run(self) -> None:
-        """Send until cancelled; then what is under way may complete, and nothing new begins."""
+        """Send until cancelled; then sends under way may complete, and none begins."""
         self._running = True
         try:
             if self._rate > 0:
@@ -85,7 +85,7 @@ class Pacer:
         issued = 0
         burst = int(self._rate * BURST_S) + 1
         while True:
-            # No sooner than the next one is due: a slow rate must not cost two hundred turns a
+            # Sleep until the next send is due: a slow rate must not cost two hundred turns a
             # second.
             await asyncio.sleep(max(TICK_S, start + (issued + 1) / self._rate - loop.time()))
             due = int((loop.time() - start) * self._rate)

@@ -1,9 +1,9 @@
-"""What a message's body says.
+"""The body of a message, which identifies the message.
 
-Who it is, so that a delivery is judged by what arrived and not by its headers.
+Why: a delivery is then judged by the body that arrived, and not by its headers.
 
 Layout: ``jr1 <message> <producer> <sequence> <queue> <group> `` in ASCII, a note where a workload
-has one, then padding of dots. A message without a group has ``-`` there. The digest is the CRC-32C
+has one, then padding of dots. A message without a group has ``-`` for it. The digest is the CRC-32C
 of the whole body, padding included, so that damage anywhere shows (``corrupted``).
 """
 
@@ -16,16 +16,16 @@ from google_crc32c import value as _crc32c
 MAGIC: Final = b"jr1"
 NO_GROUP: Final = b"-"
 PRODUCER_SHIFT: Final = 40
-"""A message id is ``producer << 40 | counter``.
+"""The shift of the producer's number in a message id, ``producer << 40 | counter``.
 
-Unique without asking anybody, 63 bits, and its producer can be read off it.
+So ids of 63 bits are unique without any coordination, and the producer can be read off them.
 """
 PRODUCER_MAX: Final = (1 << 63 - PRODUCER_SHIFT) - 1
 _MESSAGE_MAX: Final = (1 << 63) - 1
 
 
 class Payload(NamedTuple):
-    """What a body says of itself."""
+    """The identity of a message, as its body says it."""
 
     message: int
     queue: str
@@ -35,11 +35,11 @@ class Payload(NamedTuple):
 
 
 class Writer:
-    """Bodies of one producer for one queue and group; what they have in common is made once.
+    """A writer of the bodies of one producer for one queue and group.
 
-    ``large_share`` of them, evenly spread over the sequence, are ``large_bytes`` long instead of
-    ``payload_bytes``. Raises ValueError for a name with a space or beyond ASCII, or a group that is
-    called "-".
+    The text that the bodies share is made once. A share of them, ``large_share``, evenly spread
+    over the sequence, is ``large_bytes`` long instead of ``payload_bytes``. Raises ValueError for a
+    name with a space or beyond ASCII, or a group that is called "-".
     """
 
     __slots__ = ("_bytes", "_large_bytes", "_large_share", "_producer", "_tail")
@@ -67,9 +67,9 @@ class Writer:
         self._large_bytes = large_bytes
 
     def encode(self, message: int, sequence: int, note: bytes = b"") -> bytes:
-        """The body of one message, at least ``payload_bytes`` (or ``large_bytes``) long.
+        """Return the body of a message, at least ``payload_bytes`` (or ``large_bytes``) long.
 
-        ``note`` is what it says behind who it is, for people.
+        ``note`` follows the identity of the message, for people.
         """
         size, share = self._bytes, self._large_share
         if share and int((sequence + 1) * share) > int(sequence * share):
@@ -78,15 +78,15 @@ class Writer:
 
 
 def encode(payload: Payload, payload_bytes: int = 0) -> bytes:
-    """One body."""
+    """Return the body of a message."""
     writer = Writer(payload.producer, payload.queue, payload.group, payload_bytes)
     return writer.encode(payload.message, payload.sequence)
 
 
 def decode(body: bytes) -> Payload | None:
-    """What a body says; None for one that is not ours.
+    """Return the identity in a body; None for a body that is not ours or cannot be read.
 
-    Or that is damaged beyond reading (``unreadable`` has words for it).
+    ``unreadable`` has words for such a body.
     """
     parts = body.split(b" ", 6)
     if len(parts) != 7 or parts[0] != MAGIC:
@@ -113,10 +113,10 @@ def decode(body: bytes) -> Payload | None:
 
 
 def digest(body: bytes) -> int:
-    """CRC-32C of a body, unsigned."""
+    """Return the CRC-32C of a body, unsigned."""
     return _crc32c(body)  # type: ignore[no-any-return]
 
 
 def unreadable(body: bytes) -> str:
-    """Why there is no message id in a row: the body's length and beginning."""
+    """Return why a row has no message id: the body's length and beginning."""
     return f"unreadable body of {len(body)} bytes: {body[:32]!r}"

@@ -1,13 +1,13 @@
-"""Producers: who sends what next, and what became of it.
+"""Producers, their streams of messages, and the sends under way.
 
-A *stream* is one producer's messages of one group (or of one queue, where there are no groups): its
+A *stream* is one producer's messages of one group (or of one queue, where there are no groups). Its
 sequence counts from 0 and never repeats. Up to ``pipeline`` sends of a stream may be under way;
 each has a logical process of its own, a ``Slot``. With a pipeline of 1 the order of a stream is
-beyond doubt; with more it still is the order of one connection's bytes.
+certain; with more it is still the order of one connection's bytes.
 
-A send that ended in ``info`` is not tried again: a second attempt would be a second message, but
-for brokers that know a message by an id (``AgainSlot``). The stream goes on with the next sequence
-number.
+A send that ended in ``info`` is not repeated, because a second attempt would be a second message.
+The exception are brokers that recognise a repeated message by an id (``AgainSlot``). The stream
+goes on with the next sequence number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from workloads.payload import PRODUCER_MAX, PRODUCER_SHIFT, Writer, digest
 
 
 class Producer:
-    """A number and its message ids. Raises ValueError for a number that ids have no room for."""
+    """A producer: its number, and the source of its message ids.
+
+    Raises ValueError for a number that message ids have no room for.
+    """
 
     __slots__ = ("number", "sent")
 
@@ -33,13 +36,13 @@ class Producer:
         self.sent = 0
 
     def next_message(self) -> int:
-        """A message id never used before."""
+        """Return a message id that was never used before."""
         self.sent += 1
         return self.number << PRODUCER_SHIFT | self.sent
 
 
 class Stream:
-    """One producer's messages of one group or queue, in order."""
+    """A stream: one producer's messages of one group or queue, in order."""
 
     __slots__ = ("group", "head", "producer", "queue", "sequence", "writer")
 
@@ -63,18 +66,21 @@ class Stream:
         )
 
     def asked(self, sequence: int) -> tuple[bytes, str | None]:
-        """The head of that message's frame, and what its rows say in ``value``."""
+        """Return the head of the frame of a message, and the ``value`` of its rows."""
         del sequence
         return self.head, None
 
     def answered(self, sequence: int, value: str | None) -> str | None:
-        """What the row says in ``value`` that answers it ``ok``."""
+        """Return the ``value`` of the row that answers the send of a message ``ok``.
+
+        ``value`` is that of the invocation.
+        """
         del sequence
         return value
 
 
 class ProducerStream(Stream):
-    """One that goes through a client of its own, message by message."""
+    """A stream whose messages are sent through a client, one by one."""
 
     __slots__ = ("client",)
 
@@ -91,12 +97,10 @@ class ProducerStream(Stream):
 
 
 class Slot:
-    """One logical process of a stream.
+    """A logical process of a stream, which sends one message at a time.
 
-    Sends one message at a time, ``on_idle`` when it may send the next.
-
-    ``on_idle`` is told whether the send reached a connection at all, so that nobody is asked in a
-    circle while there is none.
+    It calls ``on_idle`` when it may send the next message, and says whether the send reached a
+    connection at all. So slots are not asked again and again while there is no connection.
     """
 
     __slots__ = (
@@ -121,7 +125,7 @@ class Slot:
 
     @property
     def connected(self) -> bool:
-        """Whether a send would reach a connection."""
+        """True if a send would reach a connection."""
         connection = self._stream.client.connection
         return connection is not None and not connection.closed
 
@@ -149,18 +153,18 @@ class Slot:
             connection.request(frame + stamp.line(self._message), self, body)
 
     def _next(self) -> None:
-        """Which message is to be sent."""
+        """Choose the message that is sent next."""
         stream = self._stream
         self._sequence = stream.sequence
         stream.sequence += 1
         self._message = stream.producer.next_message()
 
     def _asked(self) -> tuple[bytes, str | None]:
-        """As the stream's."""
+        """Return the head of the message's frame and the ``value`` of its rows."""
         return self._stream.asked(self._sequence)
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """The broker has answered, or never will."""
+        """Complete the send: the broker has answered, or never will."""
         if type == "ok":
             self._value = self._stream.answered(self._sequence, self._value)
         self._finish(type, error, self._broker)
@@ -195,9 +199,9 @@ class Slot:
 
 
 class AgainSlot(Slot):
-    """One that sends a message of unknown outcome once more, until it is answered.
+    """A slot that repeats the send of a message of unknown outcome until it is answered.
 
-    Each message has an id, by which brokers take it once, however often it comes.
+    Each message has an id by which brokers take it once, however often it comes.
     """
 
     __slots__ = ("_once", "_unknown", "_wished")

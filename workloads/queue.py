@@ -10,16 +10,16 @@ from workloads.producer import ProducerStream
 
 
 class QueueLoad(Load):
-    """Every producer sends to every queue, through its own pair.
+    """A load in which every producer sends to every queue, through its own pair.
 
-    Brokers may forward what is sent.
+    Brokers may forward the messages to each other.
     """
 
     name = "queue"
     description = "messages without groups; producers and consumers on every pair, consumers come and go"
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """One stream for each producer and queue."""
+        """Return a stream for each producer and queue."""
         return [
             ProducerStream(context, client, producer, queue, None)
             for pair in pairs

@@ -1,13 +1,13 @@
-"""Workload ``refusals``: messages that are refused, expire, come later or in a hurry.
+"""Workload ``refusals``: messages that are refused, expire, are delayed or urgent.
 
-Producers ask for an expiry, short or long, for some of their messages; for messages without a
-group, too, that they be delivered later, or before others. Consumers acknowledge most of what they
-get, refuse some once, some whenever they get it, and keep some without an answer until they leave.
-So messages come again, die or expire. As far as brokers have such (``Dialect.nacks``, ``wishes``);
-what becomes of a refused message is theirs to promise.
+Producers ask for an expiry, short or long, for some of their messages. For messages without a
+group they also ask that some be delivered later, or before others. Consumers acknowledge most
+messages, refuse some once and some whenever they get them, and keep some without an answer until
+they leave. So messages come again, die or expire. All this is done as far as brokers can do it
+(``Dialect.nacks``, ``wishes``); brokers promise what becomes of a refused message.
 
-When a message expires, or is due, a broker's clock decides: what is asked for is written down as
-the interval within which that must be, and clocks may be apart by ``APART_MS``.
+A broker's clock decides when a message expires or is due. So the history has the interval within
+which that must be, and clocks may be apart by ``APART_MS``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workloads.producer import Producer, ProducerStream
 from workloads.sessions import Session
 
 APART_MS: Final = 100
-"""How far the clocks of machines may be apart."""
+"""The milliseconds by which the clocks of machines may be apart."""
 _MS: Final = 1_000_000
 
 SHORT_MS: Final = (100, 1500)
@@ -37,23 +37,25 @@ LONG_MS: Final = (600_000, 3_600_000)
 DELAY_MS: Final = (50, 1500)
 PRIORITIES: Final = (0, 1, 7, 9)
 _SHORT, _LONG, _DELAYED, _URGENT = 0.12, 0.05, 0.1, 0.2
-"""How many of all messages ask for what; those without a group for the last two, too."""
+"""The shares of messages that ask for each option; only messages without a group ask for the last
+two.
+"""
 
 REDELIVERED_S: Final = 1.0
-"""Longer than a refused message waits until it comes again, where nobody asked for more."""
+"""More seconds than a refused message waits until it comes again, unless a test asks for more."""
 LATE_S: Final = 0.5
-"""By how much it may come later."""
+"""The seconds by which a redelivery may be late."""
 
 STUBBORN: Final = 17
-"""One message of so many is refused by whoever gets it."""
+"""The interval of stubborn messages: one message of so many is refused by every consumer."""
 _REFUSED, _KEPT = 0.08, 0.03
-"""How many others are refused, and kept without an answer."""
+"""The shares of other messages that are refused, and that are kept without an answer."""
 KEPT_SHARE: Final = 4
-"""A consumer keeps at most one in so many of what it may hold at once."""
+"""The divisor of the prefetch that gives the number of messages that a consumer keeps at most."""
 
 
 class WishingStream(ProducerStream):
-    """Messages that ask for something, some of them."""
+    """A stream of messages, some of which ask for an expiry, a delay or a priority."""
 
     __slots__ = ("_chance", "_lasting", "_recorder", "_wishes", "_zero_ms", "due_ns")
 
@@ -72,10 +74,10 @@ class WishingStream(ProducerStream):
         self._zero_ms = context.zero_ms
         self._lasting: dict[int, int] = {}
         self.due_ns = 0
-        """When the last of its messages is due."""
+        """The moment (ns) at which the last of its delayed messages is due."""
 
     def asked(self, sequence: int) -> tuple[bytes, str | None]:
-        """As a stream's, with what this message asks for."""
+        """Return the head of a message's frame and its ``value``, with the options it asks for."""
         chance, wishes, now_ns = self._chance, self._wishes, self._recorder.now_ns()
         headers: list[tuple[str, int]] = []
         told: dict[str, Any] = {}
@@ -104,7 +106,11 @@ class WishingStream(ProducerStream):
         return self.head + lines.encode(), json.dumps(told)
 
     def answered(self, sequence: int, value: str | None) -> str | None:
-        """What lasts so long from when the broker got it, it certainly has got by now."""
+        """Return the ``value`` of an answered send, with the end of the message's expiry.
+
+        Where a message lasts for a time from when the broker got it, that end is known only now:
+        the broker certainly has got the message.
+        """
         lasts_ms = self._lasting.pop(sequence, None)
         if value is None or lasts_ms is None:
             return value
@@ -114,15 +120,16 @@ class WishingStream(ProducerStream):
 
 
 def _interval(now_ns: int, after_ms: int) -> tuple[int, int]:
-    """In which so long from now lies, whosever clock says so."""
+    """Return the interval (ns) in which a moment after ``now_ns`` lies by any machine's clock."""
     then_ns = now_ns + after_ms * _MS
     return then_ns - APART_MS * _MS, then_ns + APART_MS * _MS
 
 
 class Refuser(Consumer):
-    """Acknowledges most messages, and refuses or keeps others.
+    """A consumer that acknowledges most messages, and refuses or keeps others.
 
-    None where brokers know no refusal: there an ACK may stand for all before it, kept ones, too.
+    Where brokers know no refusal, it acknowledges all: there an ACK may stand for all messages
+    before it, kept ones, too.
     """
 
     __slots__ = ("_keeps", "_kept", "_refuses")
@@ -147,7 +154,7 @@ class Refuser(Consumer):
 
 
 class RefusalsLoad(Load):
-    """Every producer of a pair sends to every queue, and to every group at home there."""
+    """A load in which producers send to every queue, and to every group at home with their pair."""
 
     name = "refusals"
     description = "messages that are refused, die, expire, are delayed or urgent; consumers come and go"
@@ -158,11 +165,11 @@ class RefusalsLoad(Load):
 
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
-        """As ``Load``'s."""
+        """Return what brokers lack: the load needs refusals, or one of the options of sends."""
         return "" if dialect.nacks or dialect.wishes != Wishes() else "NACK, expiry, delay or priority"
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """One stream for each producer and queue, and one for each producer and group of a pair."""
+        """Return a stream for each producer and queue, and for each producer and group at home."""
         queues = self.queues(context)
         plain = [
             WishingStream(context, client, producer, queue, None)
@@ -180,7 +187,7 @@ class RefusalsLoad(Load):
         return [*self._streams]
 
     async def drain(self, context: WorkloadContext) -> None:
-        """As ``Load``'s, when all is due that may still come: delayed, or refused before."""
+        """Drain, once all messages are due that were delayed, or that were refused before."""
         now_ns = context.recorder.now_ns()
         due_ns = max([now_ns, *(stream.due_ns for stream in self._streams)])
         again_s = context.redelivery_s

@@ -1,4 +1,4 @@
-"""Workloads by name."""
+"""The registry of workloads by name."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ WORKLOADS: Final[Mapping[str, type[Load]]] = {
 
 
 MIXED: Final = "mixed"
-"""All that brokers can be loaded with."""
+"""The name of the mixture of all workloads that brokers can be loaded with."""
 
 
 def parts(text: str) -> dict[str, int]:
-    """The workloads that a text names, with their weights: ``bank:2,queue``; of ``mixed`` all.
+    """Return the workloads that a text names, with their weights: ``bank:2,queue``.
 
-    Raises UsageError, with the near name, for one there is not, and for one that is there twice.
+    ``mixed`` names all workloads. Raises UsageError for an unknown name, with the nearest one, and
+    for a name that is there twice.
     """
     if text == MIXED:
         return dict.fromkeys(WORKLOADS, 1)
@@ -59,14 +60,14 @@ def parts(text: str) -> dict[str, int]:
 
 
 def possible(dialect: Dialect) -> list[str]:
-    """With what brokers that speak so can be loaded."""
+    """Return the names of the workloads that brokers of a dialect can be loaded with."""
     return [name for name, kind in WORKLOADS.items() if not kind.lacks(dialect)]
 
 
 def create(name: str, *, pipeline: int | None = None) -> Workload:
-    """A fresh workload for one test, or several side by side.
+    """Return a new workload, or a mixture of several, for one test.
 
-    Raises UsageError, with the near name, for one there is not.
+    Raises UsageError for an unknown name, with the nearest one.
     """
     named = parts(name)
     if len(named) == 1:
@@ -82,27 +83,27 @@ def create(name: str, *, pipeline: int | None = None) -> Workload:
 
 
 def _prefix(name: str, named: Collection[str]) -> str:
-    """Of the names of its queues and topics: none where it is alone."""
+    """Return the prefix of a workload's queues and topics; "" where it is the only one."""
     return f"{name.replace('-', '_')}_" if len(named) > 1 else ""
 
 
 def queues_of(spec: TestSpec) -> tuple[str, ...]:
-    """Names of the queues that a test of that spec needs from its beginning."""
+    """Return the names of the queues that a test of a spec needs from its beginning."""
     named = parts(spec.workload)
     return tuple(queue for one in named for queue in WORKLOADS[one].queues_of(spec, _prefix(one, named)))
 
 
 def topics_of(spec: TestSpec) -> tuple[str, ...]:
-    """Names of its topics, as they stand in a history."""
+    """Return the names of the topics of a test of a spec, as they stand in a history."""
     named = parts(spec.workload)
     return tuple(topic for one in named for topic in WORKLOADS[one].topics_of(spec, _prefix(one, named)))
 
 
 def grouped(workload: str) -> bool:
-    """Whether messages of that workload have groups, where brokers have such."""
+    """Return whether messages of a workload have groups, where brokers have groups."""
     return any(WORKLOADS[one].grouped for one in parts(workload))
 
 
 def refusing(workload: str) -> bool:
-    """Whether consumers of that workload refuse messages, where brokers let them."""
+    """Return whether consumers of a workload refuse messages, where brokers let them."""
     return any(WORKLOADS[one].refuses for one in parts(workload))

@@ -1,14 +1,13 @@
-"""Workload ``request-reply``: who asks gets the answer in a temporary queue of its connection.
+"""Workload ``request-reply``: requests, and replies to temporary queues of the requesters.
 
-A requester has one connection. On it, it subscribes to a temporary queue, of a name that no other
-has in the history, and then sends requests that name this queue as the one to reply to. Responders
-consume the requests, and send the answer to each where the request says, before they acknowledge
-it. Requesters come and go, some of them without a word: their queues end with their connections,
-with what waits there, and each time they make another. Those that are there when the load ends stay
-until the drain is over, since what is sent to them is owed to them.
+A requester has one connection. On it, it subscribes to a temporary queue, whose name is unique in
+the history, and then sends requests that name this queue as the one to reply to. Responders consume
+the requests. They send the reply to each request where the request says, before they acknowledge
+the request. Requesters come and go, some without DISCONNECT. Their queues end with their
+connections, with the messages that wait there, and each time they make another. Requesters that are
+present when the load ends stay until the drain is over, since replies are owed to them.
 
-Requests of a pair are answered there: a temporary queue is known to the broker where its owner is,
-and to no other.
+Requests of a pair are answered there, since only the broker of its owner knows a temporary queue.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from workloads.sending import Sending
 from workloads.sessions import Session, Sessions
 
 PREFETCH: Final = 5
-"""Of a requester: some replies shall wait in its queue."""
+"""The prefetch of a requester, which is low so that some replies wait in its queue."""
 PRESENT_S: Final = (0.5, 3.0)
 AWAY_S: Final = (0.1, 1.0)
 SILENT: Final = 0.3
-"""How many of those who go do so without a word."""
+"""The share of leaving requesters that close their connection without DISCONNECT."""
 _POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What responders know of requests beside their bodies, which may arrive damaged.
+    """The requests as responders know them; the bodies of requests may arrive damaged.
 
-    ``reply_to`` has the temporary queue of each, by its name in the history; ``given_up`` are those
-    of which a reply was refused: it is not tried again.
+    ``reply_to`` has the temporary queue of each request, by its name in the history. ``given_up``
+    are requests whose reply was refused: it is not tried again.
     """
 
     reply_to: dict[int, str] = field(default_factory=dict)
@@ -58,12 +57,14 @@ class Requests:
 
 
 class Requester(Consumer):
-    """Has a temporary queue for as long as its connection lives, and asks for replies there.
+    """A consumer of a temporary queue of its own, to which it asks for replies.
+
+    The queue lasts as long as the connection.
 
     Args:
         context, zone, nodes, sessions, prefetch, hold_s, seed: see ``Consumer``.
-        prefix: of the names of its queues.
-        numbers: gives each queue its number.
+        prefix: the prefix of the names of its queues.
+        numbers: the source of the numbers of its queues.
     """
 
     __slots__ = ("_dropping", "_numbers", "_prefix")
@@ -88,12 +89,12 @@ class Requester(Consumer):
 
     @property
     def connection(self) -> Connection | None:
-        """Over which it asks, once it has a queue for the answers."""
+        """The connection on which it sends requests; None while it has no queue for the replies."""
         return self._connection if self.attached.is_set() else None
 
     @property
     def queue(self) -> str:
-        """Its temporary queue, the last one if there is none now."""
+        """The name of its temporary queue, or of the last one if it has none now."""
         return self._queues[0]
 
     def _up(self, connection: Connection) -> None:
@@ -120,7 +121,7 @@ class Requester(Consumer):
         self._dropping = None
 
     def _drop(self, connection: Connection) -> None:
-        """Its connection is about to end, or has ended, and its queue with it."""
+        """Record that its queue is to end, because its connection is about to end or has ended."""
         self._dropping = self.processes.take()
         self._drop_row(self._dropping, "invoke", connection, None)
 
@@ -136,37 +137,40 @@ class Requester(Consumer):
         )
 
     def vanish(self) -> None:
-        """Go away without a word."""
+        """Close the connection without DISCONNECT."""
         if self._connection is not None:
             self._connection.close("client went away")
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A requester as a producer's client; it comes and goes by itself (``Stays``)."""
+    """The client of a producer whose connection is a requester's.
+
+    ``Stays`` lets the requester come and go.
+    """
 
     requester: Requester
 
     @property
     def connection(self) -> Connection | None:
-        """As the requester's."""
+        """The connection of the requester; None while it has no queue."""
         return self.requester.connection
 
     @property
     def unclean_at(self) -> float | None:
-        """As a consumer's."""
+        """The loop time of the requester's latest unclean end of a connection."""
         return self.requester.unclean_at
 
     async def run(self) -> None:
-        """Nothing to do until it is cancelled."""
+        """Wait until cancelled: there is nothing to do."""
         await asyncio.Event().wait()
 
     async def finish(self) -> None:
-        """It stays to the end of the drain."""
+        """Do nothing: the requester stays to the end of the drain."""
 
 
 class RequestStream(ProducerStream):
-    """Requests of one requester to one queue and group."""
+    """A stream of one requester's requests to one queue and group."""
 
     __slots__ = ("_dialect", "_requester", "_requests")
 
@@ -185,7 +189,7 @@ class RequestStream(ProducerStream):
         self._requests = requests
 
     def asked(self, sequence: int) -> tuple[bytes, str | None]:
-        """As a stream's, with the queue to reply to."""
+        """Return the head of a request's frame and its ``value``, with the queue to reply to."""
         del sequence
         if self._requester.connection is None:
             return self.head, None
@@ -197,12 +201,12 @@ class RequestStream(ProducerStream):
 
 
 class Responder(Consumer):
-    """Answers requests: it sends each reply where the request says, then acknowledges the request.
+    """A consumer of requests that sends each reply and then acknowledges the request.
 
     Args:
         context, zone, nodes, queues, sessions, prefetch, hold_s, seed: see ``Consumer``.
-        producer: whose messages its replies are.
-        requests: what is known of requests.
+        producer: the producer of its replies.
+        requests: the requests that were sent, shared with the requesters.
     """
 
     __slots__ = ("_producer", "_reply_to", "_requests", "_streams", "context")
@@ -226,7 +230,7 @@ class Responder(Consumer):
         self._producer = producer
         self._requests = requests
         self._reply_to: dict[str, str] = {}
-        """What each delivery that is held says of where to reply, by what its ACK names."""
+        """The destination of the reply to each held delivery, by the id that its ACK names."""
         self._streams: dict[tuple[str, str | None], Stream] = {}
 
     def _up(self, connection: Connection) -> None:
@@ -272,7 +276,7 @@ class Responder(Consumer):
 
 
 class RequestReplyLoad(Load):
-    """Each pair has requesters, as many as a test has producers, and responders, its consumers."""
+    """A load of requesters, as many as a test has producers, and of responders, its consumers."""
 
     name = "request-reply"
     grouped = True
@@ -285,16 +289,16 @@ class RequestReplyLoad(Load):
 
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
-        """As ``Load``'s."""
+        """Return what brokers lack: the load needs temporary queues that clients can name."""
         return "" if dialect.temporaries is not None else "temporary queues that clients can name"
 
     @classmethod
     def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
-        """Each pair has as many as a test has queues."""
+        """Return the queues of requests: each pair has as many as a test has queues."""
         return names.queues(prefix, spec.pairs * max(spec.queues, 1))
 
     async def run(self, context: WorkloadContext) -> None:
-        """As a load's; every other message is a reply, and counts, too."""
+        """Run the load at half of the rate: each request has a reply, which counts, too."""
         spec = msgspec.structs.replace(context.spec, rate=context.spec.rate / 2)
         try:
             await super().run(msgspec.structs.replace(context, spec=spec))
@@ -305,9 +309,10 @@ class RequestReplyLoad(Load):
         self._remember([one for stay in self._stays for one in stay.requesters])
 
     async def drain(self, context: WorkloadContext) -> None:
-        """Drain as a load does; then let the requesters leave, once no reply comes any more.
+        """Drain the requests; then let the requesters leave, once no reply comes any more.
 
-        Each reply is acknowledged before that, since more may wait for it (``PREFETCH``).
+        Each reply is acknowledged before that, since more replies may wait for the acknowledgement
+        (``PREFETCH``).
         """
         loop = asyncio.get_running_loop()
         stations = everywhere(context, pairs_of(context.nodes), self.queues(context), self._sessions)
@@ -319,7 +324,7 @@ class RequestReplyLoad(Load):
         await asyncio.gather(*(stay.part() for stay in self._stays))
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """One for each requester, and each queue and group of its pair."""
+        """Return a stream for each requester, and each queue and group of its pair."""
         queues = self.queues(context)
         groups: list[list[str | None]] = [[] for _ in pairs]
         for group, home, _ in group_homes(max(context.spec.groups, len(pairs)), len(pairs)):
@@ -378,9 +383,9 @@ class RequestReplyLoad(Load):
 
 
 class Stays(Churn):
-    """The requesters of one pair, who come and go; those that are there at the end wait.
+    """The churn of the requesters of one pair; those that are present at the end of the load stay.
 
-    Their tasks are no part of the load's, which ends before the drain.
+    Their tasks do not belong to the load's, which end before the drain.
     """
 
     def __init__(self, requesters: Sequence[Requester], seed: int) -> None:
@@ -388,12 +393,12 @@ class Stays(Churn):
         self.requesters = requesters
 
     def begin(self, group: asyncio.TaskGroup | asyncio.AbstractEventLoop) -> None:
-        """All of them come."""
+        """Start all requesters."""
         del group
         super().begin(asyncio.get_running_loop())
 
     async def run(self) -> None:
-        """Let one leave, or vanish, and return, again and again, until cancelled."""
+        """Let one requester leave, or vanish, and return, again and again, until cancelled."""
         chance = random.Random(self._random.getrandbits(64))
         while True:
             await asyncio.sleep(chance.uniform(*PRESENT_S))
@@ -409,15 +414,15 @@ class Stays(Churn):
             self._stays[one] = self._group.create_task(one.run())
 
     async def end(self) -> None:
-        """Let those leave who were about to; the others stay until the drain is over (``part``)."""
+        """Let the requesters leave that were about to; the others stay until ``part``."""
         leaving = [requester for requester in self._stays if requester.leaving]
         await asyncio.gather(*(self._leave(requester, "disconnect") for requester in leaving))
 
     async def part(self) -> None:
-        """All of them leave in order."""
+        """Let all requesters leave in order."""
         await super().end()
 
     def abandon(self) -> None:
-        """The load has failed: they go at once."""
+        """Cancel all requesters at once, because the load has failed."""
         for stay in self._stays.values():
             stay.cancel()

@@ -1,7 +1,8 @@
-"""Workload ``selectors``: consumers of queues who want some messages each.
+"""Workload ``selectors``: consumers of queues that each want some of the messages.
 
-Messages have a colour, and consumers of a pair ask in turn for some colours, so that all are
-wanted; they come and go, and what nobody asks for waits. The drain takes all that is left.
+Messages have a colour. The consumers of a pair ask in turn for some colours, so that together they
+want all. They come and go, and messages that no present consumer wants wait. The drain takes all
+that is left.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from workloads.sessions import Session
 from workloads.subscriptions import COLOURS, PROPERTY, ColouredStream
 
 WANTED: Final = (COLOURS[:1], COLOURS[1:])
-"""What the consumers of a pair ask for, in turn; one who is alone takes all."""
+"""The colours that the consumers of a pair ask for, in turn; a pair's only consumer takes all."""
 
 
 class Chooser(Consumer):
@@ -32,7 +33,7 @@ class Chooser(Consumer):
         assert context.dialect.topics is not None, "a dialect without selectors"
         self._speech = context.dialect.topics
         self.wanted: Mapping[str, Sequence[str]] | None = None
-        """Of which properties which texts; None: all."""
+        """The texts that it wants in each property; None: it wants all messages."""
 
     def _session(self, queue: str, connection: Connection) -> Session:
         session = super()._session(queue, connection)
@@ -40,13 +41,13 @@ class Chooser(Consumer):
         return session
 
     def asks(self, session: Session) -> Mapping[str, str]:
-        """What is wanted."""
+        """Return the headers that ask for the messages that it wants."""
         del session
         return self._speech.wanting(self.wanted)
 
 
 class SelectorsLoad(Load):
-    """Every producer sends to every queue, through its own pair."""
+    """A load in which every producer sends to every queue, through its own pair."""
 
     name = "selectors"
     description = "consumers of queues who want some messages each, by a selector, and come and go"
@@ -54,11 +55,11 @@ class SelectorsLoad(Load):
 
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
-        """As ``Load``'s."""
+        """Return what brokers lack: the load needs selectors."""
         return "" if dialect.topics is not None and dialect.topics.selector is not None else "selectors"
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """One stream for each producer and queue."""
+        """Return a stream for each producer and queue."""
         return [
             ColouredStream(context, client, producer, queue, None)
             for pair in pairs

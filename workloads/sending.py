@@ -1,4 +1,4 @@
-"""One message on its way: sent once over one connection, outside of any stream's pace."""
+"""Single sends: a message that is sent once over a connection, at no pacer's pace."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class Sending:
     """A send that waits for its receipt.
 
     Args:
-        connection: over which it goes.
-        stream: whose message it is.
-        process: the logical process whose operation it is.
-        ended: is told how it ended (ok, fail or info), and why not ok.
+        context: the context of the workload.
+        connection: the connection on which it is sent.
+        stream: the stream of the message.
+        process: the logical process that invokes it.
+        ended: called with the outcome (ok, fail or info), and with the reason if it is not ok.
     """
 
     __slots__ = ("_columns", "_connection", "_context", "_ended", "_process", "_stream")
@@ -42,7 +43,7 @@ class Sending:
     def send(self, head: bytes, message: int, *, note: bytes = b"", value: str | None = None) -> None:
         """Record the invocation and send the frame.
 
-        ``note`` is in the body, ``value`` in the rows.
+        ``note`` becomes part of the body, ``value`` of the rows.
         """
         stream = self._stream
         sequence, stream.sequence = stream.sequence, stream.sequence + 1

@@ -1,4 +1,4 @@
-"""Sessions: one subscription from its SUBSCRIBE to its end."""
+"""Sessions, each a subscription of a client from its SUBSCRIBE to its end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One subscription of a client.
+    """A subscription of a client, from its SUBSCRIBE to its end.
 
-    ``number`` is unique in a test, so that "held by two sessions" means what it says; ``broker``
-    is who serves it over which ``connection``. ``subscription_name`` is the name, in the history,
-    of the subscription to a topic that it consumes from, and ``asked`` the ``value`` of its
-    subscribe; None for a queue.
+    ``number`` is unique in a test, so that "held by two sessions" is unambiguous. ``broker`` serves
+    the session on ``connection``. ``subscription_name`` is the name, in the history, of the
+    subscription to a topic that it consumes from; None for a queue. ``asked`` is the ``value`` of
+    its subscribe. ``frame_id`` is its id in frames, where the dialect demands one.
     """
 
     number: int
@@ -28,16 +28,16 @@ class Session:
 
     @property
     def subscription(self) -> str:
-        """Its id in frames: its number, where the broker's dialect wants no other."""
+        """The id of the session in frames: its number, unless the dialect demands another id."""
         return str(self.number) if self.frame_id is None else self.frame_id
 
 
 class Sessions:
-    """Gives every session of a test its number."""
+    """The source of the numbers of a test's sessions."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
 
     def begin(self, queue: str, broker: str, connection: int | None) -> Session:
-        """A session that is about to subscribe."""
+        """Return a new session, which is about to subscribe."""
         return Session(next(self._numbers), queue, broker, connection)

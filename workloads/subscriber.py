@@ -1,12 +1,12 @@
 """Subscribers: consumers of one subscription to a topic, which outlives them or ends with them.
 
-A *durable* one is its client's and has one consumer, a *shared* one may have several, and a *plain*
-one is a session and no more: it ends with its connection.
+A *durable* subscription belongs to its client and has one consumer. A *shared* one may have several
+consumers. A *plain* one is only a session: it ends with its connection.
 
-A subscription is told by its name. After a ``drop`` of unknown outcome nobody knows whether it is
-still there, or will end in a moment; so it is left alone under that name, and its consumers make
-another, under the next name. What was left behind would take everything that is sent from then on,
-so whoever connects next tries to drop it again.
+A subscription is identified by its name. After a ``drop`` of unknown outcome it is not known
+whether the subscription still exists, or will end in a moment. So that name is given up, and the
+consumers make another subscription under the next name. The old one, if it exists, would take every
+message from then on, so the consumer that connects next tries to drop it again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from workloads.operations import Drop, Unsubscribe
 from workloads.sessions import Session, Sessions
 
 PLAIN_NAMES_MAX: Final = 12
-"""Sessions of a plain consumer that have names of their own; what is sent is judged for each name.
+"""The number of sessions of a plain consumer that have names of their own.
 
-Those that come later share the last one.
+Later sessions share the last name. Why so few: each message is judged for each name.
 """
 
 Kind = Literal["durable", "shared", "plain"]
@@ -35,13 +35,14 @@ Kind = Literal["durable", "shared", "plain"]
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """What its consumers know of a subscription.
+    """A subscription, as its consumers know it.
 
-    ``base`` is what its names begin with, and the client that a durable one belongs to;
-    ``selector`` which properties what is wanted has, None for all; ``home`` the number of the pair
-    that has the topic. ``dropped``: it is certainly not there. ``left``: names under which it may
-    still be there, unwanted. ``there``: what brokers have said of it last, None where that is in
-    doubt; ``pairs`` are those of the brokers that were asked for it.
+    ``base`` is the beginning of its names, and the id of the client that owns a durable one.
+    ``selector`` has the texts that are wanted in each property; None: all messages. ``home`` is the
+    number of the pair that has the topic. ``dropped``: it certainly does not exist. ``left`` are
+    names under which it may still exist, unwanted. ``there`` says whether it exists, by the latest
+    answer of a broker; None where that is in doubt. ``pairs`` are the pairs of the brokers that
+    were asked for it.
     """
 
     topic: str
@@ -57,16 +58,16 @@ class Subscription:
 
     @property
     def name(self) -> str:
-        """What it is called now."""
+        """The present name of the subscription."""
         return f"{self.base}-{self.generation}" if self.generation else self.base
 
     @property
     def asked(self) -> str | None:
-        """The ``value`` of a subscribe."""
+        """The ``value`` of a subscribe to it."""
         return None if self.selector is None else json.dumps({"selector": self.selector})
 
     def begin_again(self) -> None:
-        """Under the next name: nothing is known of it under this one any more."""
+        """Take the next name, because it is not known whether the present one still exists."""
         self.left.append(self.name)
         self.generation += 1
         self.dropped = True
@@ -75,13 +76,14 @@ class Subscription:
 
 
 class Subscriber(Consumer):
-    """Consumes from one subscription.
+    """A consumer of one subscription.
 
-    ``leave`` with "drop" ends the subscription, too, and says by ``dropped`` of it how that went.
+    ``leave`` with "drop" ends the subscription, too; then its ``dropped`` says whether that is
+    certain.
 
     Args:
         context, zone, nodes, sessions, prefetch, hold_s, seed: see ``Consumer``.
-        subscription: from which; shared with its other consumers.
+        subscription: the subscription, shared with its other consumers.
     """
 
     __slots__ = ("_drops", "_pairs", "_speech", "followed")
@@ -106,11 +108,11 @@ class Subscriber(Consumer):
         self.followed = subscription
         self._pairs = {node.name: node.pair for node in context.nodes}
         self._drops: dict[Session, int] = {}
-        """Plain subscriptions whose end was asked for, and the process of each such drop."""
+        """The process of each drop under way of a plain subscription, by its session."""
 
     @property
     def client_id(self) -> str | None:
-        """Of a durable subscription its owner."""
+        """The id of the client that owns a durable subscription; None for others."""
         return self.followed.base if self.followed.kind == "durable" else None
 
     def _up(self, connection: Connection) -> None:
@@ -125,7 +127,7 @@ class Subscriber(Consumer):
             self._ends_with_session(session, clean=connection is not None and connection.clean)
 
     def ending(self, session: Session) -> None:
-        """Record that a plain subscription is to end: it ends with its session."""
+        """Record that a plain subscription is to end, since it ends with its session."""
         if self.followed.kind == "plain" and session not in self._drops:
             process = self._drops[session] = self.processes.take()
             self.drop_row(process, session, "invoke", None)
@@ -137,7 +139,7 @@ class Subscriber(Consumer):
             self._ends_with_session(session, clean=True)
 
     def _ends_with_session(self, session: Session, *, clean: bool) -> None:
-        """A plain subscription has ended, or will at some time."""
+        """Record the end of a plain subscription: "ok" if ``clean``, else of unknown time."""
         if self.followed.kind != "plain":
             return
         self.ending(session)
@@ -178,18 +180,18 @@ class Subscriber(Consumer):
         return session
 
     def asks(self, session: Session) -> Mapping[str, str]:
-        """The name of its subscription, and what is wanted."""
+        """Return the headers with the name of the session's subscription and its selector."""
         wanted = self._speech.wanting(self.followed.selector)
         return {**self._named(session.subscription_name or ""), **wanted, "id": session.subscription}
 
     def drop_head(self, session: Session) -> bytes:
-        """The UNSUBSCRIBE that drops the subscription of a session."""
+        """Return the head of the UNSUBSCRIBE frame that drops the subscription of a session."""
         return head(
             "UNSUBSCRIBE", {**self._named(session.subscription_name or ""), "id": session.subscription}
         )
 
     def _named(self, name: str) -> dict[str, str]:
-        """The headers that name it; none of a plain one."""
+        """Return the headers that name a subscription; a plain one has none."""
         kinds = {"durable": self._speech.durable, "shared": self._speech.shared}
         headers = kinds.get(self.followed.kind) or {}
         topic = self.followed.topic.removeprefix(TOPIC)
@@ -216,23 +218,23 @@ class Subscriber(Consumer):
             await self._until(lambda: connection.closed or drop.outcome is not None)
 
     def subscribed(self, session: Session) -> None:
-        """As a consumer's; the subscription is there."""
+        """Mark a session as confirmed, and its subscription as existing."""
         super().subscribed(session)
         if session.subscription_name == self.followed.name:
             self.followed.there = True
 
     def dropping(self, session: Session) -> None:
-        """A drop is about to be asked for."""
+        """Take note that a drop is about to be asked for: until its answer all is in doubt."""
         if session.subscription_name == self.followed.name:
             self.followed.there = None
 
     def dropped(self, session: Session, outcome: str) -> None:
-        """A drop has its answer, or never will."""
+        """Take the outcome of a drop; after an unknown one, begin again under the next name."""
         if session.subscription_name != self.followed.name:
-            return  # one that was left behind
+            return  # the drop of a former name
         if outcome == "ok":
             self.followed.dropped = True
-            # Where it was asked for in several pairs another may have one of that name, too.
+            # If brokers of several pairs were asked for it, another pair may still have it.
             self.followed.there = False if len(self.followed.pairs) == 1 else None
             self.followed.pairs.clear()
         elif outcome == "info":

@@ -1,9 +1,9 @@
 """Workload ``subscriptions``: topics, and subscriptions to them that come, go, and are made again.
 
-Each topic is at home with a pair, as groups are, because in a cluster a topic is each broker's own.
-Of each topic there are durable subscriptions, one of them with a selector, a shared one, and one
-that ends with its session (``SHARES``), as far as the brokers have such. Consumers leave for a
-while and come back, and what is sent meanwhile waits for them; or they drop their subscription and,
+Each topic is at home with a pair, as groups are, because in a cluster each broker has topics of its
+own. Each topic has durable subscriptions, one of them with a selector, a shared one, and one that
+ends with its session (``SHARES``), as far as brokers have such subscriptions. Consumers leave for a
+while and come back, and messages sent meanwhile wait for them. Or they drop their subscription and,
 after a while, make it again under the same name. Where a test asks for it (``change_selectors``), a
 durable subscription with a selector is made again with another one, which drops the former.
 """
@@ -27,15 +27,16 @@ from workloads.producer import Producer, ProducerStream
 from workloads.subscriber import Kind, Subscriber, Subscription
 
 COLOURS: Final = ("red", "green", "blue")
-"""Texts of the property that selectors ask for."""
+"""The texts of the property that selectors ask for."""
 PROPERTY: Final = "colour"
 
 
 class Share(NamedTuple):
-    """A subscription of each topic.
+    """A kind of subscription that each topic has.
 
-    ``drops``: how often it is dropped when a consumer leaves. What was sent before the last drop is
-    owed to nobody, so one keeps nearly everything, and one is made again and again.
+    ``drops`` is the probability that it is dropped when a consumer leaves. A message that was sent
+    before the last drop is owed to no subscription. So one durable subscription is hardly ever
+    dropped, and another is dropped and made again often.
     """
 
     kind: Kind
@@ -54,15 +55,15 @@ SHARES: Final = (
 PRESENT_S: Final = (0.5, 3.0)
 AWAY_S: Final = (0.2, 2.0)
 SELECTORS: Final = tuple({PROPERTY: wanted} for wanted in (COLOURS[:1], COLOURS[:2], COLOURS[1:]))
-"""What a durable subscription may ask for that is made again with another selector."""
+"""The selectors of a durable subscription that is made again with another one."""
 CHANGES: Final = 0.4
-"""How often a durable subscription with a selector gets another one when its consumer leaves."""
+"""The probability that a durable subscription gets another selector when its consumer leaves."""
 GONE_S: Final = (0.1, 2.0)
-"""How long a subscription that was dropped is not made again."""
+"""The seconds, lowest and highest, until a subscription that was dropped is made again."""
 
 
 class SubscriptionsLoad(Load):
-    """Every producer of a pair sends to every topic and group at home there."""
+    """A load in which every producer of a pair sends to every topic and group at home there."""
 
     name = "subscriptions"
     grouped = True
@@ -73,7 +74,7 @@ class SubscriptionsLoad(Load):
 
     @classmethod
     def lacks(cls, dialect: Dialect) -> str:
-        """As ``Load``'s."""
+        """Return what brokers lack: the load needs topics with lasting subscriptions."""
         topics = dialect.topics
         if topics is None:
             return "topics that jepsen-run can look into"
@@ -81,17 +82,17 @@ class SubscriptionsLoad(Load):
 
     @classmethod
     def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
-        """None: it has topics alone."""
+        """Return no queues: the load has only topics."""
         del spec, prefix
         return ()
 
     @classmethod
     def topics_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
-        """Each pair has as many as a test has queues."""
+        """Return the topics: each pair has as many as a test has queues."""
         return names.topics(prefix, spec.pairs * max(spec.queues, 1))
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """One stream for each producer, and each topic and group of its pair."""
+        """Return a stream for each producer, and each topic and group of its pair."""
         topics = self.topics(context)
         groups: list[list[str | None]] = [[] for _ in pairs]
         for group, home, _ in group_homes(max(context.spec.groups, len(pairs)), len(pairs)):
@@ -106,7 +107,10 @@ class SubscriptionsLoad(Load):
         ]
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
-        """Each subscription with its consumers; more than these need share what can be shared."""
+        """Return the pairs with producers, and with the consumers of each subscription.
+
+        Further consumers that a test asks for join the shared subscriptions.
+        """
         pairs = self._with_producers(context)
         hold_s, prefetch = self._consuming(context.spec, full_speed=full_speed)
         self._followed = self._subscriptions(context)
@@ -139,7 +143,7 @@ class SubscriptionsLoad(Load):
         return pairs
 
     def _subscriptions(self, context: WorkloadContext) -> list[tuple[Subscription, Share]]:
-        """Of each topic those that brokers have, at home with its pair."""
+        """Return the subscriptions of each topic, of those kinds that brokers have."""
         speech, pairs = context.dialect.topics, len(pairs_of(context.nodes))
         assert speech is not None, "a dialect without topics"
         there = {"durable": speech.durable is not None, "shared": speech.shared is not None, "plain": True}
@@ -157,7 +161,7 @@ class SubscriptionsLoad(Load):
         return [*self._followings]
 
     def answered(self) -> Mapping[tuple[str, str], bool]:
-        """As ``Workload``'s."""
+        """Return for subscriptions not in doubt whether brokers answered that they exist."""
         return {
             (one.topic, one.name): one.there
             for one, _ in self._followed
@@ -165,7 +169,7 @@ class SubscriptionsLoad(Load):
         }
 
     async def drain(self, context: WorkloadContext) -> None:
-        """Consume what waits for each subscription, on every broker of its pair."""
+        """Consume the messages of each subscription, on every broker of its pair."""
         pairs = pairs_of(context.nodes)
         kept = [one for one, _ in self._followed if not one.dropped and one.kind != "plain"]
         await drain(
@@ -192,7 +196,7 @@ class SubscriptionsLoad(Load):
 
 
 class ColouredStream(ProducerStream):
-    """Messages to one topic and group, each of a colour that selectors ask for."""
+    """A stream of messages to one topic and group, each with a colour for selectors."""
 
     __slots__ = ("_asked", "_chance")
 
@@ -212,16 +216,16 @@ class ColouredStream(ProducerStream):
         ]
 
     def asked(self, sequence: int) -> tuple[bytes, str | None]:
-        """As a stream's, with its colour."""
+        """Return the head of a message's frame and its ``value``, with its colour."""
         del sequence
         return self._chance.choice(self._asked)
 
 
 class Following(Churn):
-    """The consumers of one subscription, who leave it for a while, or drop it and make it again.
+    """The churn of the consumers of one subscription: they leave for a while, or drop it.
 
-    ``drops`` and ``changes`` say how often it is dropped, or made again with another selector, when
-    a consumer leaves.
+    A dropped subscription is made again. ``drops`` and ``changes`` are the probabilities that it is
+    dropped, or made again with another selector, when a consumer leaves.
     """
 
     def __init__(
@@ -240,7 +244,7 @@ class Following(Churn):
         self._churn = churn
 
     async def run(self) -> None:
-        """Let one leave, or all and the subscription end, again and again, until cancelled."""
+        """Let one consumer leave, or let all leave and drop the subscription, until cancelled."""
         chance = self._random
         while True:
             await asyncio.sleep(chance.uniform(*PRESENT_S) / self._churn)

@@ -1,9 +1,9 @@
 """Workload ``transactions``: messages move from queue to queue in transactions.
 
-Producers send to the first queue. Movers (``workloads.mover``) take from every queue but the last,
-and in one transaction acknowledge what they took and send new messages to queues further down, so
-that a message is moved on at most as often as there are queues. Consumers empty the last queue.
-Groups are at home with a pair, as in ``groups``; where brokers have none, there are none.
+Producers send to the first queue. Movers (``workloads.mover``) take from every queue but the last.
+In one transaction they acknowledge what they took and send new messages to later queues. So a
+message is moved on at most as often as there are queues. Consumers empty the last queue. Groups are
+at home with a pair, as in ``groups``; where brokers have no groups, messages have none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from workloads.mover import Mover, Route
 from workloads.producer import Producer, ProducerStream
 
 PREFETCH: Final = 10
-"""Of a mover, which holds all of it while a transaction is open."""
+"""The prefetch of a mover, which holds all of these messages while a transaction is open."""
 
 
 class TransactionsLoad(Load):
-    """Each pair has producers for its first queue, movers, and consumers of its last queue."""
+    """A load of producers for the first queue, movers, and consumers of the last queue."""
 
     name = "transactions"
     grouped = True
@@ -31,7 +31,7 @@ class TransactionsLoad(Load):
     queues_least = 3
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """One stream for each producer and group of a pair, to the first queue."""
+        """Return a stream to the first queue for each producer and group of a pair."""
         first = self.queues(context)[0]
         return [
             ProducerStream(context, client, producer, first, group)
@@ -81,7 +81,7 @@ class TransactionsLoad(Load):
         return pairs
 
     def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
-        """Movers and consumers come and go apart, so that of each kind one is there."""
+        """Return a churn for movers and one for consumers, so that one of each kind is present."""
         kinds = [
             [one for one in pair.consumers if isinstance(one, Mover) is moving]
             for pair in pairs
@@ -91,7 +91,7 @@ class TransactionsLoad(Load):
 
 
 def _groups(context: WorkloadContext, pairs: int) -> list[list[str | None]]:
-    """The groups at home with each pair; none where brokers have none."""
+    """Return the groups at home with each pair; only None where brokers have no groups."""
     homes: list[list[str | None]] = [[] for _ in range(pairs)]
     for group, home, _ in group_homes(max(context.spec.groups, pairs), pairs):
         homes[home].append(group)

@@ -1,12 +1,13 @@
-"""Transactors: consumers that work on what they get in transactions, one at a time.
+"""Transactors: consumers that settle messages in transactions, one transaction at a time.
 
 A transactor takes a few messages and, in one transaction, acknowledges them and sends others. It
-then commits, or rolls back, or goes away without a word. One transaction at a time, so that its
-commits are in the order of its sends. What is taken and what is sent is a subclass' affair.
+then commits, or rolls back, or closes its connection without DISCONNECT. It has one transaction at
+a time, so that its commits are in the order of its sends. Subclasses decide which messages are
+taken and sent.
 
-Why the time between begin and end is drawn, and at times is long: a fault shall find transactions
-at every step, and a fail-over such as are open. What was asked for in a transaction is recorded
-when its receipt comes; whether it happened is decided by the end.
+Why the time between begin and end is random, and sometimes long: a fault shall find transactions at
+every step, and a fail-over shall find open ones. An operation in a transaction is recorded when its
+receipt comes; the end of the transaction decides whether it happened.
 """
 
 from __future__ import annotations
@@ -30,31 +31,34 @@ from workloads.sessions import Session, Sessions
 
 COMMITS: Final = 0.8
 ABORTS: Final = 0.12
-"""The rest goes away without a word."""
+"""The share of transactions that are rolled back; the rest ends with an unannounced close."""
 PAUSES: Final = 0.5
 """The share of transactions that pause somewhere."""
 PAUSE: Final = (0.0, 2.5)
-"""For how long, in times of a consumer's hold."""
+"""The length of a pause, lowest and highest, as a multiple of a consumer's hold."""
 ANSWER_S: Final = 0.5
-"""For answers before the end: a broker may keep back those to sends until the commit."""
+"""The seconds to wait for answers before the end: a broker may keep some back until the commit."""
 FLUSH_S: Final = 0.005
-"""Before a transactor goes away: what it asked for leaves this machine."""
+"""The seconds before a transactor closes its connection, so that its frames leave this machine."""
 LONG: Final = 0.02
-"""The share that is held open for long, to span a fail-over."""
+"""The share of transactions that are held open for long, to span a fail-over."""
 LONG_S: Final = (0.5, 3.0)
 Held = tuple[Session, str, Payload | None]
-"""A delivery: its session, what its ACK names, and what its body says."""
+"""A delivery: its session, the id that its ACK names, and its payload (None: unreadable)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """The next message of a stream, with what its body and its row say besides."""
+    """A message to send: the next of a stream.
+
+    ``note`` becomes part of its body, ``value`` of its rows.
+    """
 
     stream: Stream
     note: bytes = b""
     value: str | None = None
     message: int | None = None
-    """Its id, where that had to be known before; else it gets the next one."""
+    """The id of the message, where it had to be known before; None: it gets the next id."""
 
 
 class Transactor(Consumer, abc.ABC):
@@ -62,7 +66,7 @@ class Transactor(Consumer, abc.ABC):
 
     Args:
         context, zone, nodes, queues, sessions, prefetch, hold_s, seed: see ``Consumer``.
-        numbers: gives transactions their numbers, shared by all of a test.
+        numbers: the source of the numbers of transactions, shared by all transactors of a test.
     """
 
     __slots__ = ("_chance", "_going", "_idle", "_inbox", "_numbers", "_wake", "context")
@@ -92,14 +96,14 @@ class Transactor(Consumer, abc.ABC):
 
     @abc.abstractmethod
     def _take(self) -> Sequence[Held]:
-        """What the next transaction acknowledges, out of the inbox; nothing: not yet."""
+        """Take the deliveries of the next transaction out of the inbox; none: not yet."""
 
     @abc.abstractmethod
     def _steps(self, taken: Sequence[Held]) -> list[Held | Letter]:
-        """What it asks for, in order: each of ``taken`` is acknowledged, each letter sent."""
+        """Return the steps of a transaction: acknowledgements of ``taken``, and letters to send."""
 
     async def run(self) -> None:
-        """As a consumer's; what it gets goes into transactions."""
+        """Connect, subscribe and consume, and settle the deliveries in transactions."""
         self._going.clear()
         async with asyncio.TaskGroup() as group:
             working = group.create_task(self._work())
@@ -107,7 +111,7 @@ class Transactor(Consumer, abc.ABC):
             working.cancel()
 
     async def leave(self, style: Style) -> None:
-        """Ends the transaction that is open, and then as a consumer."""
+        """End the open transaction, and then leave as a consumer does."""
         self._going.set()
         try:
             async with asyncio.timeout(LEAVE_PATIENCE_S):
@@ -118,7 +122,7 @@ class Transactor(Consumer, abc.ABC):
         await super().leave(style)
 
     def taken(self, session: Session, ack_id: str, payload: Payload | None) -> None:
-        """A delivery waits for its transaction."""
+        """Put a delivery into the inbox, where it waits for its transaction."""
         self._inbox.append((session, ack_id, payload))
         self._wake.set()
 
@@ -182,14 +186,14 @@ class Transactor(Consumer, abc.ABC):
             connection.close("client went away")
 
     async def _settle_alone(self, connection: Connection, taken: Sequence[Held], *, committed: bool) -> None:
-        """Acknowledges behind the commit what could not be acknowledged in the transaction."""
+        """Acknowledge after the commit what could not be acknowledged in the transaction."""
         if committed and not connection.closed:
             for session, ack_id, payload in taken:
                 self._acknowledge(session, ack_id, payload)
             await self._settle(connection)
 
     async def _pause(self, seconds: float) -> None:
-        """Waits, but no longer than until this transactor has to go."""
+        """Wait, but no longer than until this transactor has to leave."""
         try:
             async with asyncio.timeout(seconds):
                 await self._going.wait()
@@ -198,7 +202,7 @@ class Transactor(Consumer, abc.ABC):
 
 
 class Transaction:
-    """One open transaction: what was asked for in it, and how much of that has no answer yet."""
+    """An open transaction, which counts the operations in it that have no answer yet."""
 
     def __init__(self, owner: Transactor, connection: Connection, number: int) -> None:
         self.owner = owner
@@ -211,11 +215,11 @@ class Transaction:
         self._quiet.set()
 
     def ask(self, f: str) -> None:
-        """Begin it, or end it: "begin", "commit" or "abort"."""
+        """Ask for the begin or the end of the transaction: "begin", "commit" or "abort"."""
         self._request(b"%b\n" % f.upper().encode(), f, {})
 
     def send(self, letter: Letter) -> None:
-        """The next message of a stream."""
+        """Send the next message of a stream in the transaction."""
         stream = letter.stream
         sequence, message = stream.sequence, letter.message or stream.producer.next_message()
         stream.sequence += 1
@@ -228,7 +232,7 @@ class Transaction:
         self._request(stream.head + stamp.line(message), "send", columns, body)
 
     def ack(self, session: Session, ack_id: str, payload: Payload | None) -> None:
-        """A delivery is acknowledged."""
+        """Acknowledge a delivery in the transaction."""
         columns: dict[str, object] = {
             "queue": session.queue, "session": session.number, "subscription": session.subscription_name,
         }  # fmt: skip
@@ -240,7 +244,10 @@ class Transaction:
         self._request(ack_head(ack_id), "ack", columns)
 
     async def answered(self, patience_s: float | None = None) -> None:
-        """Until everything that was asked for has an answer, or never will; or for so long."""
+        """Wait until no operation lacks an answer, but at most ``patience_s`` (None: no limit).
+
+        A connection that ends completes the operations that will never be answered.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self._quiet.wait()
@@ -253,7 +260,7 @@ class Transaction:
         self._connection.request(b"%btransaction:%b\n" % (head, self._name), step, body)
 
     def done(self, f: str, type: str) -> None:  # noqa: A002 - the history's own name for it
-        """One more has its answer."""
+        """Count the answer to an operation ``f``, "ok", "fail" or "info"."""
         self.committed = self.committed or (f, type) == ("commit", "ok")
         self._open -= 1
         if not self._open:
@@ -261,7 +268,7 @@ class Transaction:
 
 
 class _Step:
-    """One operation of a transaction, which waits for its receipt."""
+    """An operation of a transaction, which waits for its receipt."""
 
     def __init__(
         self, transaction: Transaction, f: str, columns: dict[str, object], connection: Connection
