@@ -1,1 +1,1 @@
-"""Many tests: drawn, swept, replayed, made smaller."""
+"""The commands that make many tests: search, sweep, replay and shrink."""

@@ -1,7 +1,7 @@
-"""What decides the runs of a search or of a sweep.
+"""The plans that decide the runs of a search or of a sweep.
 
-Why a file in its directory: what was cut off, by an interrupt, a full disk or the end of its
-machine, goes on with the runs that are missing, the same that they would have been.
+Why a file in its directory: a search that was cut off, by an interrupt, a full disk or the end of
+its machine, is continued with the missing runs, the same as they would have been.
 """
 
 from __future__ import annotations
@@ -44,30 +44,31 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
 
     @classmethod
     def file(cls) -> str:
-        """Its name in the directory."""
+        """Return the name of the plan's file in its directory."""
         return f"{cls.noun}.json"
 
     def directory(self, root: Path, name: str, store: Path | None) -> Path:
-        """A new one below ``root``, or ``store`` again."""
+        """Return ``store`` if it is given, else a new directory below ``root``."""
         return store or stores.create(root, f"{self.noun}-{name}")
 
     def save(self, store: Path) -> None:
-        """Write the plan down, by whom alone it is carried out."""
+        """Write the plan into its directory: a search or sweep is continued from it alone."""
         try:
             stores.save(store, self.file(), self)
         except OSError as error:
             raise InfrastructureError(f"cannot write into {store}: {error}") from error
 
     def begin(self, root: Path, name: str, store: Path | None) -> Path:
-        """The directory, with the plan in it."""
+        """Return the directory, with the plan in it."""
         store = self.directory(root, name, store)
         self.save(store)
         return store
 
     def pending(self, there: Collection[int], may_begin: Callable[[], bool] = lambda: True) -> Iterator[int]:
-        """The runs that are still to be made, in order.
+        """Yield the numbers of the runs that are still to be made, in order.
 
-        Those before the last one that is ``there`` were begun already, and are owed in any case.
+        Runs before the last one that is ``there`` were begun already; they are yielded in any case.
+        Later ones are yielded only while ``may_begin`` returns True.
         """
         begun = max(there, default=-1) + 1
         numbers = itertools.count() if self.runs is None else range(self.runs)
@@ -79,17 +80,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
 
     @staticmethod
     def place(store: Path, found: int) -> str:
-        """Where it is kept, and how much of it is there already."""
+        """Return a line that says where the runs are kept, and how many of them exist already."""
         return f"store: {store}" + (f" ({found} of the runs are there already)" if found else "")
 
     @classmethod
     def resume_line(cls, store: Path) -> str:
-        """The command that goes on with it."""
+        """Return the command that continues the search or sweep."""
         return f"jepsen-run {cls.noun} --resume {shlex.quote(str(store))}"
 
     @contextlib.contextmanager
     def resumable(self, store: Path) -> Iterator[None]:
-        """What the machine spoils meanwhile says how to go on."""
+        """Add the command that continues to every error of the machine that the body raises."""
         try:
             yield
         except (OSError, InfrastructureError) as error:
@@ -97,10 +98,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
 
     @classmethod
     def load(cls, store: Path, **changes: Any) -> Self:
-        """The plan in ``store``, to go on with; ``changes`` that are None are none.
+        """Return the plan in ``store``, to continue it; ``changes`` that are None are ignored.
 
-        Raises UsageError if there is none, if this version would not give the same runs, or if
-        fewer of them are asked for.
+        Raises UsageError if there is no plan, if this version would not give the same runs, or if
+        fewer runs are requested.
         """
         path = store / cls.file()
         try:
@@ -135,11 +136,11 @@ Planned = TypeVar("Planned", bound=Plan)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExploreRequest(Generic[Planned]):
-    """What a search or a sweep was asked for.
+    """The request for a search or a sweep.
 
-    ``store`` is that of one to go on with; None begins one below ``root``. ``spark_master`` makes
-    the runs if it is given, and judges those of a sweep, else so many processes (``jobs``).
-    ``known`` are the findings that a sweep accepts.
+    ``store`` is the directory of one to continue; None begins one below ``root``. If
+    ``spark_master`` is given, Spark makes the runs and judges those of a sweep; else so many
+    processes do (``jobs``). ``known`` are the findings that a sweep accepts.
     """
 
     plan: Planned
@@ -154,9 +155,9 @@ class ExploreRequest(Generic[Planned]):
 class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """Everything that decides a search: ``search.json``.
 
-    ``kinds`` are the faults that are drawn from. ``time_limit_s`` bounds the search and all that it
-    does afterwards (None: nothing does); ``shrink_limit_s`` is for making a finding smaller within
-    that, 0 leaves it as it was found.
+    ``kinds`` are the faults to draw from. ``time_limit_s`` bounds the search and all that it does
+    afterwards (None: no limit). ``shrink_limit_s`` is the part of that for making a finding
+    smaller; 0 leaves the finding as it was found.
     """
 
     noun: ClassVar[str] = "search"
@@ -168,12 +169,12 @@ class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown
     shrink_limit_s: float = 180.0
 
     def swarm(self, _: int = 0) -> Swarm:
-        """The same for every run."""
+        """Return what every run draws from."""
         return Swarm(base=self.base, kinds=self.kinds, bounded=self.bounded, fixed=frozenset(self.fixed))
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a run of a sweep is of: a policy and the one nemesis that breaks it."""
+    """A policy and the one nemesis that breaks it: each run of a sweep belongs to a cell."""
 
     policy: str
     nemesis: str
@@ -182,7 +183,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """Everything that decides a sweep: ``sweep.json``.
 
-    Run ``n`` is of cell ``n`` modulo their number.
+    Run ``n`` belongs to cell ``n`` modulo their number.
     """
 
     noun: ClassVar[str] = "sweep"
@@ -191,11 +192,11 @@ class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_
     cells: tuple[Cell, ...]
 
     def cell(self, number: int) -> Cell:
-        """What a run is of."""
+        """Return the cell of a run."""
         return self.cells[number % len(self.cells)]
 
     def swarm(self, number: int) -> Swarm:
-        """That of its cell."""
+        """Return what a run of its cell draws from."""
         cell = self.cell(number)
         changes = {"policy": cell.policy, "nemeses": (cell.nemesis,)}
         base = msgspec.structs.replace(self.base, **changes)
@@ -204,16 +205,17 @@ class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_
 
 
 def drawn(plan: SearchPlan | SweepPlan, number: int) -> tuple[TestSpec, Schedule]:
-    """A run's spec and faults."""
+    """Return a run's spec and faults."""
     return draw(plan.swarm(number), run_seed(plan.seed, number))
 
 
 def search_plan(
     given: Mapping[str, Any], base: TestSpec, *, fixed: Collection[str], bounded: bool
 ) -> SearchPlan:
-    """The plan of a new search for a spec.
+    """Return the plan of a new search for a spec.
 
-    ``given`` are fields of the plan (None is "not given"). Raises UsageError for what cannot be.
+    ``given`` are fields of the plan (None is "not given"). Raises UsageError for an impossible
+    plan.
     """
     of = swarm(base, bounded=bounded)
     values = {name: value for name, value in given.items() if value is not None}
@@ -221,11 +223,10 @@ def search_plan(
 
 
 def sweep_plan(given: Mapping[str, Any], runs: int) -> SweepPlan:
-    """The plan of a new sweep, from what was given.
+    """Return the plan of a new sweep.
 
-    ``policies``, ``nemeses``, ``seed``, ``settings`` (those of ``--set``) and fields of a spec.
-
-    Raises UsageError for what cannot be.
+    ``given`` may have ``policies``, ``nemeses``, ``seed``, ``settings`` (those of ``--set``) and
+    fields of a spec. Raises UsageError for an impossible plan.
     """
     values = dict(given)
     policies: Sequence[str] = values.pop("policies", None) or (
@@ -245,9 +246,9 @@ def sweep_plan(given: Mapping[str, Any], runs: int) -> SweepPlan:
 
 
 def _cells(base: TestSpec, policies: Sequence[str], nemeses: Sequence[str]) -> tuple[Cell, ...]:
-    """Each policy with each nemesis; without any, with all that it is promised to survive.
+    """Return each policy with each nemesis; without any, with all that it promises to survive.
 
-    Raises UsageError for what there is not, or what a cluster is too small for.
+    Raises UsageError for unknown names, or if a cluster is too small for a nemesis.
     """
     found: list[Cell] = []
     for policy in policies:
@@ -257,7 +258,7 @@ def _cells(base: TestSpec, policies: Sequence[str], nemeses: Sequence[str]) -> t
 
 
 def run_seed(seed: int, number: int) -> str:
-    """What decides one run of a search or a sweep."""
+    """Return the seed of one run of a search or a sweep."""
     return f"{seed}/{number}"
 
 

@@ -1,9 +1,9 @@
-"""``jepsen-run replay``: does a finding come back?
+"""The command ``jepsen-run replay``: it says whether a finding comes again.
 
 Why three answers: "reproduced" sends somebody to a debugger, "not reproduced" closes a ticket, and
 "different finding" must do neither. In the simulation one run decides, and equal digests say that
 every row is the same. On real processes the same faults begin at the same moments and the rest is
-chance, so the answer is k of n runs; the schedule is then tried in the simulation too, because a
+chance, so the answer is k of n runs. The schedule is then tried in the simulation too, because a
 finding that comes there comes always.
 """
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 SIMULATED: Final = "simulation"
 TIMES_REAL: Final = 3
-"""Runs on real processes, unless asked otherwise."""
+"""The number of runs on real processes, unless another is requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """What ``jepsen-run replay`` was asked for.
+    """The request of ``jepsen-run replay``.
 
     ``times`` None is once in the simulation, and three times elsewhere.
     """
@@ -50,7 +50,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """How one repetition ended.
+    """The outcome of one repetition.
 
     ``exact`` says that its history is the recorded one, row for row.
     """
@@ -63,16 +63,16 @@ class Attempt:
     store: Path | None = None
 
     def answer(self, wanted: tuple[str, ...]) -> str:
-        """ "reproduced", "different finding", "not reproduced" or "unknown"."""
+        """Return "reproduced", "different finding", "not reproduced" or "unknown"."""
         if self.grave:
             return "reproduced" if self.grave & set(wanted) else "different finding"
         return "unknown" if self.valid is None else "not reproduced"
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a replay says: ``--json``.
+    """The answer of a replay: ``--json``.
 
-    ``of`` are the repetitions, of which ``reproduced`` gave a recorded finding.
+    ``of`` is the number of repetitions, of which ``reproduced`` gave a recorded finding.
     """
 
     answer: str
@@ -88,7 +88,7 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def run(request: ReplayRequest) -> int:
-    """Repeat, tell; the exit status.
+    """Repeat a finding and print the answer; return the exit status.
 
     0 not reproduced, 1 reproduced or another finding, 2 unknown.
     """
@@ -155,7 +155,10 @@ def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) 
 
 
 def _simulated(kept: Reproduction, times: int) -> Iterator[Attempt]:
-    """The recorded seed first; others after it say how much depends on it."""
+    """Yield attempts in the simulation: the recorded seed first, then others.
+
+    The others show how much depends on the seed.
+    """
     for run in _runs(kept, times):
         yield Attempt(
             valid=run.valid,
@@ -174,19 +177,19 @@ def _runs(kept: Reproduction, times: int) -> Iterator[Simulated]:
 
 
 def _real(kept: Reproduction, times: int, request: ReplayRequest, talk: Talk) -> Iterator[Attempt]:
-    """On processes or containers, each time with a store of its own."""
+    """Yield attempts on processes or containers, each with a store of its own."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
-    compose(kept.spec, kept.schedule)  # what is wrong with the input is said before a JVM starts
+    compose(kept.spec, kept.schedule)  # raises UsageError before a JVM starts
     spark = api.start_in_background(request.spark_master, wanted=True)
     for _ in range(times):
         yield once(kept.spec, kept.schedule, request.root, talk.stream, spark)
 
 
 def once(spec: TestSpec, schedule: Schedule, root: Path, talk: TextIO, spark: Starting) -> Attempt:
-    """One run on processes or containers, by all rules.
+    """Make one run on processes or containers, and judge it by all rules.
 
-    What the machine spoils is an attempt without an answer; an interrupt is raised.
+    If the machine spoils it, it is an attempt without an answer; an interrupt is raised.
     """
     from harness.run import session  # noqa: PLC0415 - imports every part
 
@@ -206,9 +209,9 @@ def once(spec: TestSpec, schedule: Schedule, root: Path, talk: TextIO, spark: St
 
 
 def _also_simulated(kept: Reproduction, times: int, root: Path, talk: Talk) -> str:
-    """The line about the same faults in the simulation.
+    """Return the line about the same faults in the simulation.
 
-    It gives something exact where it gives the finding at all.
+    A finding that also comes in the simulation has an exact reproduction there.
     """
     try:
         for run in _runs(kept, times):

@@ -1,4 +1,4 @@
-"""One run of a search or of a sweep: drawn, simulated, and what is kept of it."""
+"""The runs of a search or of a sweep: drawn, simulated, and recorded."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WORDS: Final[Mapping[bool | None, str]] = {True: "valid", False: "invalid", None
 
 
 class ExploredRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How a run went, apart from its history.
+    """The outcome of a run, apart from its history.
 
-    ``valid`` and ``grave`` (causes first) are None and empty where it is judged later; ``bug`` is
+    ``valid`` and ``grave`` (causes first) are None and empty if the run is judged later. ``bug`` is
     the traceback of an error of ours: there is no history then. ``coverage`` counts what happened
-    in it. ``at_s`` is when it ended, in seconds of the search.
+    in the run. ``at_s`` is when it ended, in seconds of the search.
     """
 
     number: int
@@ -40,15 +40,15 @@ class ExploredRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def word(self) -> str:
-        """ "valid", "invalid", "unknown" or "failed"."""
+        """The outcome in a word: "valid", "invalid", "unknown" or "failed"."""
         return "failed" if self.bug else WORDS[self.valid]
 
 
 def status(ended: Mapping[str, int], broken: int = 0) -> int:
-    """The gravest exit status, from how many runs ended how.
+    """Return the gravest exit status, from how many runs ended in each way.
 
-    A finding, a bug of ours ("failed" in a search, "crashed" in a sweep), files that are
-    ``broken``, nothing decided.
+    The order is: a finding, a bug of ours ("failed" in a search, "crashed" in a sweep), files that
+    are ``broken``, no decided run.
     """
     if ended.get("invalid"):
         return judging.INVALID
@@ -60,18 +60,17 @@ def status(ended: Mapping[str, int], broken: int = 0) -> int:
 
 
 def made(plan: SearchPlan | SweepPlan, number: int, *, judge: bool) -> tuple[ExploredRun, Simulated | None]:
-    """Draw and simulate one run; what is kept of it, and all of it while it is there.
+    """Draw and simulate one run; return its record, and all of it.
 
-    An error of ours is an answer too: it concerns that run alone, and is told with its seed.
-
-    Raises InfrastructureError if the machine has no room for it.
+    An error of ours gives a record, too: it concerns that run alone, and is reported with its seed.
+    Raises InfrastructureError if the machine has no room for the run.
     """
     spec, schedule = drawn(plan, number)
     try:
         run = simulate(spec, schedule, judge=judge)
     except OSError as error:
         raise InfrastructureError(f"run {number} could not be simulated: {error}") from error
-    except Exception:  # noqa: BLE001 - told with its number, and unknown for itself
+    except Exception:  # noqa: BLE001 - reported with the run's number, which alone is unknown
         return ExploredRun(number=number, spec=spec, schedule=schedule, bug=traceback.format_exc()), None
     record = ExploredRun(
         number=number,

@@ -1,18 +1,18 @@
 """The drawing of one run of a search.
 
-Which faults there are at all, how the brokers are set, what the clients do.
+It decides which faults can occur, how the brokers are configured, and what the clients do.
 
 Why most is left out of every run: swarm testing (Groce et al., ISSTA 2012). A run with every kind
-of fault in it hides what needs one kind often, and a fixed time-out hides what needs another. So
+of fault hides bugs that need one kind often, and a fixed time-out hides those that need another. So
 each run keeps about half of the kinds, some of the properties, and draws the rest from small lists;
 thousands of runs meet all of it.
 
 Why bounded: brokers promise something for some faults only. A search without bounds finds again and
 again what the documents admit (RP4, RP11, RP13), and never comes to a bug. Bounded runs leave out
-kinds that no promise covers, do not mix what ends brokers with what silences them, and let a pair
-recover before the next blow that ends a broker (who has no backup is promised nothing but its disk,
-and who shares a store nothing but that: they need no rest). Kinds that are asked for by name are
-always taken.
+kinds that no promise covers and do not mix faults that end brokers with faults that silence them.
+They also let a pair recover before the next fault that ends a broker. (A broker without a backup is
+promised only its disk, and one that shares a store only that store: they need no rest.) Kinds that
+are requested by name are always taken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "consumers": 6,
     "groups": 6,
 }
-"""Fields of a spec where nobody gave another: small, so that thousands of runs are possible."""
+"""The fields of a spec that were not given: small, so that thousands of runs are possible."""
 
 DEPLOYED: Final[Mapping[str, Any]] = {
     **DEFAULTS,
@@ -52,31 +52,34 @@ DEPLOYED: Final[Mapping[str, Any]] = {
     "recovery_bound_s": 90.0,
     "quiet_period_s": 2.0,
 }
-"""The same for brokers that are deployed."""
+"""The fields of a spec that were not given, for brokers that are deployed."""
 
 _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "unavailable_bound_s": (20.0, 0.5),
     "recovery_bound_s": (30.0, 1.25),
 }
-"""Bound -> its value in a long simulated run, and in a short one as a share of the run's length.
+"""The bounds: the value in a long simulated run, and in a short one as a share of its length.
 
-A run that is shorter than its bounds can show neither ``unavailable`` nor ``starved``: no window
-is long enough, and one fault excuses all that comes after it.
+A run that is shorter than its bounds can show neither ``unavailable`` nor ``starved``: no window is
+long enough, and one fault excuses all that comes after it.
 """
 
 _SIMULATED_SETTLE_S: Final = 7.5
-"""A system whose ``Patience.settle_s`` is twice this takes twice as long for everything."""
+"""The ``Patience.settle_s`` that corresponds to the simulation (s).
+
+A system with twice as much takes twice as long for everything.
+"""
 
 QUORUM_PAIRS: Final = 3
 SETTLE_S: Final = 1.5
-"""From the end of a fault that ended a broker to the next.
+"""The time from the end of a fault that ended a broker to the next such fault (s).
 
-A restart, a synchronisation, a failback.
+It is enough for a restart, a synchronisation and a failback.
 """
 SETTLE_SLOWED_S: Final = 3.5
-"""The same where links or disks are slow meanwhile.
+"""The same time if links or disks are slow meanwhile (s).
 
-Whoever is killed while it alone has the data takes its pair along.
+A broker that is killed while it alone has the data takes its pair down.
 """
 
 _DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
@@ -84,7 +87,7 @@ _INTERVALS_S: Final = (0.5, 1.5, 3.0)
 _SWING: Final = 0.3
 _TARGETS: Final = ("live", "backup", "lives", "backups", "one", "minority", "all")
 _WAITING: Final = ("slave", "instance")
-"""What a broker is configured as that may be a backup."""
+"""The configured roles of a broker that may be a backup."""
 _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "prefetch": (1, 2, 10, 1000),
     "hold_s": (0.0, 0.1, 0.5),
@@ -93,22 +96,25 @@ _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "operation_timeout_s": (1.0, 2.5),
 }
 _SIZED: Final = 0.15
-"""How many runs have large bodies, and how many pages."""
+"""The share of runs that have large bodies, and of those that page."""
 _COMPARED: Final = 0.3
-"""How many runs compare what backups have with what their lives hold."""
+"""The share of runs that compare the contents of backups with those of their lives."""
 _LARGE_SHARES: Final = (0.02, 0.1)
 _HABIT: Final = 0.3
-"""How many runs have each of the habits of clients that are none by default."""
+"""The share of runs that have each of the habits that clients do not have by default."""
 _SENT_AGAIN: Final = 0.15
 _TOPICS: Final = (3, 6)
 _CHURNS: Final = (2.0, 4.0)
 _TRANSACTED: Final = frozenset({"bank", "transactions"})
 _MIXED_MOST: Final = 3
 _WEIGHTS: Final = (1, 1, 2, 5)
-"""Of a mixture: how many workloads a run has at most, and how much of the load one may be."""
+"""The weights of a mixture's workloads.
+
+A run has at most ``_MIXED_MOST`` of them.
+"""
 RATE: Final = "rate_bytes_s"
 _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
-"""Fields that no base fixes: its properties, nemeses and targets bound what is drawn."""
+"""The fields that no base fixes: its properties, nemeses and targets bound what is drawn."""
 
 
 def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,10 +129,10 @@ def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swarm:
-    """What a search draws from.
+    """Everything that a search draws from.
 
-    ``base`` decides everything that is not drawn; ``fixed`` are the names of fields of it that are
-    given and must stay. ``kinds`` are those faults that may occur; the nodes are those that the
+    ``base`` decides everything that is not drawn; ``fixed`` are the names of its fields that were
+    given and must stay. ``kinds`` are the faults that may occur; the nodes are those that the
     policy plans.
     """
 
@@ -142,19 +148,21 @@ class Swarm:
 
 
 def pace(spec: TestSpec) -> float:
-    """How many times as long faults and rests are as in the simulation: a JVM starts in seconds."""
+    """Return how many times as long faults and rests last as in the simulation.
+
+    A JVM takes seconds to start.
+    """
     if spec.environment == "simulation":
         return 1.0
     return max(1.0, systems.of(spec).patience.settle_s / _SIMULATED_SETTLE_S)
 
 
 def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = frozenset()) -> Swarm:
-    """What can be drawn for a spec.
+    """Return what can be drawn for a spec.
 
-    Its nemeses, or without any all that its cluster and its environment take and its bounds allow.
-
-    Raises UsageError for a nemesis that does not exist, that the cluster is too small for or has
-    nothing to break of, that the environment cannot do, or a policy that there is not.
+    That is its nemeses or, without any, all that its cluster and its environment can have and its
+    bounds allow. Raises UsageError for a policy or a nemesis that does not exist, for a nemesis
+    that the cluster is too small for or has nothing to break of, or that the environment cannot do.
     """
     system = systems.of(base)
     environment, _ = place(system, base.environment)
@@ -182,9 +190,9 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
 
 
 def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
-    """One run: the same for the same seed.
+    """Draw one run: the same run for the same seed.
 
-    Its own seed, and the seeds of all its parts, follow from it.
+    The run's own seed, and the seeds of all its parts, follow from it.
     """
     chance = random.Random(f"swarm:{seed}")
     nodes = swarm.nodes
@@ -204,7 +212,7 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
         if chance.random() < 0.25:
             changes[field] = value
     if swarm.base.environment != "simulation":
-        changes.pop("operation_timeout_s", None)  # clients of deployed brokers are not made impatient
+        changes.pop("operation_timeout_s", None)  # clients of deployed brokers keep their time-out
     changes |= _sizes(swarm.base, changes["properties"], random.Random(f"sizes:{seed}"))
     given = swarm.fixed - _ALWAYS_DRAWN
     changes = {field: value for field, value in changes.items() if field not in given}
@@ -226,7 +234,7 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
 
 
 def _mixture(base: TestSpec, chance: random.Random) -> str:
-    """Some of the workloads that the brokers can be loaded with, each with a weight."""
+    """Return some of the workloads that the brokers can be loaded with, each with a weight."""
     names = possible(systems.of(base).dialect)
     some = sorted(chance.sample(names, chance.randint(1, min(len(names), _MIXED_MOST))))
     if len(some) == 1:
@@ -235,19 +243,19 @@ def _mixture(base: TestSpec, chance: random.Random) -> str:
 
 
 def promised(spec: TestSpec, schedule: Schedule) -> bool:
-    """Whether a run keeps within the bounds.
+    """Return whether a run keeps within the bounds.
 
-    All its kinds are to be survived by its cluster, in this mixture and with this rest between
-    them.
+    Its cluster must promise to survive all its kinds of faults, in this mixture and with this rest
+    between them.
     """
     return not beyond(spec, schedule)
 
 
 def beyond(spec: TestSpec, schedule: Schedule) -> frozenset[str]:
-    """Which of the bounds a run does not keep within, in words that name each.
+    """Return the bounds that a run exceeds, in words that name each.
 
-    Who makes a failing run smaller must leave none on the way that the run kept, or a bug turns
-    into a documented weakness of the same name.
+    While a failing run is made smaller, it must exceed no bound that the first run kept. Otherwise
+    a bug turns into a documented weakness of the same name.
     """
     nodes = systems.of(spec).plan(spec)
     found = {fault.kind for fault in schedule.faults}
@@ -263,9 +271,9 @@ def beyond(spec: TestSpec, schedule: Schedule) -> frozenset[str]:
 
 
 def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
-    """Within bounds: the kinds that end brokers, or those that silence them.
+    """Return, within bounds, the kinds that end brokers, or those that silence them.
 
-    The mild ones with either.
+    Mild kinds go with either.
     """
     hard = [name for name in swarm.kinds if not kinds.get(name).mild]
     if not (swarm.bounded and hard):
@@ -275,7 +283,7 @@ def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
 
 
 def _chosen(family: Sequence[str], chance: random.Random) -> tuple[str, ...]:
-    """About half of the kinds, but one at least that is not mild, if there is any.
+    """Return about half of the kinds, but at least one that is not mild, if there is any.
 
     A slow disk alone is hardly worth a run.
     """
@@ -292,7 +300,7 @@ def _about(value: float, chance: random.Random) -> float:
 def _properties(
     base: TestSpec, nodes: Sequence[NodePlan], chance: random.Random
 ) -> dict[str, dict[str, Any]]:
-    """Those of the base, and about a quarter of the drawn ones, for every node alike."""
+    """Return the properties of the base, and about a quarter of the drawn ones, for all nodes."""
     drawn: dict[str, Any] = {}
     for name, choices in systems.of(base).drawn(base, nodes).items():
         value = chance.choice(choices)
@@ -302,9 +310,10 @@ def _properties(
 
 
 def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Large bodies, so little memory that what waits is on pages, a look at backups, in some runs.
+    """Return, for some runs, large bodies, little memory, and a comparison of backups.
 
-    From a chance of their own, so that all else of a run is what it was before there were such.
+    With little memory waiting messages are on pages. The numbers are drawn from a generator of
+    their own, so that the rest of a run is what it was before these options existed.
     """
     changes: dict[str, Any] = {}
     share, large, paged = chance.choice(_LARGE_SHARES), chance.random(), chance.random()
@@ -320,7 +329,7 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
 
 
 def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
-    """What clients may do more often, or otherwise, in some runs of the workloads that do it."""
+    """Return what clients do more often, or differently, in some runs of certain workloads."""
     named = {*parts(base.workload)}
     topics, churn = chance.choice(_TOPICS), chance.choice(_CHURNS)
     often = [chance.random() < _HABIT for _ in range(3)]
@@ -342,9 +351,9 @@ def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
 
 
 def _apart(faults: Sequence[Fault], times: float) -> Iterator[Fault]:
-    """Those faults that leave a pair the time to recover from the one before.
+    """Yield the faults that leave a pair the time to recover from the one before.
 
-    If that one ended a broker.
+    Only after a fault that ended a broker is that time needed.
     """
     free_s = 0.0
     slowed = any(kinds.get(fault.kind).slows for fault in faults)
@@ -359,12 +368,11 @@ def _apart(faults: Sequence[Fault], times: float) -> Iterator[Fault]:
 
 
 def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
-    """Makes conditions last from their beginning to the end, half of the time.
+    """Make conditions last from their beginning to the end, half of the time.
 
-    A condition is a kind that is rather one than an event: a slow disk or a fast clock.
-
-    Everything else then meets it. Faults that take turns do not meet: where the peace between them
-    is longer than they are, no two ever do.
+    A condition is a kind of fault that is rather a state than an event: a slow disk or a fast
+    clock. All other faults then meet it. Faults that take turns do not meet: if the peace between
+    them is longer than they are, no two ever do.
     """
     for kind in [name for name in kinds.KINDS if kinds.get(name).lasts]:
         mine = [fault for fault in faults if fault.kind == kind]
@@ -376,7 +384,7 @@ def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
 
 
 def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
-    """The same fault, some of its options drawn."""
+    """Return the same fault, some of its options drawn."""
     options = dict(fault.options)
     for name, choices in kinds.get(fault.kind).drawn(nodes).items():
         value = chance.choice(choices)
@@ -387,15 +395,15 @@ def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random
 
 
 def _mild(fault: Fault) -> bool:
-    """A fault that every promise covers beside any other.
+    """Return whether every promise covers this fault together with any other.
 
-    A link with too little room for what it must carry ends lives by their votes, as a cut does.
+    A link with too little capacity for its traffic ends lives by their votes, as a cut does.
     """
     return kinds.get(fault.kind).mild and RATE not in fault.options
 
 
 def _brisk(fault: Fault) -> Fault:
-    """The same fault; a slow link with as much room as there is: slow by its delay alone."""
+    """Return the same fault; a slow link keeps its full capacity and is slow by its delay alone."""
     if RATE not in fault.options:
         return fault
     dropped = {RATE} if fault.options.get("delay_ms") else {RATE, "delay_ms", "jitter_ms"}
@@ -404,9 +412,9 @@ def _brisk(fault: Fault) -> Fault:
 
 
 def _focused(fault: Fault, pair: str, nodes: Sequence[NodePlan]) -> Fault:
-    """The same fault, of that pair where a fault can be of one.
+    """Return the same fault, limited to that pair if its kind can be.
 
-    A sequence of blows hits hardest in one place.
+    A sequence of faults hits hardest in one place.
     """
     focused = msgspec.structs.replace(fault, options={**fault.options, "pair": pair})
     return focused if _valid(focused, nodes) else fault
@@ -421,14 +429,14 @@ def _valid(fault: Fault, nodes: Sequence[NodePlan]) -> bool:
 
 
 def _possible(target: str, nodes: Sequence[NodePlan]) -> bool:
-    """Is the cluster large enough, and has it anybody in that role?"""
+    """Return whether the cluster is large enough for a target and has brokers in that role."""
     if target in ("backup", "backups") and not any(node.configured in _WAITING for node in nodes):
         return False
     return _valid(Fault(kind="kill", start_s=0.0, target=target), nodes)
 
 
 def _probe(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> None:
-    """Raises UsageError if no fault of that kind can be planned."""
+    """Raise UsageError if no fault of that kind can be planned."""
     schedules.generate(msgspec.structs.replace(base, nemeses=(name,)), nodes, random.Random(0))
 
 
@@ -441,7 +449,7 @@ def _fits(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
 
 
 def _breakable(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
-    """Whether deployed nodes can be given what such a fault breaks."""
+    """Return whether deployed nodes can be given what such a fault breaks."""
     try:
         equip(base, nodes, Schedule(faults=(Fault(kind=name, start_s=0.0),)))
     except UsageError:
@@ -454,22 +462,23 @@ def _pairs(nodes: Sequence[NodePlan]) -> set[str]:
 
 
 def _paired(nodes: Sequence[NodePlan]) -> bool:
-    """Whether anybody's data is also with another, who must have caught up before the next blow.
+    """Return whether any backup has a copy of the data of its own.
 
-    One alone has its own disk, always, and who shares a store the store.
+    Such a copy must be up to date before the next fault. A broker alone always has its own disk,
+    and brokers that share a store have that.
     """
     return any(node.configured == "slave" and node.store is None and node.database is None for node in nodes)
 
 
 def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
-    """Whether no promise covers this kind in this cluster.
+    """Return whether no promise covers this kind in this cluster.
 
-    Brokers that share a store ask it who is live, not each other.
+    Brokers that share a store ask the store which of them is live, not each other.
     """
     kind = kinds.get(name)
     return bool(kind.unpromised or (_few(nodes) and kind.wants_quorum))
 
 
 def _few(nodes: Sequence[NodePlan]) -> bool:
-    """Whether brokers that ask each other who is live are too few for a vote."""
+    """Return whether brokers that ask each other which is live are too few for a vote."""
     return _paired(nodes) and len(_pairs(nodes)) < QUORUM_PAIRS

@@ -1,4 +1,4 @@
-"""What a command says while it explores: lines for a person, or one document for a program.
+"""The output of a command that explores: lines for a person, or one document for a program.
 
 With ``--json`` standard output has the document alone, and the lines are on standard error.
 """
@@ -13,43 +13,43 @@ from typing import Any, Final, TextIO
 from harness.history import store as stores
 
 EVERY_S: Final = 10.0
-"""From one word about how far it got to the next."""
+"""The time between two lines about the progress (s)."""
 
 
 @dataclass(slots=True)
 class Talk:
-    """Says lines; ``as_json`` says that the document is wanted."""
+    """A printer of lines; ``as_json`` says that the document is requested."""
 
     as_json: bool = False
     _told: float = field(default_factory=time.monotonic)
 
     @property
     def stream(self) -> TextIO:
-        """Where the lines go."""
+        """The stream to which the lines go."""
         return sys.stderr if self.as_json else sys.stdout
 
     def __call__(self, text: str) -> None:
-        """Say it now."""
+        """Print a line now."""
         print(text, file=self.stream, flush=True)
 
     def indented(self, text: str) -> None:
-        """A step on the way."""
+        """Print a line about a step."""
         self(f"  {text}")
 
     def now_and_then(self, text: str) -> None:
-        """A line that is worth saying only if none of its kind was said for a while."""
+        """Print a line about the progress, unless another was printed a short while ago."""
         if time.monotonic() - self._told >= EVERY_S:
             self._told = time.monotonic()
             self.indented(text)
 
     def document(self, value: Any) -> None:
-        """The result, if a program is to read it."""
+        """Print the result as JSON, if a program is to read it."""
         if self.as_json:
             print(stores.as_json(value))
 
 
 def counted(number: int, thing: str) -> str:
-    """ "1 fault", "2 properties"."""
+    """Return a number with its noun: "1 fault", "2 properties"."""
     if number == 1:
         return f"1 {thing}"
     return (

@@ -1,8 +1,8 @@
-"""Who makes the runs: this process, processes of this machine, or tasks of Spark.
+"""The workers that make runs: this process, processes of this machine, or tasks of Spark.
 
-Runs are begun in order and those that were begun are ended, so that with a number of runs as the
-only limit the first finding is the same whoever makes them. An interrupt waits for no run: each
-takes as long as it takes, and can be drawn again.
+Runs are begun in order, and those that were begun are finished. So, with a number of runs as the
+only limit, the first finding is the same whichever workers make them. An interrupt waits for no
+run: each can be drawn again.
 """
 
 from __future__ import annotations
@@ -28,23 +28,27 @@ from harness.interface import InfrastructureError
 
 Result = TypeVar("Result")
 Work = Callable[[int], ExploredRun]
-"""Makes the run of a number; picklable."""
+"""A function that makes the run of a number; picklable."""
 
-_FORKLESS: Final = "spawn"  # a fork would take half-built state of whoever begins along
+_FORKLESS: Final = "spawn"  # a fork would copy half-built state of the parent process
 _JOBS_AHEAD: Final = 3
-"""Jobs of Spark at a time: while one waits for its last run the cores have those of the others."""
+"""The number of Spark jobs at a time: while one waits for its last run, others use the cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Whoever makes runs: how many at once, and how many such lots are begun at a time."""
+    """The workers of a search or sweep.
+
+    ``lot`` is the number of runs that they take at once, ``ahead`` how many such lots are begun at
+    a time.
+    """
 
     submit: Callable[[Sequence[int]], Future[Sequence[ExploredRun]]]
     lot: int = 1
     ahead: int = 1
 
     def each(self, numbers: Iterator[int], last: Callable[[ExploredRun], bool]) -> Iterator[ExploredRun]:
-        """The runs as they end, until there are no more numbers, or after a last one."""
+        """Yield the runs as they end, until there are no more numbers, or after a last one."""
         under_way: set[Future[Sequence[ExploredRun]]] = set()
         over = False
         while True:
@@ -60,7 +64,7 @@ class Workers:
 
 @contextlib.contextmanager
 def workers(work: Work, jobs: int, spark_master: str | None) -> Iterator[Workers]:
-    """Tasks of Spark if a master is named, else so many processes; one is this one."""
+    """Give tasks of Spark if a master is named, else so many processes; one is this one."""
     with (
         on_spark(work, spark_master)
         if spark_master is not None
@@ -83,7 +87,7 @@ def _all(work: Work, numbers: Sequence[int]) -> Sequence[ExploredRun]:
 
 @contextlib.contextmanager
 def processes(work: Work, jobs: int) -> Iterator[Workers]:
-    """Processes of this machine, killed by whatever ends this one early."""
+    """Give processes of this machine, which are killed if this process ends early."""
     with scratch.directory("explore") as place:
         pool = ProcessPoolExecutor(
             jobs,
@@ -106,10 +110,11 @@ def processes(work: Work, jobs: int) -> Iterator[Workers]:
 
 
 def _begin(place: str) -> None:
-    """The first thing that a process does.
+    """Prepare a worker process, before it does anything else.
 
-    Ctrl-C goes to the whole group; who began it alone decides what it means, and nobody outlives
-    him. What a run needs on the disk lies where he removes it, as a process that is killed cannot.
+    Ctrl-C goes to the whole process group; only the parent decides what it means, and no worker
+    outlives the parent. Temporary files of a run lie where the parent removes them, since a process
+    that is killed cannot.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tempfile.tempdir = place
@@ -125,7 +130,7 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def on_spark(work: Work, master: str | None) -> Iterator[Workers]:
-    """Tasks of Spark, one for each run, in jobs of as many as there are cores."""
+    """Give tasks of Spark, one for each run, in jobs of as many runs as there are cores."""
     spark = beside(partial(start_spark, master)).result()
     cores = spark.sparkContext.defaultParallelism
     yield Workers(lambda numbers: beside(partial(_job, spark, work, numbers)), cores, _JOBS_AHEAD)
@@ -137,7 +142,7 @@ class _Task:
 
 
 def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[ExploredRun]:
-    """Raises InfrastructureError, of a run or of the cluster."""
+    """Make runs as one job; raise InfrastructureError of a run or of the cluster."""
     from checkers.spark_source import on_tasks  # noqa: PLC0415 - Spark, which most do without
 
     def task(one: _Task) -> ExploredRun | str:
@@ -155,16 +160,16 @@ def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[ExploredRun
 
 
 def beside(work: Callable[[], Result]) -> Future[Result]:
-    """Do what waits for Spark in a thread.
+    """Do work that waits for Spark in a thread.
 
-    Its client takes an interrupt for a broken connection and writes pages about it.
+    Spark's client takes an interrupt for a broken connection and prints pages about it.
     """
     future: Future[Result] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - of the work, raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - an error of the work, raised to the waiting caller
             future.set_exception(error)
 
     threading.Thread(target=run, name="explore-spark", daemon=True).start()
@@ -173,9 +178,9 @@ def beside(work: Callable[[], Result]) -> Future[Result]:
 
 @contextlib.contextmanager
 def clusters_fault() -> Iterator[None]:
-    """A job that ended because a process or a machine went away is trouble.
+    """Raise InfrastructureError for a job that ended because a process or a machine was lost.
 
-    An error within a task is a bug of ours and passes.
+    An error within a task is a bug of ours and is passed on.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's, which the command line does without
     from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415 - as above
@@ -189,7 +194,7 @@ def clusters_fault() -> Iterator[None]:
 
 
 def start_spark(master: str | None) -> Any:
-    """The session; raises InfrastructureError."""
+    """Return the session; raise InfrastructureError if Spark cannot be started."""
     from checkers import api  # noqa: PLC0415 - as above
     from checkers.java import GatewayError, NoJavaError  # noqa: PLC0415 - as above
 
@@ -200,7 +205,7 @@ def start_spark(master: str | None) -> Any:
 
 
 def stop_spark() -> None:
-    """At once, whatever it does; nothing where it was never started."""
+    """Stop Spark at once, whatever it is doing; do nothing if it was never started."""
     from checkers import api  # noqa: PLC0415 - as above
 
     with contextlib.suppress(Exception):

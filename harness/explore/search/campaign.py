@@ -1,8 +1,8 @@
-"""What a search did, counted while it runs, kept as ``campaign.json``, and told at its end.
+"""The campaign of a search: counted while it runs, stored as ``campaign.json``, and summed up.
 
 Why more than the finding: a search that found nothing says something only together with what it
-tried. So how runs ended, which faults bit and what happened in none of them is kept and told, and
-every run that was not valid with the seed that draws it again.
+tried. So it stores and prints how runs ended, which faults bit and what happened in none of them.
+Every run that was not valid is stored with the seed that draws it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILE: Final = "campaign.json"
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A run that was not valid, as ``campaign.json`` lists it.
 
-    It is drawn again from the search's seed and its number.
+    It can be drawn again from the search's seed and its number.
     """
 
     number: int
@@ -44,9 +44,9 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a search did: ``campaign.json``.
+    """The result of a search: ``campaign.json``.
 
-    ``ended`` counts runs by how they ended, ``never`` has the names of what happened in none.
+    ``ended`` counts runs by how they ended, ``never`` has the names of what happened in no run.
     """
 
     versions: dict[str, str]
@@ -66,7 +66,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class SearchTally:
-    """Counts runs as they end, and keeps those that were not valid."""
+    """The counts of the runs that have ended, and those runs that were not valid."""
 
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
@@ -75,7 +75,7 @@ class SearchTally:
         self.virtual_s = 0.0
 
     def add(self, one: ExploredRun) -> None:
-        """Count one more."""
+        """Count one more run."""
         self.ended[one.word] += 1
         self.coverage.update(one.coverage)
         self.virtual_s += one.virtual_s
@@ -84,18 +84,18 @@ class SearchTally:
 
     @property
     def runs(self) -> int:
-        """How many have ended."""
+        """The number of runs that have ended."""
         return self.ended.total()
 
     def first(self, word: str) -> ExploredRun | None:
-        """The one with the lowest number that ended so."""
+        """Return the run with the lowest number that ended in this way, or None."""
         return min((one for one in self.kept if one.word == word), key=lambda one: one.number, default=None)
 
 
 def campaign(
     tally: SearchTally, plan: SearchPlan, *, real_s: float, stopped: str, kept: Path | None
 ) -> Campaign:
-    """What is kept of a search that has ended."""
+    """Return the stored result of a search that has ended."""
     swarm, seed = plan.swarm(), plan.seed
     events = systems.of(swarm.base).events
     possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload, events)
@@ -135,22 +135,23 @@ def _meaning(name: str, events: Mapping[str, Event]) -> str:
 
 
 def how(one: ExploredRun) -> str:
-    """How a run that was not valid ended, in words."""
+    """Return in words how a run that was not valid ended."""
     if one.bug:
         return f"failed\n{one.bug.rstrip()}"
     return f"INVALID: {', '.join(one.grave)}" if one.grave else f"unknown: {one.trouble}"
 
 
 def counts(tally: SearchTally, real_s: float) -> str:
-    """How many ended how, in one line."""
+    """Return one line that says how many runs ended in each way."""
     words = ", ".join(f"{count} {word}" for word, count in sorted(tally.ended.items()))
     return f"{tally.runs} runs in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
 
 
 def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
-    """The last words of a campaign.
+    """Yield the last lines of a campaign.
 
-    What was found, what it was made to, what happened, what never did, and what to type next.
+    They say what was found, what it was shrunk to, what happened, what never did, and what to type
+    next.
     """
     found = tally.first("invalid")
     if found is not None:
@@ -182,7 +183,7 @@ def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulate
         yield f"{'Never   ' if not number else '        '} {meaning} ({name})"
     yield f"Kept     {store / FILE}"
     if ended.reproduction is not None:
-        if smallest is not None:  # else the history is not there
+        if smallest is not None:  # else there is no history
             yield f"Report   {store / stores.REPORT}"
             yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
         yield f"Again    {reproduction.line(Path(ended.reproduction))}"

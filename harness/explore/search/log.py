@@ -1,8 +1,8 @@
-"""The log of a search: how each run that ended went, a line of JSON for each.
+"""The log of a search: the outcome of each run that ended, a line of JSON for each.
 
-Why a log: a search has tens of thousands of runs, of which most are worth a few numbers. Whoever
-begins them writes it, as they end, so a search that was killed goes on where it was: a last line
-that was not finished is a run that did not end.
+Why a log: a search has tens of thousands of runs, of which most are worth a few numbers. The
+process that begins the runs writes the log as they end, so a search that was killed continues where
+it was. An unfinished last line is a run that did not end.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FILE: Final = "runs.jsonl"
 
 
 class Log:
-    """An open log, of one search by one process."""
+    """The open log of one search, written by one process."""
 
     def __init__(self, store: Path, plan: SearchPlan) -> None:
-        """Open it, or begin one.
+        """Open the log, or begin one.
 
         Raises UsageError if it is not of this search, or if another process writes it.
         """
@@ -41,9 +41,9 @@ class Log:
         self._plan = plan
 
     def read(self) -> Iterator[ExploredRun]:
-        """What is there; what a killed process left of a line is cut off.
+        """Yield the runs in the log; cut off an unfinished line that a killed process left.
 
-        Raises UsageError, naming the line, for what is no run of this search.
+        Raises UsageError that names the line for a line that is not a run of this search.
         """
         self._file.seek(0)
         whole = 0
@@ -67,7 +67,7 @@ class Log:
         return record
 
     def add(self, record: ExploredRun) -> None:
-        """One more has ended; raises InfrastructureError."""
+        """Add a run that has ended; raise InfrastructureError if it cannot be written."""
         try:
             self._file.write(msgspec.json.encode(record) + b"\n")
             self._file.flush()

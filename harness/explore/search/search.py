@@ -1,9 +1,9 @@
-"""``jepsen-run search``: simulated runs drawn one after the other until one breaks the guarantee.
+"""The command ``jepsen-run search``: it draws simulated runs until one breaks the guarantee.
 
-Why in the simulation only: a run costs a second or two there, and the one that fails can be had
-again, made smaller and looked into. Each run has a phase under faults; then everything heals, and
-the run itself demands that every pair serves, operations succeed and queues drain ("not-recovered",
-"stuck", "unavailable" are findings). What a campaign of runs never saw is named, because it was
+Why in the simulation only: a run costs a second or two there, and a failing run can be repeated,
+made smaller and examined. Each run has a phase under faults; then everything heals, and the run
+itself demands that every pair serves, operations succeed and queues drain ("not-recovered",
+"stuck", "unavailable" are findings). What a campaign of runs never saw is listed, because it was
 never tested.
 """
 
@@ -37,11 +37,11 @@ from harness.run.simulate import Simulated, simulate
 from nemesis.registry import KINDS
 
 _SHRINK_LEAST_S: Final = 1.0
-"""Less time than this takes nothing away."""
+"""The least time for shrinking (s): in less, nothing could be taken away."""
 
 
 def run(request: ExploreRequest[SearchPlan]) -> int:
-    """Search, tell, keep; the exit status.
+    """Search, print and store the result; return the exit status.
 
     1 if something was found, 0 if not, 2 if no run could be decided.
     """
@@ -58,7 +58,7 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
     tally, there, spent_s = SearchTally(), set[int](), 0.0
     for record in log.read():
         spent_s = max(spent_s, record.at_s)
-        if not record.bug:  # which may be mended
+        if not record.bug:  # else the run is made again: the bug may be fixed
             there.add(record.number)
             tally.add(record)
     talk("\n".join(_opening(request, store, len(there))))
@@ -107,10 +107,10 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
 def tried(
     request: ExploreRequest[SearchPlan], there: Collection[int], began: float, *, over: bool = False
 ) -> Generator[ExploredRun, None, None]:
-    """The runs that are not ``there``, as they end.
+    """Yield the runs that are not ``there``, as they end.
 
-    Until a limit, or until one ends invalid or by a bug (unless told to keep going); ``over`` is
-    whether one of those that are there did.
+    The search ends at a limit, or when a run ends invalid (unless told to keep going) or by a bug.
+    ``over`` says that a run that is ``there`` has ended it already.
     """
     plan = request.plan
     until = began + _limit_s(plan)
@@ -130,7 +130,7 @@ def _over(plan: SearchPlan, tally: SearchTally) -> bool:
 
 
 def _stopped(plan: SearchPlan, tally: SearchTally) -> str:
-    """What ended a search that nobody interrupted."""
+    """Return what ended a search that was not interrupted."""
     if tally.ended["failed"]:
         return "a bug of jepsen-run"
     if _over(plan, tally):
@@ -139,7 +139,7 @@ def _stopped(plan: SearchPlan, tally: SearchTally) -> str:
 
 
 def _again(request: ExploreRequest[SearchPlan], found: ExploredRun) -> Simulated:
-    """What was found, with all that a record does not have."""
+    """Simulate the run that was found again, for all that its record does not have."""
     run = simulate(found.spec, found.schedule)
     if run.digest != found.digest and request.store is not None:
         raise UsageError(
@@ -151,7 +151,7 @@ def _again(request: ExploreRequest[SearchPlan], found: ExploredRun) -> Simulated
 
 
 def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk, *, left_s: float) -> Simulated:
-    """Return the run made smaller, as far as that goes in what is left of the search's time."""
+    """Return the run made smaller, as far as the remaining time of the search allows."""
     if not plan.shrink_limit_s:
         return run
     anomaly = reproduction.ordered(run.grave)[0]

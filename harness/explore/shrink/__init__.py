@@ -1,1 +1,1 @@
-"""A failing test made smaller."""
+"""The shrinking of a failing test: it is made smaller while it still fails."""

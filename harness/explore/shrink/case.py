@@ -1,11 +1,9 @@
-"""A failing test while it is made smaller.
-
-The smallest case so far, what may still be spent, and the runs that were made.
+"""The state of a shrinking: the smallest case so far, the budget that is left, and the runs made.
 
 Why apart from the ways of choosing what to try next: delta debugging and Hypothesis both ask "does
-this simpler case still fail?", and the rules for an answer must be the same for both: nothing is
-run twice, nothing that leaves the bounds is run at all, what takes away something large is tried
-with several seeds, and the budget ends every way alike.
+this simpler case still fail?", and the rules for an answer must be the same for both. Nothing is
+run twice, nothing that leaves the bounds is run at all, a step that takes away something large is
+tried with several seeds, and the budget ends both in the same way.
 """
 
 from __future__ import annotations
@@ -26,31 +24,31 @@ T = TypeVar("T")
 RUNS: Final = 300
 SECONDS: Final = 180.0
 SEEDS: Final = 3
-"""Seeds that are tried for what takes away something large, the run's own first.
+"""The number of seeds tried for a step that takes away something large, the run's own first.
 
-A smaller run interleaves otherwise and may need other luck.
+A smaller run interleaves differently and may need another seed to fail.
 """
 COUNTS: Final = ("groups", "queues", "producers", "consumers")
-"""Fields of a spec that count what the clients are and use."""
+"""The fields of a spec that count clients, and what they use."""
 _FEW: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ShrinkCase:
-    """A test and its faults: what becomes smaller."""
+    """A test and its faults, which together are made smaller."""
 
     spec: TestSpec
     schedule: Schedule
 
     @property
     def key(self) -> bytes:
-        """What tells it from another."""
+        """A key that is the same for equal cases only."""
         return msgspec.json.encode((self.spec, self.schedule))
 
 
 @dataclass(slots=True)
 class Budget:
-    """How much may be spent: runs, and seconds of real time."""
+    """The limits of a shrinking: runs, and seconds of real time."""
 
     runs: int = RUNS
     seconds: float = SECONDS
@@ -59,15 +57,16 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Whether no run may be begun any more."""
+        """True if no further run may be begun."""
         return self.spent >= self.runs or time.monotonic() - self.began >= self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Shrunk(Generic[T]):
-    """The smallest case that was found, what running it gave, and what it took.
+    """The smallest case that was found, its evidence, and the cost of finding it.
 
-    ``complete`` is False where the budget ended it.
+    ``evidence`` is what running the case gave. ``complete`` is False if the budget ended the
+    shrinking.
     """
 
     case: ShrinkCase
@@ -78,7 +77,7 @@ class Shrunk(Generic[T]):
 
 
 class Attempts(Generic[T]):
-    """What shrinking has tried.
+    """The attempts of a shrinking.
 
     ``best`` is the smallest case that failed, ``evidence`` what running it gave.
     """
@@ -101,9 +100,9 @@ class Attempts(Generic[T]):
             evidence: what running it gave.
             find: runs a case; None if it does not fail. UsageError says that there is no such case.
             allowed: which cases may be run at all.
-            seeds: tried for a large step.
+            seeds: the number of seeds tried for a large step.
             budget: runs of ``find``, and seconds.
-            tell: told of each success.
+            tell: is called with a line about each success.
         """
         self.best = start
         self.evidence = evidence
@@ -116,11 +115,10 @@ class Attempts(Generic[T]):
         self._known: dict[bytes, T | None] = {}
 
     def fails(self, case: ShrinkCase) -> bool:
-        """Whether a simpler case fails with any of the seeds that it is worth.
+        """Return whether a simpler case fails with any of the seeds that are tried for it.
 
-        If so, it is the best. False when the budget is over.
-
-        The case's own seed says nothing: the best one's is tried first.
+        If it does, it becomes the best case. False when the budget is over. The case's own seed is
+        ignored: the seed of the best case is tried first.
         """
         for seeded in self._seeded(case):
             if self.budget.over:
@@ -129,21 +127,21 @@ class Attempts(Generic[T]):
             if found is not None:
                 self.best, self.evidence = seeded, found
                 words = describe(seeded)
-                if self._tell is not None and words != self._told:  # what became smaller may not show
+                if self._tell is not None and words != self._told:  # the words may not show the change
                     self._told = words
                     self._tell(f"{words}, after {self.budget.spent} runs")
                 return True
         return False
 
     def restart(self, case: ShrinkCase, evidence: T) -> None:
-        """Go on from another case that fails.
+        """Continue from another case that fails.
 
-        What was run is still known, and the budget is what is left of it.
+        The results of earlier runs stay known, and the budget is what is left of it.
         """
         self.best, self.evidence = case, evidence
 
     def ended(self) -> Shrunk[T]:
-        """What it came to."""
+        """Return the result of the shrinking."""
         budget = self.budget
         return Shrunk(
             self.best,
@@ -154,7 +152,7 @@ class Attempts(Generic[T]):
         )
 
     def _found(self, case: ShrinkCase) -> T | None:
-        """What running it gave, now or before; None if it does not fail."""
+        """Return what running a case gives, or gave before; None if it does not fail."""
         key = case.key
         if key not in self._known:
             self._known[key] = None
@@ -179,9 +177,9 @@ class Attempts(Generic[T]):
 
 
 def large(case: ShrinkCase, best: ShrinkCase) -> bool:
-    """Whether the step to ``case`` takes away so much that it is worth several seeds.
+    """Return whether the step to ``case`` takes away so much that it is worth several seeds.
 
-    Faults, pairs, time, or all but a few clients or groups.
+    That is faults, pairs, time, or all but a few clients or groups.
     """
     new, old = case.spec, best.spec
     return (
@@ -193,7 +191,7 @@ def large(case: ShrinkCase, best: ShrinkCase) -> bool:
 
 
 def size(case: ShrinkCase) -> tuple[float, ...]:
-    """Comparable: what is smaller is easier to read, faults first."""
+    """Return a comparable size: smaller cases are easier to read; faults count first."""
     spec, faults = case.spec, case.schedule.faults
     return (
         len(faults),
@@ -207,7 +205,7 @@ def size(case: ShrinkCase) -> tuple[float, ...]:
 
 
 def describe(case: ShrinkCase) -> str:
-    """ "2 faults, 1 property, 1 pair, 6 groups, 8 s"."""
+    """Return a case in words: "2 faults, 1 property, 1 pair, 6 groups, 8 s"."""
     properties = sum(len(values) for values in case.spec.properties.values())
     return (
         f"{counted(len(case.schedule.faults), 'fault')}, {counted(properties, 'property')}, "

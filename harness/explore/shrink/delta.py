@@ -1,9 +1,9 @@
 """Delta debugging over faults (Zeller and Hildebrandt, IEEE TSE 2002).
 
-Without everything, each half, each quarter, ... each one.
+It tries a case without all faults, without each half, each quarter, ... each single fault.
 
-Why this and nothing else on real processes: a run takes a minute there. Every fault of a schedule
-stands for itself, so any subset is a test; of dozens one or two matter, and halves find those in a
+Why this and nothing else on real processes: a run takes a minute there. The faults of a schedule
+are independent, so any subset is a test; of dozens one or two matter, and halves find those in a
 few runs.
 """
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def fewer_faults(attempts: Attempts[T]) -> None:
-    """Take away faults until none can go alone, or the budget is over."""
+    """Take away faults until no part can be taken away, or the budget is over."""
     while not attempts.budget.over and any(
         attempts.fails(ShrinkCase(attempts.best.spec, Schedule(faults=kept)))
         for kept in without_parts(attempts.best.schedule.faults)
@@ -28,13 +28,13 @@ def fewer_faults(attempts: Attempts[T]) -> None:
 
 
 def without_parts(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
-    """The complements: without all, then without ever smaller parts, down to each one."""
+    """Yield the complements: without all, then without ever smaller parts, down to each one."""
     for part in parts(len(items)):
         yield items[: part.start] + items[part.stop :]
 
 
 def parts(count: int) -> Iterator[range]:
-    """Of that many things all of them, each half, each quarter, ... each one."""
+    """Yield the ranges of so many things: all, each half, each quarter, ... each one."""
     size = count
     while size:
         for begin in range(0, count, size):

@@ -1,7 +1,7 @@
-"""Shorter faults, and no more load than they need: what costs time where brokers are deployed.
+"""The shortening of faults and of the load, which cost time if brokers are deployed.
 
-Why halves and nothing finer: each step costs minutes, and who reads a schedule gains by a cut of
-6 s instead of 25 s, not by one of 5.3 s instead of 6.
+Why halves and nothing finer: each step costs minutes. A reader of a schedule gains by a cut of 6 s
+instead of 25 s, not by one of 5.3 s instead of 6.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from harness.interface import Schedule
 T = TypeVar("T")
 
 LEAST_S: Final = 1.0
-"""No fault is made shorter than this, and no load shortened by less."""
+"""The shortest duration of a fault, and the least by which the load is shortened (s)."""
 LEAST_LOAD_S: Final = 5.0
 
 
 def shorter(attempts: Attempts[T], start: ShrinkCase) -> None:
-    """Halve what lasts, as long as the case fails; ``start`` is the case as it was found.
+    """Halve durations while the case fails; ``start`` is the case as it was found.
 
-    The load before the faults, and to the end of the load after them, gets no longer or shorter
-    than it was there.
+    The load before the faults keeps its length, and so does the load from the last fault to the
+    end.
     """
     rest_s = _rest_s(start)
     _less_load(attempts, rest_s)
@@ -45,7 +45,7 @@ def _halved(case: ShrinkCase, number: int) -> ShrinkCase | None:
 
 
 def _less_load(attempts: Attempts[T], rest_s: float | None) -> None:
-    """Once where faults say how long it must last, by halves where there are none."""
+    """Shorten the load: once if faults say how long it must last, by halves if there are none."""
     for case in _with_less_load(attempts, rest_s):
         if not attempts.fails(case):
             return
@@ -72,7 +72,7 @@ def _rest_s(case: ShrinkCase) -> float | None:
 
 
 def _end_s(case: ShrinkCase) -> float | None:
-    """When the last fault ends; None where that is not known beforehand, or there is none."""
+    """Return when the last fault ends; None if that is not known before, or there is none."""
     ends_s = []
     for fault in case.schedule.faults:
         if fault.after or fault.duration_s is None:

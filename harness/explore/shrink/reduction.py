@@ -1,10 +1,10 @@
-"""``jepsen-run shrink``.
+"""The command ``jepsen-run shrink``: it makes a finding smaller.
 
-Make a finding smaller where it was found, or in the simulation.
+The finding is made smaller where it was found, or in the simulation.
 
 Why apart from shrinking itself: on real processes a run takes a minute and the same faults give the
-finding only sometimes. So only what pays is tried there: fewer faults, then shorter ones, then less
-load; and a smaller schedule counts when the same findings came in k of at most n runs.
+finding only sometimes. So only the most useful steps are tried there: fewer faults, then shorter
+ones, then less load. A smaller schedule counts if the same findings came in k of at most n runs.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _TALK: Final = Talk()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShrinkRequest:
-    """What was asked for; None is "not given".
+    """The request of ``jepsen-run shrink``; None is "not given".
 
-    ``findings`` must come, all of them. On real processes ``need`` of at most ``times`` runs must
+    All of ``findings`` must come again. On real processes ``need`` of at most ``times`` runs must
     give them.
     """
 
@@ -58,9 +58,10 @@ class ShrinkRequest:
 
 
 def run(request: ShrinkRequest) -> int:
-    """Shrinks and keeps: 1 with something kept, 0 if the findings did not come at all.
+    """Make a finding smaller and store the result; return the exit status.
 
-    In the second case there was nothing to shrink. 2 if that could not be decided.
+    1 if a case was stored, 0 if the findings did not come at all, so that there was nothing to
+    shrink, 2 if that could not be decided.
     """
     kept = reproduction.load(request.path)
     findings = _wanted(request, kept)
@@ -74,7 +75,7 @@ def run(request: ShrinkRequest) -> int:
         if len(request.findings) > 1:
             raise UsageError("--finding: in the simulation one is made smaller at a time")
         return _simulated(request, start, findings[0])
-    compose(start.spec, start.schedule)  # what is wrong with the input is said before anything is made
+    compose(start.spec, start.schedule)  # raises UsageError before anything is written
     plan = ShrinkPlan(
         seed=spec.seed,
         base=spec,
@@ -90,13 +91,13 @@ def run(request: ShrinkRequest) -> int:
 
 
 def resume(store: Path, *, runs: int | None = None, time_limit_s: float | None = None) -> int:
-    """Go on with a shrinking on real processes that was cut off or came to its limit."""
+    """Continue a shrinking on real processes that was cut off or reached its limit."""
     plan = ShrinkPlan.load(store, runs=runs, time_limit_s=time_limit_s)
     return _real(plan, plan.begin(store, "", store))
 
 
 def _wanted(request: ShrinkRequest, kept: Reproduction) -> tuple[str, ...]:
-    """The findings that must come. Raises UsageError."""
+    """Return the findings that must come. Raises UsageError."""
     for name in request.findings:
         choose("finding", name, [anomaly.name for anomaly in ANOMALIES])
         if kept.findings and name not in kept.findings:
@@ -126,7 +127,10 @@ def _simulated(request: ShrinkRequest, start: ShrinkCase, anomaly: str) -> int:
 
 
 def _real(plan: ShrinkPlan, store: Path) -> int:
-    """Every run has a directory of its own in ``store``, and is made only if it is not there."""
+    """Shrink on real processes.
+
+    Each run has a directory of its own in ``store``, and is made only if it is missing there.
+    """
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
     _TALK(
@@ -189,7 +193,7 @@ def _reduce(attempts: Attempts[T], start: ShrinkCase) -> None:
 
 
 def _untried(plan: ShrinkPlan, attempts: Attempts[RepeatedRun], repeats: Repeats) -> int:
-    """How many cases are still to be asked about if none of them fails."""
+    """Return how many cases are still to be tried if none of them fails."""
     cases: set[str] = set()
 
     def find(case: ShrinkCase) -> None:
@@ -200,7 +204,7 @@ def _untried(plan: ShrinkPlan, attempts: Attempts[RepeatedRun], repeats: Repeats
 
 
 def step(case: ShrinkCase, best: ShrinkCase) -> str:
-    """What is otherwise in a case than in the best one so far."""
+    """Return in words how a case differs from the best one so far."""
     old, new = best.schedule.faults, case.schedule.faults
     if not new and old:
         return "without any fault"
@@ -229,7 +233,7 @@ def _named(fault: Fault) -> str:
 
 
 def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
-    """It did not come as it was found, or nobody knows."""
+    """Report that the findings did not come as they were found, or that this is not known."""
     if repeats.cut or repeats.undecided:
         why = "the budget ended it" if repeats.cut else "too many runs were unknown"
         _TALK(f"UNKNOWN  whether {', '.join(plan.findings)} comes: {why}; {plan.resume_line(store)}")
@@ -238,7 +242,7 @@ def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
 
 
 def _keep(plan: ShrinkPlan, store: Path, case: ShrinkCase, evidence: RepeatedRun) -> Path:
-    """The smallest so far as a reproduction, with the witness of the run that shows it."""
+    """Store the smallest case so far as a reproduction, with the witness of a run that gave it."""
     shown = store / evidence.store / reproduction.FILE
     smaller = Reproduction(
         versions=reproduction.versions(),

@@ -1,8 +1,8 @@
-"""k of n runs of a schedule, where each costs minutes and gives the finding only sometimes.
+"""The repeated runs of a schedule: each costs minutes and gives the finding only sometimes.
 
-Why written down: every run that ended has a file, and is looked for there before another is made.
-What is tried next follows from the answers alone, so a shrinking that was cut off comes to where it
-was without running anything twice.
+Why stored: every run that ended has a file, which is looked for before another run is made. What is
+tried next follows from the answers alone, so a shrinking that was cut off comes to where it was
+without running anything twice.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from checkers.starting import Starting
 
 RUNS: Final = "runs"
-"""In a shrinking's directory: the runs, and a file for each that ended."""
+"""The directory, within a shrinking's, of the runs, with a file for each that ended."""
 
 
 class ShrinkPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """Everything that decides a shrinking where brokers are deployed: ``shrink.json``.
+    """Everything that decides a shrinking on deployed brokers: ``shrink.json``.
 
-    ``path`` is what is made smaller: ``base`` with ``schedule``. A schedule counts when all of
-    ``findings`` came in each of ``need`` of at most ``times`` runs.
+    ``path`` is the reproduction that is made smaller: ``base`` with ``schedule``. A schedule counts
+    if all of ``findings`` came in each of ``need`` of at most ``times`` runs.
     """
 
     noun: ClassVar[str] = "shrink"
@@ -56,9 +56,9 @@ class ShrinkPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown
 
 
 class RepeatedRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A run that ended: of which case, how, and its directory, from that of the shrinking.
+    """A run that ended: its case, its outcome, and its directory relative to the shrinking's.
 
-    ``ended`` is "came" (with all findings that are wanted), "not" or "unknown".
+    ``ended`` is "came" (with all the findings that must come), "not" or "unknown".
     """
 
     number: int
@@ -71,10 +71,10 @@ class RepeatedRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def standing(ended: Sequence[str], need: int, times: int) -> str:
-    """What the runs of a case say of it, as early as it is decided; "" is not yet.
+    """Return what the runs of a case say of it, as soon as it is decided; "" is not yet.
 
-    "came" or "not". A run that was unknown counts neither for nor against; with more of them than
-    there may be others the case is "undecided".
+    "came" or "not". A run that was unknown counts neither for nor against. With more than ``times``
+    such runs the case is "undecided".
     """
     came, unknown = ended.count("came"), ended.count("unknown")
     if came >= need:
@@ -86,10 +86,11 @@ def standing(ended: Sequence[str], need: int, times: int) -> str:
 
 @dataclass(slots=True)
 class Repeats:
-    """The runs of one shrinking; those that lie in ``store`` are taken before any is made.
+    """The runs of one shrinking; runs stored in ``store`` are used before any is made.
 
-    ``make`` runs a case once, in a directory below the one it is given. ``undecided`` are the cases
-    of which nothing can be said, ``cut`` whether a limit ended the last one that was asked about.
+    ``make`` runs a case once, in a directory below the one that it gets. ``undecided`` is the
+    number of cases of which nothing can be said, ``cut`` whether a limit ended the last case that
+    was tried.
     """
 
     plan: ShrinkPlan
@@ -97,7 +98,7 @@ class Repeats:
     make: Callable[[ShrinkCase, Path], replay.Attempt]
     tell: Callable[[str], None]
     asked: dict[str, str] = field(default_factory=dict)
-    """How the cases that were asked about stand, by their digests."""
+    """The answers for the cases that were tried, by their digests."""
     cut: bool = False
     _there: dict[str, list[RepeatedRun]] = field(default_factory=dict)
     _made: int = 0
@@ -110,29 +111,29 @@ class Repeats:
 
     @property
     def over(self) -> bool:
-        """Whether no run may be begun any more; runs that were made before count as they did."""
+        """True if no further run may be begun; runs made before count, too."""
         return len(self._used) >= self.plan.runs or self.seconds >= self.plan.time_limit_s
 
     @property
     def seconds(self) -> float:
-        """What the runs took, together."""
+        """The time that all runs took together."""
         return sum(run.seconds for run in self._used)
 
     @property
     def used(self) -> int:
-        """How many runs were asked for, made now or before."""
+        """The number of runs used so far, made now or before."""
         return len(self._used)
 
     @property
     def undecided(self) -> int:
-        """Of how many cases nothing can be said."""
+        """The number of cases of which nothing can be said."""
         return sum(stands == "undecided" for stands in self.asked.values())
 
     def find(self, case: ShrinkCase) -> RepeatedRun | None:
-        """The last of the runs that were enough; None if there were not enough.
+        """Return the last of the runs in which a case came; None if it did not come often enough.
 
-        Raises InfrastructureError where the machine, and KeyboardInterrupt where the person ends
-        it. What cannot be composed is no smaller case, and told.
+        Raises InfrastructureError if the machine ends it, and KeyboardInterrupt if the person does.
+        A case that cannot be composed is no smaller case; that is printed.
         """
         digest = digest_of(case)
         try:
@@ -155,7 +156,7 @@ class Repeats:
         return [run for run in runs if run.ended == "came"][-1] if stands == "came" else None
 
     def left_s(self, cases: int) -> float:
-        """How long that many cases take at the most of which none fails, as runs went so far."""
+        """Return how long so many cases take at most if none fails, at the pace of earlier runs."""
         runs = cases * (self.plan.times - self.plan.need + 1)
         mean_s = self.seconds / self.used if self.used else 0.0
         return min(
@@ -183,7 +184,10 @@ class Repeats:
         return run
 
     def _told(self, runs: Sequence[RepeatedRun]) -> str:
-        """ "run 3: lost, duplicate: came, 1 of the 2 it takes; 95 s; store/.../20261123T130000"."""
+        """Return the line about the last run, with its directory.
+
+        "run 3: lost, duplicate: came, 1 of the 2 it takes; 95 s; store/.../20261123T130000".
+        """
         run = runs[-1]
         came = [each.ended for each in runs].count("came")
         how = {
@@ -205,14 +209,14 @@ class Limits(Budget):
 
     @property
     def over(self) -> bool:
-        """As the runs say."""
+        """True if the limits of the runs are reached."""
         return self._repeats.over
 
 
 def deployed(case: ShrinkCase, root: Path, spark: Starting) -> replay.Attempt:
-    """One run on processes, containers or hosts, which says nothing itself.
+    """Make one run on processes, containers or hosts, which prints nothing itself.
 
-    Raises InfrastructureError for what is wrong with the place where it runs: that is no answer.
+    Raises InfrastructureError for trouble with the place where it runs: that is no answer.
     """
     try:
         return replay.once(case.spec, case.schedule, root, io.StringIO(), spark)
@@ -221,7 +225,7 @@ def deployed(case: ShrinkCase, root: Path, spark: Starting) -> replay.Attempt:
 
 
 def digest_of(case: ShrinkCase) -> str:
-    """What names a case in files."""
+    """Return the name of a case in files."""
     return hashlib.sha256(case.key).hexdigest()
 
 

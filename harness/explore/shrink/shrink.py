@@ -1,26 +1,26 @@
-"""A failing run made smaller.
+"""The shrinking of a failing run in the simulation.
 
-Fewer faults, clients, properties and seconds, simpler numbers, and the anomaly keeps its name.
+The result has fewer faults, clients, properties and seconds, and simpler numbers; the anomaly keeps
+its name.
 
 Why: what search finds has a dozen faults of which one or two matter, and nobody reads a history of
 a dozen faults. The simulation decides a simpler test in a fraction of a second, so hundreds can be
-asked.
+tried.
 
 How: a test is written as a row of numbers (``harness.explore.shrink.simpler``), simplest first, and
-Hypothesis' shrinker lowers each as far as the test goes on failing: what makes runs cheap first,
-then faults by halves, then what describes the faults that are left. This is repeated on what is
-left until nothing more can be lowered, so no single fault can be taken away from the end either.
-Where two faults or more are left, the other order is tried from the beginning: in a shorter test
-with fewer clients a fault may be needed that a longer one does without. Then delta debugging takes
-away faults first, the rest follows, and the smaller end counts. Every step is strictly simpler, so
-it ends. Nothing is drawn at random: the choices of the run that is known to fail are where the
-shrinker begins. Only the pass that lowers single numbers runs; the others (deleting, sorting,
-lowering one number while raising another) took twice the runs and left nothing smaller
-(docs/decisions/0012).
+Hypothesis' shrinker lowers each as far as the test still fails: what makes runs cheap first, then
+faults by halves, then what describes the faults that are left. This is repeated on what is left
+until nothing more can be lowered, so no single fault can be taken away from the end either. If two
+faults or more are left, the other order is tried from the beginning: in a shorter test with fewer
+clients a fault may be needed that a longer one does without. Then delta debugging takes away faults
+first, the rest follows, and the smaller end counts. Every step is strictly simpler, so it ends.
+Nothing is drawn at random: the shrinker begins with the choices of the run that is known to fail.
+Only the pass that lowers single numbers runs; the others (deleting, sorting, lowering one number
+while raising another) took twice the runs and left nothing smaller (docs/decisions/0012).
 
-Kept while shrinking: the name of the anomaly; and those bounds of ``harness.explore.swarm.beyond``
-that the run kept to begin with. Without the second, a bug of a vote between three pairs would
-shrink to the split brain of one pair, which the documents admit.
+Two things are kept while shrinking: the name of the anomaly, and those bounds of
+``harness.explore.swarm.beyond`` that the run kept to begin with. Without the second, a bug of a
+vote between three pairs would shrink to the split brain of one pair, which the documents admit.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def shrink(
     Args:
         run: what was found.
         anomaly: the name that must be among what breaks the guarantee of every smaller run.
-        budget: what it may cost; a run that is begun is ended.
-        tell: told of each success.
+        budget: what the shrinking may cost; a run that has begun is finished.
+        tell: is called with a line about each success.
     """
     assert anomaly in run.grave, f"{anomaly} is none of {sorted(run.grave)}"
     left = swarm.beyond(run.spec, run.schedule)
@@ -69,9 +69,9 @@ def shrink(
 
 
 def reduce(attempts: Attempts[T]) -> None:
-    """Lower what can be lowered until nothing can, or the budget is over.
+    """Lower all choices until none can be lowered, or the budget is over.
 
-    With faults taken away first too, where one is not enough.
+    If more than one fault is left, also try the order in which faults are taken away first.
     """
     start, evidence = attempts.best, attempts.evidence
     _lower_all(attempts)
@@ -92,12 +92,10 @@ def _lower_all(attempts: Attempts[T]) -> None:
 
 
 def lower(places: Form, attempts: Attempts[T]) -> None:
-    """Hypothesis' shrinker.
+    """Lower each choice of a failing case as far as it still fails, the last choice first.
 
-    Each choice of a case that fails as low as it goes, the last choice first.
-
-    Its engine is asked directly, because what the public ``find`` replays from a database it either
-    does not shrink or shrinks in an order that no seed decides.
+    This is Hypothesis' shrinker. Its engine is called directly: the public ``find`` either does not
+    shrink what it replays from a database, or shrinks it in an order that no seed decides.
     """
     # Imported only here, because importing Hypothesis takes a tenth of a second.
     import hypothesis  # noqa: PLC0415
@@ -126,7 +124,7 @@ def lower(places: Form, attempts: Attempts[T]) -> None:
     def test(data: ConjectureData) -> None:
         case = places.filled([data.draw_integer(0, size - 1) for size in places.sizes])
         key = case.key
-        if key not in answers:  # different choices may say the same: what describes a fault that is away
+        if key not in answers:  # choices may be equivalent: those that describe a fault that was taken away
             answers[key] = attempts.fails(case)
         if answers[key]:
             data.mark_interesting(fails)

@@ -1,4 +1,4 @@
-"""Every simpler test than a failing one, as choices: what Hypothesis' shrinker chooses from.
+"""The simpler tests than a failing one, as choices: Hypothesis' shrinker chooses from them.
 
 Why choices: Hypothesis' shrinker knows nothing of brokers and faults; it lowers numbers and tries
 whether the test still fails. So a test is written as a row of numbers, each an index into the
@@ -6,11 +6,11 @@ candidates for one thing (a fault's kind, the seconds under load ...), simplest 
 present one last. The failing test is then the largest number everywhere, every smaller number is a
 simpler test, and zero everywhere is the emptiest test there is.
 
-The order is part of it. The shrinker lowers the last number first, so what makes runs cheap comes
-last (seconds, pairs, clients). Before it each property, here or away; before that all faults, each
-half of them, each quarter, ... each one, as delta debugging takes them away (Zeller and
-Hildebrandt, IEEE TSE 2002), because of dozens of faults one or two matter. What describes a single
-fault comes first of all, because by then most faults are gone.
+The order matters. The shrinker lowers the last number first, so what makes runs cheap comes last
+(seconds, pairs, clients). Before that comes each property, present or not. Before that come all
+faults, each half of them, each quarter, ... each one, as delta debugging takes them away (Zeller
+and Hildebrandt, IEEE TSE 2002), because of dozens of faults one or two matter. What describes a
+single fault comes first of all, because by then most faults are gone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workloads.registry import parts as workloads_of
 
 _DEFAULTS: Final = TestSpec(name="")
 _UNUSED: Final = ("nemeses", "targets", "shapes", "interval_s", "duration_s")
-"""What made the schedule, and decides nothing when there is one."""
+"""The fields that made the schedule, and decide nothing if there is one."""
 OFF_DEFAULT: Final = (
     "prefetch",
     "hold_s",
@@ -47,7 +47,7 @@ OFF_DEFAULT: Final = (
     "change_selectors",
     "compare_backups",
 )
-"""Fields that are simplest as they are by default."""
+"""The fields that are simplest at their default."""
 _SECONDS: Final = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0)
 _STARTS_S: Final = (1.0, 2.0, 3.0)
 _RATES: Final = (5.0, 10.0, 20.0, 40.0, 100.0)
@@ -58,7 +58,7 @@ _SIMPLER_TARGETS: Final = (None, "live", "one")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One thing to choose: its candidates, simplest first, the present one last; at least two."""
+    """A choice: its candidates, at least two, simplest first, the present one last."""
 
     name: str
     candidates: tuple[Any, ...]
@@ -66,24 +66,24 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A failing case as places to fill in. Make one with ``form``."""
+    """A failing case as places to fill in; made by ``form``."""
 
     case: ShrinkCase
     described: tuple[tuple[Place, ...], ...]
-    """For each fault what describes it."""
+    """The places that describe each fault."""
     properties: tuple[tuple[str, str, Any], ...]
-    """(node, name, value) of each."""
+    """(node, name, value) of each property."""
     fields: tuple[Place, ...]
 
     @property
     def parts(self) -> tuple[range, ...]:
-        """Of the faults what goes together: each one, then ever larger parts, all of them last."""
+        """The parts of the faults: each fault alone, then ever larger parts, all of them last."""
         count = len(self.case.schedule.faults)
         return tuple(reversed([*parts(count)]))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many candidates each place has, in the order of the choices."""
+        """The number of candidates of each place, in the order of the choices."""
         return (
             *(len(place.candidates) for places in self.described for place in places),
             *(2 for _ in self.parts),
@@ -97,7 +97,7 @@ class Form:
         return tuple(size - 1 for size in self.sizes)
 
     def filled(self, choices: Sequence[int]) -> ShrinkCase:
-        """The case that these choices give, one for each place."""
+        """Return the case that these choices give, one for each place."""
         assert len(choices) == len(self.sizes), f"{len(choices)} choices for {len(self.sizes)} places"
         left = iter(choices)
         described = [_chosen(places, left) for places in self.described]
@@ -125,7 +125,7 @@ _TRACES: Final = "traces"
 
 
 def form(case: ShrinkCase) -> Form:
-    """The places of a case."""
+    """Return the places of a case."""
     spec = case.spec
     properties = tuple(
         (node, name, value) for node, values in spec.properties.items() for name, value in values.items()
@@ -143,7 +143,7 @@ def _chosen(places: Sequence[Place], choices: Iterator[int]) -> dict[str, Any]:
 
 
 def _fields(spec: TestSpec) -> Iterator[Place]:
-    """What can be simpler in a spec; what makes most difference to the cost of a run last."""
+    """Yield what can be simpler in a spec; what changes the cost of a run most comes last."""
     if any(getattr(spec, name) != getattr(_DEFAULTS, name) for name in _UNUSED):
         yield Place(_TRACES, (False, True))
     for name in OFF_DEFAULT:
@@ -163,7 +163,7 @@ def _fields(spec: TestSpec) -> Iterator[Place]:
 
 
 def _describing(fault: Fault) -> Iterator[Place]:
-    """What can be simpler in a fault that stays."""
+    """Yield what can be simpler in a fault that stays."""
     yield from _place(fault, "start_s", [*_below(fault.start_s, _STARTS_S)])
     if fault.duration_s is not None:
         yield from _place(fault, "duration_s", [*_below(fault.duration_s, _SECONDS)])
@@ -185,9 +185,9 @@ _OPTION: Final = "option "
 
 
 def _made(fault: Fault, values: dict[str, Any]) -> Fault:
-    """The fault with the chosen values.
+    """Return the fault with the chosen values.
 
-    Of its options a fault of another kind or shape keeps only the one that all have.
+    A fault that has become another kind or shape keeps only the option that all kinds have.
     """
     fields = {name: value for name, value in values.items() if not name.startswith(_OPTION)}
     made = msgspec.structs.replace(fault, **fields)
@@ -201,7 +201,7 @@ def _made(fault: Fault, values: dict[str, Any]) -> Fault:
 
 
 def _place(of: TestSpec | Fault, name: str, simpler: Sequence[Any]) -> Iterator[Place]:
-    """The place of a field, if there is anything to choose."""
+    """Yield the place of a field, if there is anything to choose."""
     present = getattr(of, name)
     candidates = tuple(dict.fromkeys(value for value in simpler if value != present))
     if candidates:
@@ -209,7 +209,7 @@ def _place(of: TestSpec | Fault, name: str, simpler: Sequence[Any]) -> Iterator[
 
 
 def _below(value: float, simple: Sequence[float]) -> Iterator[float]:
-    """Simple numbers that are smaller, the smallest first; then the number without its fraction."""
+    """Yield smaller simple numbers, the smallest first, then the number without its fraction."""
     yield from (one for one in simple if one < value)
     for digits in (0, 1):
         rounded = round(value, digits)

@@ -1,8 +1,8 @@
 """The runs of a sweep whose brokers are deployed, and so have no virtual time.
 
-One after another, for they share a machine; each is a test like any other, with its own directory,
-history and report, and is judged when it ends. A file is written for each, so that a sweep that was
-cut off goes on with the runs that are missing.
+They are made one after another, because they share a machine. Each is a test like any other, with
+its own directory, history and report, and is judged when it ends. A file is written for each, so
+that a sweep that was cut off continues with the missing runs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ DIRECTORY: Final = "runs"
 
 
 class Deployed(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A run that ended, and its directory, from that of the sweep; "" where it came to none."""
+    """A run that ended, and its directory relative to the sweep's; "" if it has none."""
 
     run: SweptRun
     store: str
 
 
 def there(store: Path) -> Iterator[Deployed]:
-    """The runs that were made, but for those that a bug of ours ended: it may be mended."""
+    """Yield the runs that were made, except those that a bug of ours ended: it may be fixed."""
     for file in sorted((store / DIRECTORY).glob("run-*.json")):
         try:
             made = msgspec.json.decode(file.read_bytes(), type=Deployed)
@@ -53,9 +53,9 @@ def there(store: Path) -> Iterator[Deployed]:
 
 
 def make(plan: SweepPlan, number: int, store: Path, spark: Starting) -> Deployed:
-    """Draw one run, make it and write down what came of it.
+    """Draw one run, make it and store its outcome.
 
-    Raises KeyboardInterrupt where it was interrupted.
+    Raises KeyboardInterrupt if it was interrupted.
     """
     spec, schedule = drawn(plan, number)
     made = _made(plan, number, spec, schedule, store, spark)
@@ -78,7 +78,7 @@ def _made(
             ended, trouble = "crashed", f"a bug of jepsen-run: see {outcome.store}"
     except (InfrastructureError, UsageError) as error:
         trouble = str(error)
-    except Exception:  # noqa: BLE001 - told with its number, and unknown for itself
+    except Exception:  # noqa: BLE001 - reported with the run's number, which alone is unknown
         ended, trouble = "crashed", traceback.format_exc()
     if interrupted:
         raise KeyboardInterrupt

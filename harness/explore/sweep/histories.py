@@ -1,9 +1,9 @@
 """The histories of a sweep: a file for each run.
 
-Why a file for each run: it is there whole or not at all, so a sweep that was cut off goes on with
-what is missing, and a run lies where one task can judge it alone. Together the files are one
-Parquet data set, told apart by the column ``run``; what decided a run (its spec and its schedule)
-and how it went are in the metadata of its file, so that no second file can disagree with it.
+Why a file for each run: it exists as a whole or not at all, so a sweep that was cut off continues
+with what is missing, and one task can judge a run alone. Together the files are one Parquet data
+set, told apart by the column ``run``. What decided a run (its spec and its schedule) and how it
+went are in the metadata of its file, so that no second file can disagree with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BATCH_ROWS: Final = 50_000
 
 
 def recorded(plan: SweepPlan, directory: Path, number: int) -> ExploredRun:
-    """Draw and simulate one run and leave its file, to be judged with the others.
+    """Draw and simulate one run and write its file, to be judged with the others.
 
     Raises InfrastructureError.
     """
@@ -59,14 +59,14 @@ def _write(record: ExploredRun, rows: Sequence[Any], path: Path) -> None:
 
 
 def name(number: int) -> str:
-    """The file of a run."""
+    """Return the name of a run's file."""
     return f"run-{number:06d}.parquet"
 
 
 def read(directory: Path, runs: int) -> Iterator[tuple[Path, ExploredRun]]:
-    """The first so many runs, those of them that are there, by number.
+    """Yield those of the first ``runs`` runs that have a file, by number.
 
-    Raises UsageError naming the first file that is none.
+    Raises UsageError that names the first file that is not of a run.
     """
     for path in sorted(directory.glob("run-*.parquet")):
         record = _record(path)
@@ -94,7 +94,7 @@ def _line(error: BaseException) -> str:
 
 
 def files(found: Iterable[tuple[Path, ExploredRun]]) -> list[RunFile]:
-    """Those that have a history, as the checkers take them."""
+    """Return the files that have a history, as the checkers take them."""
     return [
         RunFile(run=record.number, path=str(path.resolve()), rows=record.rows)
         for path, record in found
@@ -103,6 +103,6 @@ def files(found: Iterable[tuple[Path, ExploredRun]]) -> list[RunFile]:
 
 
 def clear(directory: Path) -> None:
-    """Remove what whoever was killed left half written."""
+    """Remove half-written files that a killed process left."""
     for path in directory.glob(".run-*"):
         path.unlink(missing_ok=True)

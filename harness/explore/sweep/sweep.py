@@ -1,13 +1,12 @@
-"""``jepsen-run sweep``.
+"""The command ``jepsen-run sweep``: many simulated runs, and a table of which fault broke what.
 
-Many simulated runs as tasks of Spark, one data set, one judging, and a table of what broke by what.
+The runs are tasks of Spark, their histories one data set, which is judged at once.
 
-Why beside the search: a search stops at the first run that breaks a promise; a sweep asks how often
-each nemesis breaks each policy, and how sure that is. Its runs are simulated wherever Spark has a
-core. Their histories stay, so that they can be judged again, and a sweep that was cut off goes on
-with the runs that are missing. What it found worst is simulated once more and kept as a
-reproduction. Of brokers that are deployed the same is asked with fewer runs, each a test of its own
-(``deployed``).
+Why besides the search: a search stops at the first run that breaks a promise; a sweep asks how
+often each nemesis breaks each policy, and how sure that is. Its runs are simulated wherever Spark
+has a core. Their histories stay, so that they can be judged again, and a sweep that was cut off
+continues with the missing runs. The worst runs are simulated once more and stored as reproductions.
+Deployed brokers are swept in the same way with fewer runs, each a test of its own (``deployed``).
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
 
 TABLE: Final = "table.json"
 WORST: Final = 10
-"""Runs that are kept as reproductions, at the most."""
+"""The maximum number of runs that are stored as reproductions."""
 UNKNOWN_TOLD: Final = 20
 
 
 class WorstRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A run that is worth looking at: where it was kept, and the line that runs it again.
+    """A run that is worth looking at: its reproduction, and the line that runs it again.
 
-    Both empty if it did not come again.
+    Both are empty if the same history did not come again.
     """
 
     number: int
@@ -59,10 +58,10 @@ class WorstRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a sweep found: ``table.json``.
+    """The result of a sweep: ``table.json``.
 
-    ``ended`` counts runs by how they ended; ``known`` are the invalid ones in which all is
-    accepted.
+    ``ended`` counts runs by how they ended; ``known`` are the invalid runs in which all findings
+    are accepted.
     """
 
     exit_status: int
@@ -76,9 +75,10 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def run(request: ExploreRequest[SweepPlan]) -> int:
-    """Simulate what is missing, judge all of it, tell and keep.
+    """Simulate the missing runs, judge all of them, print and store the result.
 
-    The exit status: 1 if something was found, 255 for a bug of ours, 2 if nothing could be decided.
+    Returns the exit status: 1 if something was found, 255 for a bug of ours, 2 if nothing could be
+    decided.
     """
     plan = request.plan
     talk = Talk(request.as_json)
@@ -104,7 +104,7 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
 
 
 def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
-    """As ``run``, with tests that are made and judged one after another."""
+    """Sweep with tests of deployed brokers, which are made and judged one after another."""
     from checkers import api  # noqa: PLC0415 - imports Spark
 
     plan = request.plan
@@ -179,26 +179,26 @@ def _kept(
 
 
 def _spec(plan: SweepPlan, cell: Cell) -> TestSpec:
-    """What is known of a cell is known of each of its runs."""
+    """Return the spec of a cell: what is known of the cell is known of each of its runs."""
     return plan.swarm(plan.cells.index(cell)).base
 
 
 def _held(request: ExploreRequest[SweepPlan], one: SweptRun) -> Sequence[known.Reviewed]:
-    """The grave findings of a run, held against those that are accepted."""
+    """Compare the grave findings of a run with those that are accepted."""
     return known.held(one.grave, _spec(request.plan, one.cell), request.known or ())
 
 
 def _worst(request: ExploreRequest[SweepPlan], runs: Sequence[SweptRun]) -> list[SweptRun]:
-    """Those first of which something is not known."""
+    """Return the worst runs, first those of which some finding is not known."""
     new = [one for one in runs if not known.accepted(_held(request, one))]
     rest = [one for one in runs if one not in new]
     return [*table.worst(new, WORST), *table.worst(rest, WORST)][:WORST]
 
 
 def _there(store: Path, plan: SweepPlan) -> frozenset[int]:
-    """What is there of a sweep and need not be run.
+    """Return the numbers of the runs of a sweep that need not be made.
 
-    A run that crashed is tried again, as its bug may be mended.
+    A run that crashed is tried again, as its bug may be fixed.
     """
     directory = store / histories.DIRECTORY
     histories.clear(directory)
@@ -218,7 +218,7 @@ def _simulate(request: ExploreRequest[SweepPlan], directory: Path, there: frozen
 
 
 def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep:
-    """All runs at once."""
+    """Judge all runs at once."""
     from checkers.runs import RunsSource, judge_runs  # noqa: PLC0415 - as above
 
     plan = request.plan
@@ -248,7 +248,7 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
 
 
 def _keep(store: Path, plan: SweepPlan, one: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:
-    """Simulate a run again, here, and keep it as if it had been run for itself."""
+    """Simulate a run again, here, and store it as if it had been run by itself."""
     kept = again = ""
     try:
         run = simulate(record.spec, record.schedule)
@@ -262,7 +262,7 @@ def _keep(store: Path, plan: SweepPlan, one: SweptRun, record: ExploredRun, talk
                 f"run {one.number} gave another history when it was run again: a bug of jepsen-run; "
                 "please report it",
             )
-    except Exception:  # noqa: BLE001 - what was found stands, kept or not
+    except Exception:  # noqa: BLE001 - the finding stands, stored or not
         talk(f"run {one.number} could not be kept:\n{traceback.format_exc().rstrip()}")
     return WorstRun(
         number=one.number,
@@ -323,5 +323,8 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
 
 
 def _first_line(run: SweptRun) -> str:
-    """Of what came in the way of a verdict; "" if nothing did. The whole stands in the table."""
+    """Return the first line of what kept a run from a verdict; "" if nothing did.
+
+    The whole text is in the table.
+    """
     return (run.trouble or "").partition("\n")[0]

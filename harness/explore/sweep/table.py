@@ -1,13 +1,14 @@
-"""What a sweep says: policy by nemesis by anomaly, how often, and how sure that is.
+"""The table of a sweep: policy by nemesis by anomaly, how often, and how sure that is.
 
-Why intervals: of twenty runs without a loss nothing follows but that fewer than about one in six
-loses; a table of bare percentages would hide that. The interval is Wilson's (E. B. Wilson,
-"Probable inference, the law of succession, and statistical inference", JASA 22, 1927): it stays
-within 0 and 1 and is honest where nothing, or everything, was seen.
+Why intervals: from twenty runs without a loss follows only that fewer than about one in six loses;
+a table of bare percentages would hide that. The interval is Wilson's (E. B. Wilson, "Probable
+inference, the law of succession, and statistical inference", JASA 22, 1927): it stays within 0 and
+1 and is honest if nothing, or everything, was seen.
 
-An anomaly is counted where it could have been seen: in runs that were judged, in which something
-was sent and delivered and a fault was seen to take effect; lost and stuck only where the stores
-were also read to the end. So a run whose end is unknown makes no rate smaller.
+An anomaly is counted only in runs that could have shown it: runs that were judged, in which
+something was sent and delivered and a fault was seen to take effect. Lost and stuck messages are
+counted only if the stores were also read to the end. So a run whose end is unknown makes no rate
+smaller.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ ANY: Final = "any grave"
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """In how many of the runs that could show it an anomaly was seen.
+    """The share of the runs that could show an anomaly in which it was seen.
 
-    ``rate`` is None where none could; ``low`` and ``high`` bound it with 95 % confidence. ``known``
-    is one that is accepted.
+    ``rate`` is None if no run could; ``low`` and ``high`` bound it with 95 % confidence. ``known``
+    says that the anomaly is accepted.
     """
 
     seen: int
@@ -49,10 +50,10 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One cell.
+    """The row of one cell.
 
-    ``bit`` are runs in which a fault took effect; ``anomalies`` has ``ANY`` first, then all that
-    any run of the sweep showed.
+    ``bit`` is the number of runs in which a fault took effect; ``anomalies`` has ``ANY`` first,
+    then all that any run of the sweep showed.
     """
 
     policy: str
@@ -67,7 +68,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class SweptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One run: how it ended, what was found and how often, why it is unknown.
+    """The outcome of one run: how it ended, what was found and how often, why it is unknown.
 
     ``seed`` is its own, drawn from the sweep's; ``doubts`` are why it would be unknown if nothing
     had been found.
@@ -89,21 +90,21 @@ class SweptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def wilson(seen: int, of: int) -> tuple[float, float]:
-    """The bounds of a rate with 95 % confidence: Wilson's score interval.
+    """Return the bounds of a rate with 95 % confidence: Wilson's score interval.
 
-    Everything is possible where nothing was tried.
+    If nothing was tried, everything is possible: 0 to 1.
     """
     if not of:
         return 0.0, 1.0
     rate, square = seen / of, Z * Z
     centre = (rate + square / (2 * of)) / (1 + square / of)
     half = Z / (1 + square / of) * math.sqrt(rate * (1 - rate) / of + square / (4 * of * of))
-    # Exact at the ends, where rounding would leave a trace of the other side.
+    # Exact at the ends, where rounding would leave a small difference from 0 or 1.
     return (0.0 if seen == 0 else centre - half), (1.0 if seen == of else centre + half)
 
 
 def rate_of(seen: int, of: int, *, grave: bool = False) -> Rate:
-    """A rate with its interval."""
+    """Return a rate with its interval."""
     low, high = wilson(seen, of)
     return Rate(
         seen=seen,
@@ -116,7 +117,7 @@ def rate_of(seen: int, of: int, *, grave: bool = False) -> Rate:
 
 
 def run_of(plan: SweepPlan, record: ExploredRun, judged: RunVerdict | None, damage: str | None) -> SweptRun:
-    """One run, from what its file says and how its history was judged (None: it could not be)."""
+    """Return the outcome of a run from its file and its verdict (None: it could not be judged)."""
     ended, trouble = "unknown", damage or record.trouble
     if record.bug:
         ended, trouble = "crashed", record.bug
@@ -145,7 +146,7 @@ def run_of(plan: SweepPlan, record: ExploredRun, judged: RunVerdict | None, dama
 
 
 def ended(runs: Sequence[SweptRun]) -> dict[str, int]:
-    """How many ended how."""
+    """Return how many runs ended in each way."""
     return {
         word: sum(run.ended == word for run in runs) for word in ("valid", "invalid", "unknown", "crashed")
     }
@@ -156,7 +157,7 @@ def rows(
     cells: Iterable[Cell],
     known: Callable[[Cell, str], bool] = lambda _cell, _name: False,
 ) -> tuple[Row, ...]:
-    """One row a cell, in the order of the cells; ``known`` says which anomalies are accepted."""
+    """Return one row per cell, in their order; ``known`` says which anomalies are accepted."""
     grave = {name for run in runs for name in run.grave}
     shown = ordered({name for run in runs for name in run.findings})
     return tuple(
@@ -194,9 +195,9 @@ _LEFT: Final = ("policy", "nemesis", "anomaly")
 
 
 def text(table: Sequence[Row]) -> str:
-    """The table for a reader.
+    """Return the table for a reader.
 
-    What a cell never showed is left out of it, but that it was never invalid.
+    Anomalies that a cell never showed are left out, except the line for any grave one.
     """
     lines = [_HEAD, *(line for row in table for line in _lines(row))]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
@@ -232,9 +233,9 @@ def _figures(rate: Rate) -> tuple[str, str]:
 
 
 def worst(runs: Sequence[SweptRun], most: int) -> list[SweptRun]:
-    """Invalid runs: the gravest cause first, then the fewest faults.
+    """Return invalid runs: the gravest cause first, then the fewest faults.
 
-    One of each policy, nemesis and cause, or one bug would fill the list.
+    There is one run for each policy, nemesis and cause; otherwise one bug would fill the list.
     """
     causes = ordered({name for run in runs for name in run.grave})
     found = sorted(
