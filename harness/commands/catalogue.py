@@ -1,6 +1,6 @@
-"""What this installation can do, and what goes with what: ``jepsen-run list``.
+"""The catalogue of ``jepsen-run list``: what this installation can do, and what can be combined.
 
-Why one place: the names in it are the ones that options take, so nobody need read source to write a
+Why one place: its names are the ones that options take, so nobody need read source to write a
 command.
 """
 
@@ -36,10 +36,10 @@ _MIXED: Final = "all that brokers of the system can be loaded with; a search dra
 
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy: what it is, whether its brokers share a store or a database.
+    """A policy: what it is, and whether its brokers share a store or a database.
 
-    ``problem`` is what it lacks of what the person must have installed, ``environments`` why it
-    cannot be had in them; "" for nothing.
+    ``problem`` is what must be installed for it and is missing, ``environments`` why it is not
+    possible in them; "" for nothing.
     """
 
     description: str
@@ -54,8 +54,8 @@ class NemesisEntry(msgspec.Struct, frozen=True, kw_only=True):
     ``environments`` has for each environment "" or the reason why it cannot do it; ``policies`` are
     those whose brokers have what it breaks.
 
-    ``disks`` is whether it breaks disks: outside the simulation only those of brokers that keep
-    their data to themselves.
+    ``disks`` is whether it breaks disks: outside the simulation only disks of brokers that share no
+    store or database.
     """
 
     description: str
@@ -84,7 +84,7 @@ class UsableEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything, by name; the policies of one system, and what breaks its brokers."""
+    """All entries by name: the policies of one system, and what breaks its brokers."""
 
     systems: dict[str, UsableEntry]
     system: str
@@ -95,7 +95,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(name: str) -> Catalogue:
-    """Ask every registry, and a system by its name; starts nothing. Raises UsageError."""
+    """Return the catalogue of a system from every registry; starts nothing. Raises UsageError."""
     system = systems.get(name)
     supports = {name: _supports(name, system) for name in environments.registry.ENVIRONMENTS}
     clusters = {
@@ -140,7 +140,7 @@ def read(name: str) -> Catalogue:
 
 
 def _supports(name: str, system: System) -> Mapping[str, str] | str:
-    """What an environment can do to brokers of a system, or why it cannot be asked."""
+    """Return what an environment can do to brokers of a system, or why it cannot be asked."""
     try:
         return compose.place(system, name)[0].supports()
     except (ImportError, InfrastructureError, UsageError) as error:
@@ -148,7 +148,10 @@ def _supports(name: str, system: System) -> Mapping[str, str] | str:
 
 
 def _policy(system: System, policy: str, supports: Mapping[str, Mapping[str, str] | str]) -> PolicyEntry:
-    """As ``list`` has it; what a system says of a policy is of the one that was planned last."""
+    """Return the entry of a policy.
+
+    What a system says of a policy is about the policy that was planned last.
+    """
     nodes = system.plan(TestSpec(name="list", system=system.name, policy=policy))
     missing = system.missing() if isinstance(system, Installed) else ""
     usable = [name for name, can in supports.items() if not isinstance(can, str)]
@@ -161,7 +164,10 @@ def _policy(system: System, policy: str, supports: Mapping[str, Mapping[str, str
 
 
 def _refused(system: System, nodes: Sequence[NodePlan], name: str) -> str:
-    """Why the cluster planned last cannot be had in an environment; machines need not be named."""
+    """Return why an environment cannot have the cluster that was planned last; "" if it can.
+
+    That machines are not named yet is no reason.
+    """
     if isinstance(system, Installed) and (problem := system.unplaced(name)):
         return problem
     environment = environments.registry.create(name)
@@ -172,9 +178,9 @@ def _refused(system: System, nodes: Sequence[NodePlan], name: str) -> str:
 
 
 def _system(name: str, asked: str) -> UsableEntry:
-    """One that cannot even be made hides no other.
+    """Return the entry of a system; one that cannot even be loaded hides no other.
 
-    ``--system-home`` is of the system that was asked for, if that has a distribution.
+    ``--system-home`` belongs to the system that was asked for, if that has a distribution.
     """
     try:
         system = systems.get(name)
@@ -193,7 +199,7 @@ def _problem(name: str, can: Mapping[str, str] | str) -> str:
 
 
 def as_text(catalogue: Catalogue) -> str:
-    """A table for people."""
+    """Return the catalogue as a table for people."""
     return "\n".join(_lines(catalogue))
 
 
@@ -233,9 +239,9 @@ def _places(places: Mapping[str, UsableEntry]) -> Iterator[str]:
 
 
 def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
-    """One line for each, a column for each environment.
+    """Yield one line for each nemesis, with a column for each environment.
 
-    What does not fit into a column is said below, once.
+    Reasons that do not fit into a column are printed below, each once.
     """
     reasons: dict[str, int] = {}
     simulated = not catalogue.environments["simulation"].problem
@@ -284,9 +290,9 @@ def _column(place: str) -> int:
 
 
 def _choices(what: str, of: Mapping[str, tuple[str, ...]], besides: str) -> Iterator[str]:
-    """What may be chosen, once for all kinds that have the same choice.
+    """Yield the possible choices, once for all kinds that have the same choice.
 
-    The largest such group is called the others.
+    The largest such group is called "all others".
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, choice in of.items():

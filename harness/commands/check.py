@@ -27,10 +27,11 @@ def check_command(
 ) -> int:
     """Judge stored runs again.
 
-    PATH is a run's directory or one that holds runs.
-    The verdict and the report are written anew in a run that is named; in those that a directory
-    holds nothing is changed. The page of all runs, index.html, is written anew in their store.
-    A run that was killed is judged as far as it got.
+    PATH is a run's directory, or a directory that has runs in it.
+
+    If PATH names a run, its verdict and report are written anew. Runs that are only found in a
+    directory are not changed. The page of all runs, index.html, is written anew in their store. A
+    run that was killed is judged as far as it got.
     """
     from harness.run import session  # noqa: PLC0415 - errors of usage need none of it
 

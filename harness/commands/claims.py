@@ -60,7 +60,7 @@ def claims_command(
 ) -> int:
     """Run what the source documents claim, weaknesses included.
 
-    A scenario (RP14-true), a row (RP14), a family (RP), or all.
+    ID is a scenario (RP14-true), a row (RP14) or a family (RP); without any, all are run.
     """
     from harness.claims import refute as refuting  # noqa: PLC0415 - Spark; most commands do without
     from harness.claims import runner  # noqa: PLC0415 - as above
@@ -73,7 +73,8 @@ def claims_command(
 
     environment = environment or ("simulation" if system == OWN or refute else "local")
     if refute:
-        # What would change the row, or where it runs: a refuter is one of the row as it stands.
+        # A refuter is defined for the unchanged row: options that change the row, or where it
+        # runs, are refused.
         for given, why in (
             (environment != "simulation", "--environment: refuters run in the simulation"),
             (render is not None, "--render: the table is of the broker as it is"),

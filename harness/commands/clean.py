@@ -14,8 +14,8 @@ from harness.history import judge as judging
 def clean_command(force: bool, dry_run: bool) -> int:
     """Remove what interrupted or killed runs left.
 
-    Processes, containers, networks, volumes, mounts, directories. Exit status 2 where something is
-    left.
+    These are processes, containers, networks, volumes, mounts and directories. The exit status is 2
+    if something could not be removed.
     """
     from environments import labels  # noqa: PLC0415 - errors of usage need none of it
 

@@ -45,7 +45,7 @@ OPEN_FILES: Final = 65_536
 
 
 class _Group(click.Group):
-    """Runs ``test`` where no command is named.
+    """A group of commands that runs ``test`` if no command is named.
 
     ``jepsen-run --nemesis kill`` is ``jepsen-run test --nemesis kill``.
     """
@@ -70,7 +70,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 def version() -> str:
-    """The installed version, or that of the source tree this runs from."""
+    """Return the installed version, or that of the source tree that this runs from."""
     try:
         return metadata.version("jepsen-run")
     except metadata.PackageNotFoundError:
@@ -112,7 +112,7 @@ for _command in (
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The exit status of one command line; prints what is wrong with it as one line."""
+    """Run one command line and return its exit status; print an error in it as one line."""
     try:
         status = cli.main(
             args=list(arguments) if arguments is not None else None,
@@ -128,10 +128,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except InfrastructureError as error:
         return _complain(f"unknown: {error}", judging.UNKNOWN)
     except SystemExit:
-        # click's way out when nobody reads the output any more is status 1, which here would say
+        # When nobody reads the output any more, click exits with status 1, which here would mean
         # "invalid".
         return judging.UNKNOWN
-    except Exception as error:  # noqa: BLE001 - the last place where a bug can be told from a verdict
+    except Exception as error:  # noqa: BLE001 - the last place to tell a bug from a verdict
         spent = exhausted(error)
         if spent is not None:
             return _complain(f"unknown: {spent}", judging.UNKNOWN)
@@ -150,9 +150,9 @@ def _complain(message: str, status: int) -> int:
 
 
 class _Unread(io.FileIO):
-    """Output that may go to nobody: ``| head``, a terminal that is closed, a full disk.
+    """An output that may have no reader: ``| head``, a closed terminal, a full disk.
 
-    What nobody can read is dropped: it must not end a run.
+    What cannot be written is dropped: it must not end a run.
     """
 
     dropped = False
@@ -166,9 +166,10 @@ class _Unread(io.FileIO):
 
 
 def _for_any_reader(stream: TextIO | None) -> TextIO:
-    """A standard stream that outlives its reader, obeys no name and has words for every letter.
+    """Return a standard stream that outlives its reader and can print any text.
 
-    Of one that is closed, output to nobody.
+    It shows control characters in names instead of obeying them, and writes letters that the
+    encoding lacks as escapes. For a closed stream, returns one that drops its output.
     """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
@@ -189,16 +190,16 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Open closed standard streams on nothing.
+    """Open closed standard streams on the null device.
 
-    Otherwise the next file or socket that is opened gets the number of a standard stream, and
-    whoever writes there, or closes it, meets that.
+    Otherwise the next file or socket that is opened gets the number of a standard stream. Code that
+    writes to that stream, or closes it, would then hit that file.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which gets the lowest free number: this one
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number, which is this one
 
 
 def _allow_many_files() -> None:
@@ -214,7 +215,7 @@ def _allow_many_files() -> None:
 
 
 def _dropped(stream: TextIO) -> bool:
-    """Whether some of it went to nobody: the status then tells no verdict that is good."""
+    """Return whether some output was dropped: the exit status must not report success then."""
     raw = getattr(stream.buffer, "raw", None)
     return isinstance(raw, _Unread) and raw.dropped
 

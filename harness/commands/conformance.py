@@ -21,7 +21,7 @@ def conformance_command(
 ) -> int:
     """Try what a system's module says of its brokers.
 
-    Without faults, one row for each thing that is said.
+    No faults are injected; each statement of the module gives a row.
     """
     from harness.run import conform  # noqa: PLC0415 - imports every part; errors of usage need none
 

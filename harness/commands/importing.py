@@ -46,8 +46,8 @@ def import_command(
 ) -> int:
     """Judge a history of another harness.
 
-    One of Jepsen's, JSON lines, or a table. It becomes a run in the store, which "check" judges
-    again. FILE is read line by line; one that cannot be read leaves nothing there.
+    The history is one of Jepsen's, JSON lines, or a table. It becomes a run in the store, which
+    "check" judges again. FILE is read line by line; one that cannot be read leaves nothing there.
     """
     from harness.history.importers import importing  # noqa: PLC0415 - imports Arrow, as most commands do not
     from harness.run import session  # noqa: PLC0415 - as above

@@ -16,7 +16,7 @@ from harness.interface import OWN
 def list_command(system: str, as_json: bool) -> int:
     """List what there is and can be combined.
 
-    Systems, policies, nemeses, workloads and environments.
+    It lists systems, policies, nemeses, workloads and environments.
     """
     from harness.commands import catalogue  # noqa: PLC0415 - errors of usage need none of it
 

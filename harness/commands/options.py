@@ -1,6 +1,6 @@
-"""What the commands' options have in common.
+"""The options that several commands have in common.
 
-The same name means the same everywhere, so it is said once.
+An option with the same name means the same in every command, so it is defined once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_co
 
 
 class _Finite(click.types.FloatParamType):
-    """What ``float`` reads, but for "nan" and "inf", which pass every bound or mean no end."""
+    """A finite number: what ``float`` reads except "nan" and "inf".
+
+    Those pass every bound or mean no end.
+    """
 
     name = "number"
 
@@ -39,13 +42,13 @@ class _Finite(click.types.FloatParamType):
 
 
 class _FiniteRange(_Finite, click.FloatRange):
-    """The same within bounds."""
+    """A finite number within bounds."""
 
     name = "number"
 
 
 class _Counted(click.IntRange):
-    """How many of something."""
+    """The number of some things."""
 
     name = "integer"
 
@@ -59,14 +62,14 @@ COUNT: Final = _Counted(min=1)
 COUNT_OR_NONE: Final = _Counted(min=0)
 
 _MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
-"""What Spark takes as a master.
+"""The masters that Spark takes.
 
-It would refuse anything else itself, after the seconds of a start and in pages.
+Spark would refuse anything else itself, after the seconds of a start and in pages of output.
 """
 
 
 def listed(option: str, field: str, text: str) -> Callable[[Command], Command]:
-    """An option that takes a comma list, as ``field``."""
+    """Return an option that takes a comma list, as ``field``."""
     return click.option(option, field, callback=_names, help=text)
 
 
@@ -75,7 +78,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
 
 
 def hosts() -> Callable[[Command], Command]:
-    """``--hosts FILE``, or ``--host user@address`` for each machine, as ``hosts``."""
+    """Return ``--hosts FILE``, or ``--host user@address`` for each machine, as ``hosts``."""
     return click.option(
         "--hosts",
         "--host",
@@ -102,12 +105,12 @@ def _master(_: click.Context, __: click.Parameter, value: str | None) -> str | N
 def spark_master(
     does: str = "checks", otherwise: str = "all cores of this machine"
 ) -> Callable[[Command], Command]:
-    """``--spark-master``; ``does`` is what the cluster is for."""
+    """Return ``--spark-master``; ``does`` is what the cluster is for."""
     return click.option("--spark-master", callback=_master, help=f"Spark cluster that {does} [{otherwise}].")
 
 
 def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
-    """``--store``, the directory of all results, as ``root``; ``keeps`` is what is kept there."""
+    """Return ``--store``, the directory of all results, as ``root``; ``keeps`` is what it has."""
     return click.option(
         "--store",
         "root",
@@ -120,7 +123,7 @@ def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
 
 
 def _store(_: click.Context, __: click.Parameter, path: Path) -> Path:
-    """Raises UsageError for what can never be a directory, or one that nothing can be put into."""
+    """Raise UsageError for a path that cannot be a directory, or that cannot be written to."""
     there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
     if not there.is_dir():
         raise UsageError(f"--store {path}: {there} is no directory")
@@ -132,7 +135,7 @@ def _store(_: click.Context, __: click.Parameter, path: Path) -> Path:
 def known(
     text: str = "Accepted findings (TOML): a run in which all is known counts as a success.",
 ) -> Callable[[Command], Command]:
-    """``--known``, as ``accepted``: the entries of the file."""
+    """Return ``--known``, as ``accepted``: the entries of the file."""
     path = click.Path(path_type=Path)
     return click.option("--known", "accepted", metavar="PATH", type=path, callback=_accepted, help=text)
 
@@ -140,7 +143,10 @@ def known(
 def _accepted(
     _: click.Context, __: click.Parameter, path: Path | None
 ) -> tuple[findings.KnownFinding, ...] | None:
-    """Raises UsageError for a file that is none, and for an entry of what there is not."""
+    """Return the entries of a file of accepted findings.
+
+    Raises UsageError for an unreadable file, and for an entry that names something unknown.
+    """
     if path is None:
         return None
     entries = findings.load(path)
@@ -153,9 +159,9 @@ def _accepted(
 
 
 def _check_entry(entry: findings.KnownFinding) -> None:
-    """Raises UsageError for a claim that is none, and a policy that its system does not have.
+    """Raise UsageError for an unknown claim, or a policy that its system does not have.
 
-    A system that is not on this machine is no mistake: the file may be of several machines.
+    A system that is not on this machine is no mistake: the file may serve several machines.
     """
     if entry.claim is not None:
         from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - imports Arrow
@@ -166,12 +172,12 @@ def _check_entry(entry: findings.KnownFinding) -> None:
 
 
 def as_json(text: str = "One JSON document on standard output.") -> Callable[[Command], Command]:
-    """``--json``, as ``as_json``."""
+    """Return ``--json``, as ``as_json``."""
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
 def system(default: str | None = None) -> Callable[[Command], Command]:
-    """``--system``; ``default`` where it was not given. And ``--system-home``."""
+    """Return ``--system``, with ``default`` if it is not given, and ``--system-home``."""
 
     def both(command: Command) -> Command:
         return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")(home()(command))
@@ -180,7 +186,7 @@ def system(default: str | None = None) -> Callable[[Command], Command]:
 
 
 def home() -> Callable[[Command], Command]:
-    """``--system-home``, of any command that may run brokers."""
+    """Return ``--system-home``, for any command that may run brokers."""
     return click.option(
         "--system-home",
         type=click.Path(path_type=Path),
@@ -197,13 +203,13 @@ def _system_home(context: click.Context, parameter: click.Parameter, path: Path 
 
 
 def policy() -> Callable[[Command], Command]:
-    """``--policy``; None where it was not given."""
+    """Return ``--policy``; None if it is not given."""
     text = "High-availability policy of the brokers [replication; else the system's only one]."
     return click.option("--policy", help=text)
 
 
 def settings() -> Callable[[Command], Command]:
-    """``--set``, as ``settings``."""
+    """Return ``--set``, as ``settings``."""
     return click.option(
         "--set",
         "settings",
@@ -216,19 +222,19 @@ def settings() -> Callable[[Command], Command]:
 def ordered(
     text: str = "Whether order within a group is promised [ordered].",
 ) -> Callable[[Command], Command]:
-    """``--ordered`` and ``--unordered``; None where neither was given."""
+    """Return ``--ordered`` and ``--unordered``; None if neither is given."""
     return click.option("--ordered/--unordered", "ordered", default=None, help=text)
 
 
 EXPLORING: Final = ("root", "jobs", "spark_master", "as_json")
-"""What a search and a sweep are asked for beside their plan and the directory to go on with."""
+"""The options of a search and a sweep besides their plan and the directory to continue."""
 
 
 def exploring(noun: str, more: str, does: str, otherwise: str) -> Callable[[Command], Command]:
-    """The options of ``EXPLORING``, and ``--resume``.
+    """Return the options of ``EXPLORING``, and ``--resume``.
 
-    ``more`` are the options that may be given with ``--resume``; ``does`` and ``otherwise`` are of
-    ``spark_master``.
+    ``more`` are the options that may be given with ``--resume``; ``does`` and ``otherwise`` are
+    arguments of ``spark_master``.
     """
     resume = click.option(
         "--resume",
@@ -250,12 +256,12 @@ def exploring(noun: str, more: str, does: str, otherwise: str) -> Callable[[Comm
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resumed(store: Path, given: Mapping[str, Any]) -> Path:
-    """The directory of ``--resume``; raises UsageError if anything else is ``given``."""
+    """Return the directory of ``--resume``; raise UsageError if anything else is ``given``."""
     context = click.get_current_context()
     for parameter in context.command.params:
         if parameter.name in given:

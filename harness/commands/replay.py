@@ -22,7 +22,8 @@ def replay_command(**given: Any) -> int:
     """Run a finding again.
 
     PATH is a repro.json or a run's directory.
-    Exact in the simulation, k of n runs elsewhere.
+
+    The result is exact in the simulation, and k of n runs elsewhere.
     """
     from harness.explore import replay  # noqa: PLC0415 - errors of usage need none of it
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 def search_command(store: Path | None, **given: Any) -> int:
     """Draw runs until one breaks the guarantee.
 
-    Simulated ones; what never happened in any of them is named in the end.
+    The runs are simulated. At the end the search lists what never happened in any of them.
     """
     from harness.explore import plans  # noqa: PLC0415 - imports every part
     from harness.explore.search import search  # noqa: PLC0415 - as above

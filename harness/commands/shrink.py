@@ -47,7 +47,8 @@ def shrink_command(
     """Make a finding smaller.
 
     PATH is a repro.json or a run's directory.
-    On real processes a smaller schedule counts with k of n runs (--need, --times).
+
+    On real processes a smaller schedule counts if k of n runs give the findings (--need, --times).
     """
     from harness.explore.shrink import reduction  # noqa: PLC0415 - imports every part; errors of usage need none
 

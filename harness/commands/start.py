@@ -1,7 +1,7 @@
 """The console script ``jepsen-run``, which can be interrupted from its first moment on.
 
-Why apart from the command line: importing that takes a third of a second, in which Ctrl-C would end
-in a traceback of whatever module was being imported.
+Why apart from the command line: importing that takes a third of a second. Meanwhile Ctrl-C would
+end in a traceback of whatever module was being imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INTERRUPTED: Final = 130
 
 def main() -> NoReturn:
     """Import the command line and run it."""
-    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else started with nohup or &
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else started by nohup or &
     if heeded:
         signal.signal(signal.SIGINT, _end)
     from harness.commands import cli  # noqa: PLC0415 - what takes its time

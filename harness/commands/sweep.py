@@ -41,7 +41,8 @@ def sweep_command(
 ) -> int:
     """Make many runs, and count what breaks.
 
-    How often each nemesis breaks each policy. Simulated runs are judged as one job of Spark.
+    A sweep counts how often each nemesis breaks each policy. Simulated runs are judged as one job
+    of Spark.
     """
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above

@@ -154,7 +154,7 @@ def test_command(
 
 
 def _check_taken(spec: TestSpec, given: Mapping[str, Any]) -> None:
-    """Raises UsageError for shapes or targets that were given, and that no nemesis takes."""
+    """Raise UsageError for shapes or targets that were given but that no nemesis takes."""
     from nemesis import registry as kinds  # noqa: PLC0415 - as above
 
     for name in spec.nemeses:
