@@ -77,7 +77,7 @@ SETTLE_S: Final = 1.5
 It is enough for a restart, a synchronisation and a failback.
 """
 SETTLE_SLOWED_S: Final = 3.5
-"""The same time if links or disks are slow meanwhile (s).
+"""The time as ``SETTLE_S`` if links or disks are slow meanwhile (s).
 
 A broker that is killed while it alone has the data takes its pair down.
 """

@@ -53,7 +53,7 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
     durable: Mapping[str, str] | None = None
     shared: Mapping[str, str] | None = None
     drops: Literal["alone", "with-consumer", "either"] = "alone"
-    """How an UNSUBSCRIBE drops a subscription.
+    """The way in which an UNSUBSCRIBE drops a subscription.
 
     "alone": it follows the UNSUBSCRIBE that ends the consumer. "with-consumer": it is that very
     frame. "either": brokers accept both.
@@ -165,7 +165,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     connect_s: float = 1.0  # from the first packet to CONNECTED
     unnoticed_s: float = 3.0  # longer than a broker takes to give up a silent client
     on_the_way_s: float = 0.0
-    """How long a message may take between brokers: a shorter silence proves nothing."""
+    """The time that a message may take between brokers (s): a shorter silence proves nothing."""
 
     def quiet_s(self, asked_s: float) -> float:
         """Return how long nothing must arrive for a drain to be over; at least ``asked_s``."""

@@ -51,7 +51,7 @@ User and password are in its environment (``PGUSER``, ``PGPASSWORD``), so that n
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker of the cluster as planned.
+    """A broker of the cluster as planned.
 
     It has a name and a place in a live-backup pair, before anything runs.
 

@@ -118,7 +118,7 @@ class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the harness waits for the brokers of a system, in seconds.
+    """The times that the harness waits for the brokers of a system, in seconds.
 
     * ``start_s``: until the planned cluster is there;
     * ``settle_s``: until a recovered cluster is as planned again, before it is drained (no verdict

@@ -31,7 +31,7 @@ def write(store: Path) -> None:
 
 
 def write_overview(root: Path) -> None:
-    """Write the page of all runs of a store; what goes wrong is told and changes nothing."""
+    """Write the page of all runs of a store; print any error, which changes nothing else."""
     _attempt("overview of all runs", "harness.report.overview", root)
 
 

@@ -1,8 +1,8 @@
-"""All runs of a store on one page: ``index.html``, and the same for programs: ``index.json``.
+"""The page of all runs of a store, ``index.html``, and the same for programs, ``index.json``.
 
-Why every run writes both: a nightly job keeps its store, and whoever opens the page in the morning
-wants to see what is new without opening each report. They are made from what the runs have stored
-and from nothing else, so ``jepsen-run check`` makes them again.
+Why every run writes both: a nightly job keeps its store, and a reader of the page in the morning
+wants to see what is new without opening each report. Both are made only from what the runs have
+stored, so ``jepsen-run check`` makes them again.
 
 Why ``index.json`` is read before it is written: a run whose verdict has not changed since is taken
 from it, so that a store of a thousand runs costs a new one no second. A file that is damaged, or of
@@ -31,9 +31,9 @@ from harness.interface import UsageError
 INDEX: Final = "index.json"
 VERSION: Final = 1
 NEWEST: Final = 1000
-"""The page shows so many runs, those that began last; older ones stay where they are."""
+"""The maximum number of runs on the page, those that began last; older ones stay in the store."""
 TREND: Final = 40
-"""Of each test the trend shows so many runs."""
+"""The number of runs of each test that the trend shows."""
 
 _TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.PackageLoader("harness.report"),
@@ -45,12 +45,12 @@ _TEMPLATES: Final = jinja2.Environment(
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One run of a store.
+    """A run of a store.
 
-    ``directory`` is relative to the store. ``verdict`` is "valid", "invalid", "unknown", or, where
-    there is none, "running", "killed", "interrupted" or "not judged". ``known`` says that all grave
-    findings are accepted ones. ``findings`` and ``warnings`` are counts by kind. ``judged_ns`` is
-    when the verdict was written, 0 for none.
+    ``directory`` is relative to the store. ``verdict`` is "valid", "invalid", "unknown" or, without
+    a verdict, "running", "killed", "interrupted" or "not judged". ``known`` says that all grave
+    findings are accepted. ``findings`` and ``warnings`` are counts by kind. ``judged_ns`` is when
+    the verdict was written, 0 for none.
     """
 
     directory: str
@@ -72,7 +72,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def decided(self) -> bool:
-        """Whether its verdict says that a finding is there, or is not."""
+        """True if the verdict says that findings exist, or that none does."""
         return self.verdict in ("valid", "invalid")
 
 
@@ -95,7 +95,7 @@ class _Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page shows of ``findings.json``; the witnesses in it are skipped, not decoded."""
+    """The part of ``findings.json`` that the page shows; witnesses are skipped, not decoded."""
 
     valid: bool | None
     findings: tuple[_Finding, ...] = ()
@@ -104,10 +104,10 @@ class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """One kind of finding in the runs of a test.
+    """A kind of finding in the runs of a test.
 
-    ``counts`` has the oldest run first; None where a run was not decided. ``standing`` is "new" if
-    the newest decided run has the finding and the one before has not, "again" if both have it,
+    ``counts`` has the oldest run first; None for a run that was not decided. ``standing`` is "new"
+    if the newest decided run has the finding and the one before has not, "again" if both have it,
     "gone" if only an earlier one has it.
     """
 
@@ -162,7 +162,7 @@ def render(runs: Sequence[RunSummary], root: Path) -> str:
 
 
 def _in_script(json: bytes) -> str:
-    """Return JSON as it may stand in a script element: nothing in it ends that element."""
+    """Return JSON for a script element: no text in it ends that element."""
     return json.decode().replace("<", "\\u003c")
 
 
@@ -175,10 +175,10 @@ def histories(runs: Sequence[RunSummary]) -> list[TestHistory]:
 
 
 def news(runs: Sequence[RunSummary]) -> Iterator[Mapping[str, str]]:
-    """For each run, newest first, say of each finding whether it is "new", "again" or "gone".
+    """Yield for each run, newest first, whether each of its findings is "new", "again" or "gone".
 
-    Compared is the decided run of the same test before it. The first decided run has nothing to be
-    compared with: what it finds is "new".
+    It is compared with the previous decided run of the same test. The first decided run has no
+    previous one: its findings are "new".
     """
     for number, run in enumerate(runs):
         before = next((one for one in runs[number + 1 :] if one.test == run.test and one.decided), None)

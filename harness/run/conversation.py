@@ -25,7 +25,7 @@ _EXPIRES, _DELAY, _PRIORITY, _SELECTOR = "expires", "AMQ_SCHEDULED_DELAY", "prio
 _SHORT_MS, _LONG_MS = 500, 600_000
 _DELAYED_MS: Final = 2000
 _EARLY_S: Final = 0.1
-"""How many seconds before ``_DELAYED_MS`` a delivery is still accepted."""
+"""The seconds by which a delivery may come before ``_DELAYED_MS``."""
 _REFUSALS_MAX: Final = 12
 
 

@@ -62,7 +62,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """How a test ended.
+    """The outcome of a test.
 
     ``verdict`` is None only if the test was interrupted or a bug of ours ended it. ``judged_s`` is
     the time from the last operation to the printed verdict, in seconds. ``interrupted`` is also

@@ -41,7 +41,7 @@ _AFTER_LOAD_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """How a simulated test ended.
+    """The outcome of a simulated test.
 
     ``valid`` is None if nothing can be said (``trouble`` says why) or no verdict was requested.
     ``findings`` are all instances that the reference finds, ``grave`` the names of those that the

@@ -25,7 +25,7 @@ from stomp_protocol.errors import ProtocolError
 from stomp_protocol.frames import Frame
 
 ANSWER_S: Final = 15.0
-"""How long a broker may take to answer, or to give a message to its next consumer."""
+"""The seconds that a broker may take to answer, or to give a message to its next consumer."""
 
 QUIET_S: Final = 1.5
 """Seconds without a message after which a step concludes that none comes."""

@@ -23,7 +23,7 @@ from harness.interface import LIVE, Address, Keeping, Mirrored, Mirroring, Recor
 from harness.run.compose import Composition
 
 ANSWER_S: Final = 5.0
-"""How long one broker may take to answer (s)."""
+"""The seconds that one broker may take to answer."""
 
 AGAIN_S: Final = 0.25
 """The pause between two rounds of questions (s)."""

@@ -27,7 +27,7 @@ _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """One fault as it happened.
+    """A fault as it happened.
 
     ``name`` is its kind with its shape, ``seen`` what probes saw, by place. ``begin`` is when the
     fault was requested, ``end`` when its healing was; ``healed`` is the index of the row of that

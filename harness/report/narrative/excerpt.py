@@ -44,7 +44,7 @@ FEW: Final = 200
 SAMPLED: Final = 4
 """The number of files to take operations from if any operations prove that none succeeded."""
 SPANS_NS: Final = (200_000_000, 5_000_000_000)
-"""How far the first sends that both sides of a split brain acknowledged are looked for (ns).
+"""The spans in which the first sends that both sides of a split brain acknowledged are sought (ns).
 
 The second span is tried if the first has none.
 """

@@ -31,7 +31,7 @@ BYTES_MAX: Final = 8_000_000
 """The bytes of a log file that are read, from its begin; the story says if it is longer."""
 
 _ORDER_NS: Final = 5_000_000
-"""How far lines of different threads may be out of order (ns).
+"""The time by which lines of different threads may be out of order (ns).
 
 The rounding to milliseconds is added to that.
 """

@@ -30,7 +30,7 @@ from harness.report.narrative.subscriptions import wanted
 from harness.report.summary import by_cause
 
 AFTER_NS: Final = 5_000_000_000
-"""How long after the end of a transaction a change may still explain it (ns)."""
+"""The time after the end of a transaction in which a change may still explain it (ns)."""
 _SUBSCRIPTIONS: Final = 3
 
 

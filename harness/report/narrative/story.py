@@ -36,9 +36,9 @@ LANES_MAX: Final = 4
 LIVES_MAX: Final = 3
 """The maximum number of transactions, and of subscriptions, that have lanes."""
 LOOK_BACK_NS: Final = 5_000_000_000
-"""How far before the first row of an anomaly its causes are shown: roles and faults (ns)."""
+"""The time before the first row of an anomaly from which roles and faults are shown (ns)."""
 NEAR_NS: Final = 1_000_000_000
-"""How far before the first row of an anomaly the begins of sessions are shown (ns)."""
+"""The time before the first row of an anomaly from which begins of sessions are shown (ns)."""
 
 _TOO_MANY: Final = 5
 """The rank of steps that are only counted."""
