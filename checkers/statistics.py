@@ -1,4 +1,7 @@
-"""Always reported, never a failure: counts, latencies, how long faults stopped sends."""
+"""The statistics of a history: counts, latencies, and how long faults stopped sends.
+
+They are always reported and are never a failure.
+"""
 
 from __future__ import annotations
 
@@ -37,24 +40,25 @@ _SLOT_NS: Final = 100_000_000
 _EVER_NS: Final = 2**62
 
 Bins = dict[int, tuple[int, int]]
-"""Of a histogram: bin -> (how many, the longest of them in ns)."""
+"""The bins of a histogram: bin -> (how many times are in it, the longest of them in ns)."""
 
 Sends = dict[int, tuple[int, int]]
-"""First and last ``ok`` send (ns) of each tenth of a second."""
+"""The first and last ``ok`` send (ns) of each tenth of a second."""
 
 WHOLE: Final = ("cluster", "")
 ASKED: Final = "asked"
-"""A client's sends whatever came of them: who has nothing more to send is in no pause."""
+"""The kind of a client's sends of any outcome; a client without more sends is in no pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of some rows.
 
-    Rows by (run, f, type), latency by operation, and when sends were ``ok``: of the ``WHOLE``
-    cluster, of each ("broker", name) and each ("client", name). ``brokers`` are the (run, broker)
-    that took or delivered something, ``sent_until`` is the last send that was ``ok`` in each run,
-    ``marks`` what deliveries of each run said of whether they were the first.
+    ``census`` counts the rows by (run, f, type), ``latency`` has the latency by operation.
+    ``sends`` says when sends were ``ok``: of the ``WHOLE`` cluster, of each ("broker", name) and
+    each ("client", name); and when a client sent at all (``ASKED``, name). ``brokers`` are the
+    (run, broker) that took or delivered a message. ``sent_until`` is the last send that was ``ok``
+    in each run, ``marks`` the values of ``redelivered`` in the deliveries of each run.
     """
 
     census: dict[tuple[int, str, str], int]
@@ -66,7 +70,7 @@ class Figures:
 
 
 def figures(rows: Rows) -> Figures:
-    """All that one part contributes."""
+    """Return the figures of the rows of one part."""
     return Figures(
         _census(rows), _latency(rows), _sends(rows), _brokers(rows), _sent_until(rows), _marks(rows)
     )
@@ -165,7 +169,10 @@ def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
 
 
 def _by_slot(time: Numbers, code: Numbers, slot_ns: int = _SLOT_NS) -> dict[int, Sends]:
-    """By code, each slot's first and last moment; in a run ``time`` does not go back."""
+    """Return, by code, the first and last time in each slot.
+
+    ``time`` must not go back within a run.
+    """
     if not len(time):
         return {}
     slot = time // slot_ns
@@ -185,7 +192,7 @@ def _by_slot(time: Numbers, code: Numbers, slot_ns: int = _SLOT_NS) -> dict[int,
 
 
 def merged(parts: Iterable[Figures]) -> Figures:
-    """The figures of several parts as one."""
+    """Return the figures of several parts as one."""
     census: Counter[tuple[int, str, str]] = Counter()
     latency: dict[str, Bins] = defaultdict(dict)
     sends: dict[tuple[str, str], Sends] = defaultdict(dict)
@@ -214,7 +221,7 @@ def _add(sends: Sends, more: Sends) -> None:
 
 
 def read(rows: int, whole: Figures, known: Facts) -> Statistics:
-    """What is reported of one history."""
+    """Return the statistics of one history."""
     return Statistics(
         rows=rows,
         duration_s=known.last_ns / 1e9,
@@ -225,7 +232,7 @@ def read(rows: int, whole: Figures, known: Facts) -> Statistics:
 
 
 def with_counts(figures: Statistics, found: Mapping[str, Found]) -> Statistics:
-    """Adds what the message rules counted on the way."""
+    """Return the statistics with the counts that the rules about messages made."""
     return msgspec.structs.replace(
         figures,
         redeliveries=found[REDELIVERED].count if REDELIVERED in found else 0,
@@ -257,9 +264,9 @@ def _quantiles(bins: Sequence[tuple[int, tuple[int, int]]]) -> Latency:
 
 @dataclass(frozen=True, slots=True)
 class _Pauses:
-    """The pauses between one sender's ``ok`` sends (ns), and its first and last.
+    """The pauses (``edges``, ns) between one sender's ``ok`` sends, and its first and last send.
 
-    ``of`` says whose sends; pauses longer than a slot lie between the sends of two slots.
+    ``of`` names the sender. Pauses longer than a slot lie between the sends of two slots.
     """
 
     of: str
@@ -268,7 +275,10 @@ class _Pauses:
     last: int
 
     def longest(self, span: FaultSpan) -> float | None:
-        """The longest pause that touches a fault (s); None if no send was ok after it began."""
+        """Return the longest pause that touches a fault (s).
+
+        Return None if no send was ``ok`` after the fault began.
+        """
         until = span.end if span.end is not None else 2**62
         if self.last <= span.begin:
             return None
@@ -304,7 +314,7 @@ def _recoveries(sends: Mapping[tuple[str, str], Sends], known: Facts) -> list[Fa
 
 
 def _pairs(known: Facts) -> dict[str, str]:
-    """Broker -> all brokers that ever had one node ID with it: "a1+a2"."""
+    """Return, for each broker, the names of all that ever shared a node ID with it: "a1+a2"."""
     import networkx as nx  # noqa: PLC0415 - most of what imports this module judges nothing
 
     graph = nx.Graph()
@@ -319,7 +329,7 @@ def _pairs(known: Facts) -> dict[str, str]:
 
 
 def _slowest(all_: Sequence[_Pauses], span: FaultSpan) -> LongestPause | None:
-    """Of those that had sent before the fault."""
+    """Return the longest pause of the senders that had sent before a fault."""
     found = [LongestPause(of=one.of, seconds=one.longest(span)) for one in all_ if one.first <= span.begin]
     return max(found, key=lambda one: math.inf if one.seconds is None else one.seconds, default=None)
 

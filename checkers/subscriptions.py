@@ -1,28 +1,29 @@
-"""Topics: who was subscribed to what when, and so to whom a message was owed.
+"""Topics: which subscriptions existed when, and which messages each was owed.
 
-A queue whose name begins with ``TOPIC`` is a topic. What is sent to it is meant for each of its
-subscriptions, which are known by name: one send is as many messages as there are subscriptions.
-All rows of a topic and a group lie in one part, those of consumers with the name of their
-subscription. Before the rules see them, the rows of each subscription become those of a queue of
-its own (its *place*, ``place_of``), and every send to the topic is copied to each place
+A queue whose name begins with ``TOPIC`` is a topic. A message that is sent to it is meant for each
+of its subscriptions, which are known by name: one send is as many messages as there are
+subscriptions. All rows of a topic and a group lie in one part; those of consumers have the name of
+their subscription. Before the rules see them, the rows of each subscription become those of a queue
+of its own (its *place*, ``place_of``), and every send to the topic is copied to each place
 (``spread``). So a rule treats (subscription, group) as it treats (queue, group).
 
-What is different is what a subscription is owed (``Subscriptions``):
+Only what a subscription is owed is different (``Subscriptions``):
 
-    owed        what was sent when it certainly existed, and was not dropped since: its send was
-                invoked after the answer to a ``subscribe`` of that name, and no ``drop`` of it
-                that did not fail was invoked after that. A ``drop`` whose outcome is unknown may
+    owed        messages that were sent when it certainly existed, if it was not dropped since. The
+                send was invoked after the answer to a ``subscribe`` of that name, and no ``drop`` of
+                it that did not fail was invoked after that. A ``drop`` whose outcome is unknown may
                 happen at any later time, so after it nothing is owed
-    not for it  what was certainly sent before it existed: the send was ``ok`` before the first
-                ``subscribe`` of its name was invoked, or before a ``drop`` was answered ``ok``
-                while nobody was subscribing, and the session that got it began after that
-    selector    a ``subscribe`` may carry one: as JSON in ``value``, ``{"selector": {property:
-                [texts]}}``, which wants one of the texts in each property. A send carries its
-                properties the same way, ``{"properties": {property: text}}``. What does not match
-                is neither owed nor to be delivered
+    not for it  messages that were certainly sent before it existed. The send was ``ok`` before the
+                first ``subscribe`` of its name was invoked, or before a ``drop`` was answered ``ok``
+                while no session was subscribing; and the session that got the message began after
+                that
+    selector    a ``subscribe`` may have one: as JSON in ``value``, ``{"selector": {property:
+                [texts]}}``, which matches one of the texts in each property. A send has its
+                properties in the same way, ``{"properties": {property: text}}``. A message that does
+                not match is neither owed, nor may it be delivered
 
-A subscription that ends with its connection is dropped by its client's rows, too: with its
-unsubscribe, or (outcome unknown) when the connection is seen to be lost.
+A subscription that ends with its connection has ``drop`` rows, too: with its unsubscribe, or
+(outcome unknown) when the client sees that the connection is lost.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ from checkers.schema import TEMPORARY, TOPIC
 _BETWEEN: Final = " > "
 _BITS: Final = 33
 NEVER: Final = 2**_BITS - 1
-"""After every index."""
+"""A number above every index."""
 
 
 def place_of(topic: str, subscription: str) -> str:
-    """The name of the queue that a subscription is for the rules."""
+    """Return the name of a subscription's place: the queue that it is for the rules."""
     return f"{topic}{_BETWEEN}{subscription}"
 
 
 def split(queue: str | None) -> tuple[str, str] | None:
-    """Topic and subscription of a place; None for what is no subscription's."""
+    """Return topic and subscription of a place; None if it is not of a subscription."""
     if queue is None or not queue.startswith(TOPIC):
         return None
     topic, between, subscription = queue.partition(_BETWEEN)
@@ -63,13 +64,13 @@ def split(queue: str | None) -> tuple[str, str] | None:
 
 
 def topic_of(queue: str | None) -> str | None:
-    """In which queue the history has the rows of a place: a subscription's topic."""
+    """Return the queue that a place has in the history: the topic, for a subscription's place."""
     both = split(queue)
     return queue if both is None else both[0]
 
 
 def matches(selector: Selector, properties: Mapping[str, Any]) -> bool:
-    """Whether a message with these properties is wanted."""
+    """Return whether a selector matches a message with some properties."""
     return all(properties.get(name) in wanted for name, wanted in selector.items())
 
 
@@ -77,7 +78,7 @@ def matches(selector: Selector, properties: Mapping[str, Any]) -> bool:
 
 
 def has_topics(table: pa.Table) -> bool:
-    """Whether any row is of a topic, as far as the table can tell."""
+    """Return whether any row is of a topic; a table without ``subscription`` has none."""
     if "subscription" not in table.column_names:
         return False
     for chunk in table.column("queue").chunks:
@@ -88,7 +89,7 @@ def has_topics(table: pa.Table) -> bool:
 
 
 def renamed(table: pa.Table) -> pa.Table:
-    """Rows of a topic that name a subscription are in the place of that."""
+    """Return the rows; those that name a topic's subscription have its place as queue."""
     if not has_topics(table):
         return table
     table = table.unify_dictionaries().combine_chunks()
@@ -107,9 +108,9 @@ def renamed(table: pa.Table) -> pa.Table:
 
 
 def spread(table: pa.Table, known: Iterable[tuple[int, str]] = ()) -> pa.Table:
-    """Rows by place, each send to a topic copied to all subscriptions that it ever had, if any.
+    """Return the rows by place, each send to a topic copied to all its subscriptions, if any.
 
-    Those are the ``known`` (run, place), and those that other rows of the table name.
+    The subscriptions are the ``known`` (run, place), and those that other rows of the table name.
     """
     if not has_topics(table):
         return table
@@ -139,7 +140,7 @@ def spread(table: pa.Table, known: Iterable[tuple[int, str]] = ()) -> pa.Table:
 
 
 def of_topics(queue: Texts) -> Flags:
-    """Which rows are of a topic."""
+    """Return which rows are of a topic."""
     return _are_topics(queue)[queue.codes]
 
 
@@ -148,7 +149,7 @@ def _are_topics(queue: Texts) -> Flags:
 
 
 def _with_queue(table: pa.Table, codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Table:
-    """The same rows in other queues; a name may stand for several codes."""
+    """Return the rows with other queues; several codes may have one name."""
     unique = {name: code for code, name in enumerate(dict.fromkeys(names))}
     same = np.array([unique[name] for name in names] or [0], dtype=np.int32)
     column = pa.DictionaryArray.from_arrays(
@@ -162,15 +163,15 @@ def _with_queue(table: pa.Table, codes: npt.NDArray[np.int32], names: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """What the control rows say of all subscriptions, numbered.
+    """The facts about all subscriptions from the control rows; ``numbers`` numbers them.
 
-    ``since``: after which index what is sent is owed (``NEVER``: nothing). ``steady``: what waited
-    for it never went with it, as it was not dropped, nor made anew for another selector. ``begun``:
-    where it was asked for first (``NONE``: nowhere).
-    ``absent``: indexes just before which it certainly did not exist, packed with its number, in
-    order. ``wanted`` is its selector (None: all; of one that changed nothing is known, so nothing
-    is owed). ``selectors`` by (run, session), of those that have one. ``histories`` has what was
-    asked for of each.
+    ``since``: the index after which sent messages are owed (``NEVER``: none is). ``steady``: the
+    subscription was never dropped, nor made anew for another selector, so that no message that
+    waited for it went with it. ``begun``: its first invocation of a subscribe (``NONE`` if there is
+    none). ``absent``: indexes just before which a subscription certainly did not exist, packed with
+    its number, in order. ``wanted`` is its selector (None: it wants every message; if it changed
+    its selector, no message is owed). ``selectors`` are those of sessions, by (run, session).
+    ``histories`` has the subscribes and drops of each subscription.
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -183,12 +184,12 @@ class Subscriptions:
     histories: Sequence[SubscriptionHistory] = ()
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
-        """The subscription of each place; ``NONE`` for what is none."""
+        """Return the number of each place's subscription; ``NONE`` for another place."""
         found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
         return np.array(found, dtype=np.int64)
 
     def kept(self, places: Sequence[tuple[int, str | None, str | None]]) -> Flags:
-        """Of each place whether all that waits there stays until it is settled."""
+        """Return whether each place keeps all messages that wait there until they are settled."""
         number = self.number(places)
         known = number != NONE
         passing = np.array(
@@ -200,7 +201,10 @@ class Subscriptions:
         return result
 
     def last_absent(self, number: Numbers, until: Numbers) -> Numbers:
-        """Before which index each certainly did not exist, the latest such by then; or ``NONE``."""
+        """Return the latest index, up to ``until``, before which each certainly did not exist.
+
+        The result is ``NONE`` for a subscription without such an index.
+        """
         if not len(self.absent):
             return np.full(len(number), NONE, dtype=np.int64)
         at = np.searchsorted(self.absent, (number << _BITS) | until, "right") - 1
@@ -210,9 +214,9 @@ class Subscriptions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A subscribe or a drop: the rows that ask for it and answer it, and the answer.
+    """A subscribe or a drop: the rows of its invocation and its answer, and the outcome.
 
-    ``answered`` is ``NEVER`` and ``outcome`` "open" where nothing answers it.
+    ``answered`` is ``NEVER`` and ``outcome`` is "open" if no row answers it.
     """
 
     asked: int
@@ -224,32 +228,32 @@ class Request:
 
 @dataclass(slots=True)
 class SubscriptionHistory:
-    """What was asked for of one subscription, in the order in which it was asked."""
+    """The subscribes and drops of one subscription, in the order of their invocations."""
 
     subscribes: list[Request] = field(default_factory=list)
     drops: list[Request] = field(default_factory=list)
 
     @property
     def has_one_selector(self) -> bool:
-        """Whether every subscribe asks for the same messages."""
+        """True if all subscribes have the same selector."""
         return all(one.selector == self.subscribes[0].selector for one in self.subscribes)
 
     @property
     def selector(self) -> Selector | None:
-        """What the first subscribe asks for."""
+        """The selector of the first subscribe; None if it has none."""
         return self.subscribes[0].selector if self.subscribes else None
 
     @property
     def brokers(self) -> frozenset[str | None]:
-        """The brokers that made the subscription or let somebody consume it."""
+        """The brokers that answered a subscribe with ``ok``."""
         return frozenset(one.broker for one in self.subscribes if one.outcome == "ok")
 
     def is_steady(self) -> bool:
-        """Return whether it was never dropped, nor made again with another selector."""
+        """Return whether the subscription was never dropped or made again for another selector."""
         return self.has_one_selector and all(drop.outcome == "fail" for drop in self.drops)
 
     def owed_since(self) -> int:
-        """Return the row after which what is sent is owed to the end of the test."""
+        """Return the row after which a sent message is owed to the end of the test."""
         if not self.has_one_selector:
             return NEVER
         effective = [drop for drop in self.drops if drop.outcome != "fail"]
@@ -260,11 +264,11 @@ class SubscriptionHistory:
         return min(some, default=NEVER)
 
     def meant_since(self, read: Numbers, selector: Selector | None) -> Numbers:
-        """Return the row after which what was sent was for the life that lasted until each read.
+        """Return the row after which messages were sent to the life that lasted to each ``read``.
 
-        A life with that selector begins with a subscribe that is answered ``ok``; a drop, or a
-        subscribe with another selector, may end it as soon as it is asked for. Such a subscribe
-        begins no life, as what it ends is over only when it is answered.
+        A life with a selector begins with a subscribe that is answered ``ok``. A drop, or a
+        subscribe with another selector, may end the life as soon as it is invoked. Such a subscribe
+        begins no life, because the life that it ends is over only when it is answered.
         """
         others = [one for one in self.subscribes if one.selector != selector]
         endings = sorted((one.asked, one.answered, one.outcome) for one in (*self.drops, *others))
@@ -282,10 +286,10 @@ class SubscriptionHistory:
         return min((one.asked for one in self.subscribes), default=NONE)
 
     def absent(self) -> Iterator[int]:
-        """Yield moments at which it certainly did not exist, each just before one index."""
+        """Yield the indexes just before which the subscription certainly did not exist."""
         if self.subscribes:
             yield self.begun()
-        begins = [one.asked for one in self.subscribes]  # in order, as they were asked for
+        begins = [one.asked for one in self.subscribes]  # sorted, as invocations come in order
         ends = (one.answered if one.outcome in ("ok", "fail") else NEVER for one in self.subscribes)
         latest = [-1, *itertools.accumulate(ends, max)]
         for drop in self.drops:
@@ -294,7 +298,10 @@ class SubscriptionHistory:
 
 
 def read(control: pa.Table) -> Subscriptions:
-    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
+    """Return the facts about subscriptions from all control rows.
+
+    The table has columns of ``checkers.schema``, and may have ``run``.
+    """
     f, subscription = texts_of(control, "f"), texts_of(control, "subscription")
     of_topics = f.are("subscribe", "drop") & (subscription.codes >= 0)
     told = of_topics | (f.are("subscribe") & (texts_of(control, "value").codes >= 0))

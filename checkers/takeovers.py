@@ -1,12 +1,12 @@
 """Takeovers of a node's data, as brokers told of them.
 
-Who fenced whom, and which two of them had no release between.
+They tell which broker fenced which, and which two takeovers had no release between.
 
-Why numbers: a release may hide between two looks of the monitor, but not from the count that
-fences: every life of a node and every takeover of it has a number of its own, larger than all
-before (activation, life of a shared store, epoch of a row). Two takeovers with one number are two
-answers to the same question, whatever was not seen. Where the numbers differ, only a taker that was
-certainly still live in the other's place shows that nothing was released.
+Why numbers: the monitor may miss a release between two looks, but the fencing numbers do not. Every
+life of a node and every takeover of it has a number of its own, larger than all before (activation,
+life of a shared store, epoch of a row). Two takeovers with one number had no release between,
+whatever the monitor missed. If the numbers differ, only a first taker that was certainly still live
+at the second takeover shows that there was no release.
 
 The rows are few; everything here is of one run.
 """
@@ -30,10 +30,10 @@ NAME: Final = "double-takeover"
 
 @dataclass(frozen=True, slots=True)
 class CertainTakeover:
-    """A takeover of a node's data, complete for certain from ``certain`` (ns).
+    """A takeover of a node's data that was certainly complete from ``certain`` (ns).
 
-    The taker was certainly live with that node ID from then to ``until``; equal where that is not
-    known.
+    The taker was certainly live with that node ID from then to ``until``. Both are equal if it is
+    not known to have been live.
     """
 
     broker: str
@@ -55,20 +55,20 @@ class Double(NamedTuple):
     same: bool
 
     def instance(self, run: int) -> Instance:
-        """The finding; its row is the later takeover's."""
+        """Return the instance, which the row of the later takeover shows."""
         pair = " ".join(sorted((self.earlier.broker, self.later.broker)))
         key = f"{self.later.node_id} {pair} {self.earlier.index}"
         return Instance(NAME, None, None, None, self.later.index, key, run)
 
 
 def life_of(row: Row) -> int | None:
-    """The number in a row of the monitor; None if it tells none."""
+    """Return the number of a life or takeover in a row of the monitor; None if it has none."""
     value = row.get("value")
     return int(value) if value is not None and value.isascii() and value.isdigit() else None
 
 
 def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[CertainTakeover]:
-    """From the ``takeover`` and ``role`` rows of one history, in order of their rows."""
+    """Return the takeovers from the ``takeover`` and ``role`` rows of one history, in order."""
     changes: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
         changes[row["broker"]].append(row)
@@ -90,7 +90,7 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[C
 
 
 def doubles(found: Sequence[CertainTakeover]) -> list[Double]:
-    """Every two takeovers of a node by two brokers with certainly no release between."""
+    """Return all pairs of takeovers of a node by two brokers with certainly no release between."""
     by_node: dict[str, list[CertainTakeover]] = defaultdict(list)
     for takeover in found:
         by_node[takeover.node_id].append(takeover)
@@ -108,15 +108,15 @@ def doubles(found: Sequence[CertainTakeover]) -> list[Double]:
 
 
 class Fences:
-    """The takeovers of each node by their numbers: which was the first that ended a life."""
+    """The takeovers of each node by number, to find the first one that ended a life."""
 
     def __init__(self, found: Sequence[CertainTakeover]) -> None:
         self._lives: dict[str, list[int]] = defaultdict(list)
         self._earliest: dict[str, list[list[CertainTakeover]]] = defaultdict(list)
         known = [(takeover.life, takeover) for takeover in found if takeover.life is not None]
         for life, takeover in sorted(known, key=lambda one: one[0], reverse=True):
-            # Of all with this number or a higher one: the earliest, and the earliest of another
-            # broker.
+            # Kept of all with this number or a higher one: the earliest, and the earliest by
+            # another broker.
             before = self._earliest[takeover.node_id][-1:]
             some = sorted(
                 [takeover, *(before[0] if before else ())], key=lambda one: (one.certain, one.index)
@@ -126,7 +126,7 @@ class Fences:
             self._earliest[takeover.node_id].append([some[0], *others[:1]])
 
     def earliest(self, broker: str, node_id: str, life: int | None) -> CertainTakeover | None:
-        """The first takeover by another that ends that life of that broker; None: none."""
+        """Return the first takeover by another broker that ended a life of a broker, or None."""
         if life is None:
             return None
         higher = bisect_left(self._lives.get(node_id, []), -life)

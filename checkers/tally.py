@@ -1,4 +1,4 @@
-"""Collects instances that are found in columns."""
+"""A collector of the instances that rules find in columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from checkers.rows import NONE, Numbers, PlaceTable
 
 
 class InstanceTally:
-    """Collects what was found in a part, by run."""
+    """The instances that were found in a part, by run: how many, and the earliest of each kind."""
 
     def __init__(self, places: PlaceTable, examples: int) -> None:
         self.found: dict[int, dict[str, Found]] = defaultdict(dict)
@@ -33,9 +33,10 @@ class InstanceTally:
         key: str | None = None,
         keys: Numbers | None = None,
     ) -> None:
-        """Instances: places, the rows that complete them, their messages (None: of groups).
+        """Add instances of an anomaly: their places, and the rows that complete them (``index``).
 
-        ``key`` of all of them, or ``keys`` of each.
+        ``message`` has their messages; None: the instances are of groups. ``weight`` has how often
+        each counts; None: once. ``key`` is the key of all instances, or ``keys`` has one for each.
         """
         if not len(index):
             return

@@ -1,8 +1,8 @@
-"""Whether brokers that had time to agree hold the same for true.
+"""The rule ``diverged``: brokers that had time to agree give the same answers about the cluster.
 
-Why spans: two brokers are asked one after the other, and what one was told may reach the other a
-moment later. Each row says from when to when its broker gave one and the same answer; they disagree
-for certain where two different answers were given over spans that overlap.
+Why spans: two brokers are asked one after the other, and news that one has may reach the other a
+moment later. Each row says from when to when its broker gave one and the same answer. Brokers
+certainly disagree if they gave two different answers over spans that overlap.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ Row = Mapping[str, Any]
 NAME: Final = "diverged"
 
 CLIENTS: Final = "clients"
-"""Who stands for a broker in what clients were answered: brokers must not disagree with that."""
+"""The name in place of a broker in views of what clients were answered.
+
+Brokers must not disagree with these views.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a broker held for true (None: it knew nothing) from ``begin`` to ``end`` (ns)."""
+    """A broker's answer about one thing (``kind`` and ``key``), from ``begin`` to ``end`` (ns).
+
+    A ``value`` of None: the broker knew nothing of it.
+    """
 
     broker: str
     kind: str
@@ -38,19 +44,19 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first answer that contradicts an earlier one of the same thing."""
+    """The first answer that contradicts an earlier one about the same thing."""
 
     earlier: View
     later: View
 
     def instance(self, run: int) -> Instance:
-        """The finding; its row is the later answer's."""
+        """Return the instance, which the row of the later answer shows."""
         key = f"{self.later.kind} {self.later.key}"
         return Instance(NAME, None, None, None, self.later.index, key, run)
 
 
 def read(rows: Sequence[Row]) -> list[View]:
-    """From the ``view`` rows of one history; rows that say nothing are left out."""
+    """Return the views from the ``view`` rows of one history that have an answer."""
     found = []
     for row in rows:
         if row["type"] != "ok" or row["broker"] is None or row["value"] is None:
@@ -66,7 +72,7 @@ def read(rows: Sequence[Row]) -> list[View]:
 
 
 def divergences(found: Sequence[View]) -> Iterator[Divergence]:
-    """One for each thing that brokers disagree on for certain."""
+    """Yield one divergence for each thing on which brokers certainly disagree."""
     things: dict[tuple[str, str], list[View]] = defaultdict(list)
     for view in found:
         things[view.kind, view.key].append(view)

@@ -1,8 +1,8 @@
 """Control characters made visible, so that no name in a history can draw on a terminal.
 
-Queues, groups and brokers are named by others. A name may hold what clears a screen, sets the
-title of a window, begins a line, or turns the direction of writing; whoever reads a verdict must
-see that it does, instead of what it does.
+The names of queues, groups and brokers come from others. A name may have characters that clear a
+screen, set the title of a window, begin a line, or turn the direction of writing. The reader of a
+verdict must see the characters instead of their effect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 _TURNING: Final = (*range(0x200E, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""What turns the direction of writing, and two separators that may begin a new line."""
+"""The characters that turn the direction of writing, and two that may begin a new line."""
 
 _ESCAPES: Final = {
     **{code: f"\\x{code:02x}" for code in range(0x20)},
@@ -18,7 +18,7 @@ _ESCAPES: Final = {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
 }
-"""How each is written. What may be in a JSON text as it is, is written as JSON would."""
+"""How each character is written: as in JSON, if JSON allows the character only escaped."""
 del _ESCAPES[ord("\t")]
 
 _LINES_KEPT: Final = {code: escape for code, escape in _ESCAPES.items() if code != ord("\n")}
@@ -30,5 +30,5 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return several lines in which no character does that, but those that end them."""
+    """Return several lines in which only line ends move the cursor, and no character is hidden."""
     return text.translate(_LINES_KEPT)

@@ -1,7 +1,8 @@
 """A small made-up history that breaks every promise, judged while the cluster is being deployed.
 
-Why: most of the time of a first verdict is the JVM loading classes, and Python's workers starting
-and importing what the rules need. The real history finds that done.
+Why: most of the time of a first verdict goes to the JVM, which loads classes, and to Python's
+workers, which start and import the modules that the rules need. When the real history is judged,
+that is done.
 """
 
 from __future__ import annotations

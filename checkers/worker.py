@@ -1,10 +1,10 @@
 """The parent of Spark's Python workers.
 
-It imports once what the rules need, and every worker is a fork that has it.
+It imports once the modules that the rules need; every worker is a fork that has these modules.
 
-Why: Spark starts this process with its first task and forks a worker from it for each core, again
-after a minute without work. A worker that had to import numpy and Arrow itself would make a verdict
-wait for half a second.
+Why: Spark starts this process with its first task and forks a worker from it for each core, and
+again after a minute without work. If a worker had to import numpy and Arrow itself, a verdict would
+take half a second longer.
 """
 
 from __future__ import annotations
