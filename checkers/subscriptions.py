@@ -10,17 +10,17 @@ of its own (its *place*, ``place_of``), and every send to the topic is copied to
 Only what a subscription is owed is different (``Subscriptions``):
 
     owed        messages that were sent when it certainly existed, if it was not dropped since. The
-                send was invoked after the answer to a ``subscribe`` of that name, and no ``drop`` of
-                it that did not fail was invoked after that. A ``drop`` whose outcome is unknown may
-                happen at any later time, so after it nothing is owed
+                send was invoked after the answer to a ``subscribe`` of that name, and no ``drop``
+                of it that did not fail was invoked after that. A ``drop`` whose outcome is unknown
+                may happen at any later time, so after it nothing is owed
     not for it  messages that were certainly sent before it existed. The send was ``ok`` before the
-                first ``subscribe`` of its name was invoked, or before a ``drop`` was answered ``ok``
-                while no session was subscribing; and the session that got the message began after
-                that
+                first ``subscribe`` of its name was invoked, or before a ``drop`` was answered
+                ``ok`` while no session was subscribing; and the session that got the message began
+                after that
     selector    a ``subscribe`` may have one: as JSON in ``value``, ``{"selector": {property:
                 [texts]}}``, which matches one of the texts in each property. A send has its
-                properties in the same way, ``{"properties": {property: text}}``. A message that does
-                not match is neither owed, nor may it be delivered
+                properties in the same way, ``{"properties": {property: text}}``. A message that
+                does not match is neither owed, nor may it be delivered
 
 A subscription that ends with its connection has ``drop`` rows, too: with its unsubscribe, or
 (outcome unknown) when the client sees that the connection is lost.
