@@ -1,1 +1,1 @@
-"""What the source documents say, run, and held against what came out."""
+"""The claims of the source documents: they are run, and compared with what the runs show."""

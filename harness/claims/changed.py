@@ -1,13 +1,12 @@
-"""A product with something changed in it.
+"""The changed product: copies of its packages in which texts are replaced.
 
-Copies of its packages with replacements of text made in them, and how a Python process runs from
-such a copy.
+It also says how a Python process runs from such a copy.
 
-Why texts and not patches by line: a replacement names what it replaces, so it survives code that
-moves, and fails loudly when the code it speaks of has changed. Why a copy and a process of its own:
-the product carries no switch for a bug, and a module that is already imported cannot become another
-one. Packages that nothing is replaced in are taken from where they always are: a checkout, or where
-the product is installed.
+Why texts and not patches by line: a replacement names what it replaces. So it survives code that
+moves, and fails loudly when the code that it names has changed. Why a copy and a process of its
+own: the product carries no switch for a bug, and a module that is already imported cannot become
+another one. Packages in which nothing is replaced are imported from their usual place: a checkout,
+or the installed product.
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-"""Where the packages of the product lie."""
+"""The directory of the product's packages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """A change of a source file: ``old`` becomes ``new``.
 
-    ``old`` stands in the file at ``path`` (from where the packages lie) exactly once.
+    ``old`` occurs exactly once in the file at ``path``, which is relative to the packages'
+    directory.
     """
 
     path: str
@@ -36,14 +36,14 @@ class Replacement:
 
 
 class StaleReplacementError(Exception):
-    """The source has changed under a replacement: its text is not there exactly once.
+    """The source has changed under a replacement: its text does not occur exactly once.
 
-    Look what became of that code and write the replacement again.
+    Look for what became of that code and write the replacement again.
     """
 
 
 def apply(text: str, replacement: Replacement) -> str:
-    """The file's text with the replacement made. Raises StaleReplacementError."""
+    """Return the file's text with the replacement made. Raises StaleReplacementError."""
     found = text.count(replacement.old)
     if found != 1:
         raise StaleReplacementError(f"{replacement.path}: found {found} times, not once:\n{replacement.old}")
@@ -51,7 +51,7 @@ def apply(text: str, replacement: Replacement) -> str:
 
 
 def texts(replacements: Iterable[Replacement], root: Path = ROOT) -> dict[str, str]:
-    """What becomes of each changed file, by its path. Raises StaleReplacementError."""
+    """Return the new text of each changed file, by its path. Raises StaleReplacementError."""
     changed: dict[str, str] = {}
     for replacement in replacements:
         before = changed.get(replacement.path)
@@ -63,12 +63,12 @@ def texts(replacements: Iterable[Replacement], root: Path = ROOT) -> dict[str, s
 
 
 def grow(directory: Path, replacements: Iterable[Replacement], root: Path = ROOT) -> Path:
-    """Copy every package that is changed into ``directory`` and change it.
+    """Copy every package with changes into ``directory`` and make the changes there.
 
     Returns ``directory``: the first place to import from.
 
-    Compiled files are copied too, except those of changed modules: all else would be compiled again
-    for each change. Raises StaleReplacementError.
+    Compiled files are copied too, except those of changed modules: otherwise everything would be
+    compiled again for each change. Raises StaleReplacementError.
     """
     changed = texts(replacements, root)
     for package in sorted({path.partition("/")[0] for path in changed}):
@@ -84,8 +84,8 @@ def grow(directory: Path, replacements: Iterable[Replacement], root: Path = ROOT
 
 
 def variables(*places: Path) -> dict[str, str]:
-    """The environment of a process that imports from these places first.
+    """Return the environment of a process that imports from these places first.
 
-    So do its own processes. Start Python with ``-P``: then nothing else decides.
+    Processes that it starts do so, too. Start Python with ``-P``: then nothing else decides.
     """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(place) for place in places)}

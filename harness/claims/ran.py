@@ -1,4 +1,4 @@
-"""What came of one run of a scenario or probe."""
+"""The outcome of one run of a scenario or probe."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harness.claims.scenarios.seen import Seen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """One run of a scenario.
+    """A run of a scenario or probe.
 
-    What was wrong with it ("" if nothing), what it found, and where it lies. ``judgement`` only of
-    a scenario that was judged.
+    It has what was wrong with the run ("" if nothing), what the run found, and its directory.
+    ``judgement`` exists only for a scenario that was judged.
     """
 
     problem: str
@@ -26,7 +26,7 @@ class Ran:
 
 
 def judged(scenario: Scenario, store: Path, verdict: Verdict) -> Ran:
-    """A run that ended with a verdict, held against what its scenario expects."""
+    """Compare a run that ended with a verdict with what its scenario expects."""
     seen = Seen.of_store(store, verdict)
     judgement = scenario.judge(seen)
     return Ran(

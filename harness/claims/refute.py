@@ -1,12 +1,13 @@
-"""``jepsen-run claims --refute``.
+"""The command ``jepsen-run claims --refute``: it tries each row with a changed broker.
 
-Each row with a broker that lacks what the row is about, to see that the row notices.
+The changed broker lacks what the row is about, so the row must notice.
 
-A refuter counts if three things hold: the changed broker passes the same run without faults (for a
-probe: every step before the one that must fail), or it is mere breakage, which refutes everything;
-with the faults the row is not as expected; and it is the expectation named beside the refuter that
-fails. Each row is tried in processes of their own, from a copy of the broker's package in which the
-texts are replaced; scenarios run in the simulation, and probes start the changed ``brokerd``.
+A refuter counts if three things hold. First, the changed broker passes the same run without faults
+(for a probe: every step before the one that must fail); a change that breaks that is mere breakage,
+which refutes everything. Second, with the faults the row is not as expected. Third, the expectation
+that fails is the one that the refuter names. Each row is tried in processes of its own, from a copy
+of the broker's package in which the texts are replaced; scenarios run in the simulation, and probes
+start the changed ``brokerd``.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from harness.claims.scenarios.refuter import Refuter
 from harness.history import judge as judging
 
 PATIENCE_S: Final = 900.0
-"""Bounds one row; reached only by a changed broker that goes round in circles."""
+"""The limit of one row (s), reached only by a changed broker that runs in an endless loop."""
 
 AS_IT_SHOULD: Final = "failed as it should"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefutationRequest:
-    """What ``claims --refute`` was asked for.
+    """The request of ``claims --refute``.
 
     Each row is tried with ``runs`` seeds, and must notice in each.
     """
@@ -49,10 +50,10 @@ class RefutationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Teeth:
-    """What became of one row.
+    """The result of trying one row.
 
-    Whether it has teeth (``judging.VALID``, ``INVALID``, or ``UNKNOWN``), in a few words, and what
-    failed.
+    ``status`` says whether the row noticed (``judging.VALID``, ``INVALID``, or ``UNKNOWN``),
+    ``words`` says so in a few words, and ``failed`` is what failed.
     """
 
     status: int
@@ -64,9 +65,9 @@ class Teeth:
 
 
 def run(request: RefutationRequest) -> int:
-    """Try them all, print the table as it grows.
+    """Try all rows and print the table as it grows; return the exit status.
 
-    0 if every row has teeth, 1 if a row has none, 2 if one could not be decided.
+    0 if every row noticed, 1 if a row did not, 2 if one could not be decided.
     """
     out = sys.stderr if request.as_json else sys.stdout
     found = asyncio.run(_each(request, out))
@@ -79,7 +80,7 @@ def run(request: RefutationRequest) -> int:
 
 
 async def _each(request: RefutationRequest, out: Any) -> list[Teeth]:
-    """As many at a time as this machine has cores, told in their order."""
+    """Try as many rows at a time as this machine has cores; print them in their order."""
     free = asyncio.Semaphore(os.cpu_count() or 1)
     width = max(len(row.id) for row in request.rows)
 
@@ -115,7 +116,7 @@ async def refute(row: Scenario | Probe, runs: int, root: Path) -> Teeth:
 
 
 async def _ask(identifier: str, runs: int, root: Path, tree: Path) -> Tried | str:
-    """What a process with the changed broker says of the row; its last words if it says nothing."""
+    """Return what a process with the changed broker says of the row, or its last line of errors."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
@@ -147,7 +148,7 @@ async def _ask(identifier: str, runs: int, root: Path, tree: Path) -> Tried | st
 
 
 def decide(refuter: Refuter, tried: Tried) -> Teeth:
-    """Whether the row noticed, in every run, and as it should."""
+    """Decide whether the row noticed, in every run, by the expectation of its refuter."""
     if tried.before:
         return Teeth(judging.INVALID, "REFUTES EVERYTHING, the run without faults too", tried.before)
     several = len(tried.runs) > 1

@@ -1,6 +1,6 @@
-"""What runs in a process of its own with a changed broker.
+"""The worker process of a refutation: it runs with a changed broker.
 
-One scenario or probe, without its faults and with them.
+It runs one scenario or probe; a scenario first without its faults, then with them.
 
 ``python -P -m harness.claims.refute_worker ID RUNS STORE``; the answer is one JSON document, the
 last line of standard output. Judged by the plain reference checkers: no JVM need run for a history
@@ -27,9 +27,10 @@ WITHOUT_FAULTS: Final = Schedule(faults=())
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="kebab"):
-    """How one run of the row came out.
+    """The outcome of one run of the row.
 
-    What the row says is wrong ("" if nothing), and why it cannot be decided ("" if it can).
+    ``problem`` is what was wrong ("" if nothing), ``undecided`` why it cannot be decided ("" if it
+    can).
     """
 
     problem: str = ""
@@ -37,13 +38,13 @@ class Outcome(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Tried(msgspec.Struct, frozen=True, rename="kebab"):
-    """One row under a changed broker.
+    """The outcome of one row under a changed broker.
 
     ``before`` is what was wrong with a scenario's run without faults ("" if nothing), ``runs`` are
-    those of the row.
+    the runs of the row.
 
-    A probe has nothing before: of its runs the first step that came out otherwise is told, so
-    whoever expects another one sees that the broker had failed before it.
+    For a probe ``before`` is empty. Its runs name the first step that was not as expected. If that
+    is not the step that must fail, the broker had failed before it.
     """
 
     before: str
@@ -51,7 +52,7 @@ class Tried(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def tried(row: Scenario | Probe, runs: int, root: Path) -> Tried:
-    """Run it.
+    """Run a row under the changed broker.
 
     A probe is taken once for each run; its steps are its own proof that the broker works.
     """
@@ -62,9 +63,9 @@ def tried(row: Scenario | Probe, runs: int, root: Path) -> Tried:
 
 
 def _sound(spec: TestSpec) -> str:
-    """The same load with no fault at all: what is found, or why it has no verdict.
+    """Return what a run of the same load without faults found, or why it has no verdict.
 
-    The broker as it is has one always.
+    "" if the run was valid. With the unchanged broker there is always a verdict.
     """
     ran = simulate(spec, WITHOUT_FAULTS)
     return "" if ran.valid else ", ".join(sorted(ran.grave)) or ran.trouble or "no verdict"
@@ -76,7 +77,10 @@ def _judged(row: Scenario, ran: Simulated) -> Outcome:
 
 
 def _taken(probe: Probe, root: Path) -> Outcome:
-    """The first step that came out otherwise: those behind it may follow from it."""
+    """Take a probe and return its first step that was not as expected.
+
+    Later steps may fail only because of that one.
+    """
     steps, undecided = probe.outcome(stores.create(root, f"refute-{probe.id.lower()}"))
     return Outcome(next((str(step) for step in steps if not step.as_expected), ""), undecided)
 

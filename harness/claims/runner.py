@@ -1,7 +1,7 @@
-"""``jepsen-run claims``: what the source documents say, run, and held against what came out.
+"""The command ``jepsen-run claims``: it runs the claims of the source documents.
 
 Why a command: a broker that is said to implement a document must show it row by row, weaknesses
-included. A row that promises is refuted by a finding; a row that admits a weakness is refuted by a
+included. A row that promises is refuted by a finding. A row that admits a weakness is refuted by a
 run that does not find it, because then either the broker or the checkers are not what they are said
 to be. What was seen lies in the store of each run, with its report.
 """
@@ -41,13 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsRequest:
-    """What was asked for.
+    """The request of ``jepsen-run claims``.
 
-    ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes
-    its steps. ``departures`` is where a system's brokers do otherwise than the documents say, by
-    scenario; with a ``ledger`` what was written down before counts, and what is missing is run.
-    With ``known`` a run in which nothing is wrong but findings that are accepted is none that was
-    otherwise.
+    There are ``runs`` of each scenario, with the seeds 0, 1, ..., and as many of each probe, in the
+    probe's own place. ``departures`` says, by scenario, where a system's brokers depart from the
+    documents. With a ``ledger`` the runs recorded before count, and only missing ones are made.
+    With ``known``, a run counts as expected if nothing is wrong with it but accepted findings.
     """
 
     scenarios: Sequence[Scenario | Probe]
@@ -64,7 +63,7 @@ class ClaimsRequest:
 
 @dataclass(slots=True)
 class ScenarioRuns:
-    """A scenario or probe with its runs so far; ``entries`` are the findings that are accepted."""
+    """A scenario or probe with its runs so far; ``entries`` are the accepted findings."""
 
     scenario: Scenario | Probe
     runs: list[Ran] = field(default_factory=list)
@@ -72,11 +71,11 @@ class ScenarioRuns:
 
     @property
     def wrong(self) -> list[Ran]:
-        """Runs that were not as expected for more than what is known."""
+        """The runs that were not as expected because of more than accepted findings."""
         return [run for run in self.runs if run.problem and not known.accepted(self.reviewed(run))]
 
     def reviewed(self, run: Ran) -> tuple[known.Reviewed, ...]:
-        """The findings that alone made a run otherwise, held against what is accepted."""
+        """Compare the findings that alone made a run unexpected with the accepted ones."""
         if isinstance(self.scenario, Probe):
             return ()
         surplus = ordered(self.scenario.surplus(run.found, run.problem))
@@ -84,17 +83,17 @@ class ScenarioRuns:
 
     @property
     def as_expected(self) -> int:
-        """How many runs were."""
+        """The number of runs that were as expected."""
         return sum(not run.problem for run in self.runs)
 
     @property
     def undecided(self) -> int:
-        """Of how many nothing can be said."""
+        """The number of runs of which nothing can be said."""
         return sum(run.undecided for run in self.runs)
 
     @property
     def found(self) -> str:
-        """What the runs found, the most frequent first, then causes before what follows from them.
+        """The findings of the runs: the most frequent first, then causes before their consequences.
 
         "split-brain" or, of several runs, "split-brain 10, zombie 3".
         """
@@ -108,13 +107,13 @@ class ScenarioRuns:
 
     @property
     def evidence(self) -> Path | None:
-        """The store of the first run that was not as expected, else of the first."""
+        """The store of the first run that was not as expected, else of the first run."""
         first = next((run for run in self.runs if run.problem), self.runs[0])
         return first.store
 
 
 def run(request: ClaimsRequest) -> int:
-    """Run them all, print the table as it grows.
+    """Run all scenarios and probes and print the table as it grows; return the exit status.
 
     1 if a run was not as expected, 2 if one could not be decided.
     """
@@ -158,7 +157,7 @@ def _before(request: ClaimsRequest, scenario: Scenario | Probe) -> list[Ran]:
 
 
 def _left(request: ClaimsRequest, scenario: Scenario | Probe) -> Sequence[int]:
-    """The seeds that are still to be run."""
+    """Return the seeds that are still to be run."""
     if request.ledger is None or isinstance(scenario, Probe):
         return range(request.runs)
     return request.ledger.left(scenario, request.runs)
@@ -180,7 +179,7 @@ def once(
     try:
         outcome = session.execute(compose(spec, scenario.schedule), root, talk, spark=spark)
     except (InfrastructureError, UsageError) as error:
-        # The scenario is right: what it needs cannot be had here.
+        # The scenario is right, but what it needs is not available here.
         return Ran(problem=f"could not be run: {error}", undecided=True)
     verdict = outcome.verdict
     if outcome.interrupted:
@@ -232,7 +231,7 @@ def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[st
 
 
 def _place(scenario: Scenario | Probe) -> str:
-    """A scenario runs where it was asked to; a probe says where it takes its steps."""
+    """Return where a probe takes its steps; "" for a scenario, which runs where it was asked to."""
     return f"; {scenario.place}" if isinstance(scenario, Probe) else ""
 
 
@@ -287,13 +286,13 @@ def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str,
 
 
 def _refuter(scenario: Scenario | Probe) -> str:
-    """What is taken out of the broker, and how the row notices."""
+    """Return what is removed from the broker, and how the row notices."""
     refuter = scenario.refuter
     return f"{refuter.without}: {refuter.fails}" if refuter else "none"
 
 
 def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> None:
-    """The table as Markdown."""
+    """Write the table as Markdown."""
     lines = [
         "# What the source documents claim, and what was found",
         "",

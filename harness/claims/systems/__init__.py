@@ -1,1 +1,1 @@
-"""The claims with the brokers of others: how each row is run there, and what comes of it."""
+"""The claims with the brokers of others: how each row is run with them, and the results."""

@@ -1,10 +1,11 @@
 """The claims with brokers of Apache ActiveMQ Artemis.
 
-Rows RP and SS, as far as they can be shown on processes of one machine.
+These are the rows RP and SS, as far as they can be shown on processes of one machine.
 
-Times are those of JVMs on two busy cores: 10 to 40 s from the start of a broker to its service, two
-seconds until a cut is noticed, two more for a vote, ten until a broker that lost it has ended. What
-a broker says is found by its code (AMQ221...), which is the same in all releases.
+Times are those of JVMs on two busy cores. From the start of a broker to its service it takes 10 to
+40 s, until a cut is noticed two seconds, for a vote two more, and until a broker that lost it has
+ended ten. A broker's log lines are recognised by their code (AMQ221...), which is the same in all
+releases.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _ANSWERS_WHAT_IT_DID_NOT_WRITE: Final = Departure(
 )
 
 _TWICE: Final = ("duplicate", "group-split", "zombie")
-"""What follows from acknowledgements that are lost, and from a live that answers beside another."""
+"""The consequences of lost acknowledgements, and of a live that answers while another is live."""
 
 _STOPPED: Final = "AMQ221002: "
 _STAYS_BEHIND: Final = Departure(
@@ -71,7 +72,7 @@ _WAITS_AGAIN: Final = Says("a1", "AMQ221034: ", times=2)
 def _row(
     identifier: str, seconds: float, *some: Fault, spec: dict[str, Any] | None = None, **changes: Any
 ) -> SystemRow:
-    """That row for ``seconds`` of load, with these faults."""
+    """Return that row for ``seconds`` of load, with these faults."""
     pairs = named(identifier).spec.pairs
     fields = {"time_limit_s": seconds, "rate": 60.0 if pairs == 1 else 100.0, **PATIENT, **(spec or {})}
     return varied(identifier, _SYSTEM, spec=fields, schedule=faults(*some), anyway=_ANYWAY, **changes)
@@ -82,7 +83,7 @@ def _cut(shape: str, start_s: float, duration_s: float | None = None, **options:
 
 
 def _on_nfs(mount_options: str, lease_s: float) -> dict[str, Any]:
-    """A store on a file server of the run's own; who has ended gets nothing back."""
+    """Return a store on a file server of the run's own; a broker that ended gets nothing back."""
     store = {"type": "nfs", "mount-options": mount_options, "lease-ms": round(lease_s * 1000)}
     return {"properties": {"*": dict(NO_FAILBACK), "store": store}}
 
@@ -90,7 +91,7 @@ def _on_nfs(mount_options: str, lease_s: float) -> dict[str, Any]:
 _TEN_BROKERS: Final = "five pairs are ten JVMs: more than a machine of two cores starts in time"
 _ROOM: Final = {"address-settings.max-size-bytes": 100_000, "address-settings.page-size-bytes": 20_000}
 _PAGED: Final[dict[str, Any]] = {"properties": {"*": _ROOM}}
-"""About fifty messages are in memory, the others on pages."""
+"""Settings with which about fifty messages are in memory, and the others on pages."""
 _ON_PAGES: Final = (*at_stake("kill-1"), Says("a1", "AMQ222038: "))
 
 
@@ -99,7 +100,7 @@ CLAIMS: Final = SystemClaims(
         _row("RP1", 30.0, fault("kill", 6.0)),
         _row("RP1-large", 30.0, fault("kill", 6.0)),
         _row("RP1-paging", 30.0, fault("kill", 6.0), spec=_PAGED, guards=_ON_PAGES),
-        # The kill waits until the backup has all that was there.
+        # The kill waits until the backup has all messages that were there.
         _row("RP2", 75.0, fault("late-start", 0.0, 8.0, "a2"), fault("kill", 4.0, after="sync/finished")),
         _row("RP4", 45.0, _cut("pair-link", 6.0, 20.0)),
         # Consumers are fast, so that most of what the live acknowledges is consumed there.
@@ -231,7 +232,8 @@ CLAIMS: Final = SystemClaims(
                 Moved(least=20, by="a3"),
             ),
         ),
-        # As long as the mount waits, and then until whoever lost it has ended.
+        # The bound is the time that the mount waits, plus the time in which the broker that lost
+        # it ends.
         _row(
             "SS7-soft",
             70.0,

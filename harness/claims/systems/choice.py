@@ -1,4 +1,4 @@
-"""Which rows run with a system's brokers, and why others do not."""
+"""The choice of the rows that run with a system's brokers, and the reasons why others do not."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from harness.systems import registry as systems
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What runs of what was asked for.
+    """The rows that run, of those that were asked for.
 
-    ``left_out`` has the ids of rows that do not, by the reason.
+    ``left_out`` has the ids of the rows that do not run, by the reason.
     """
 
     system: str
@@ -28,9 +28,10 @@ class Choice:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def ledger(self, path: Path, *, unnamed: bool = False) -> Ledger:
-        """The file of results of this system, of the release that is there.
+        """Return the file of results of this system, for the installed release.
 
-        ``unnamed``: of any, for who only reads. Raises UsageError where nothing can be written.
+        ``unnamed`` means any release, for a caller that only reads. Raises UsageError if nothing
+        can be written.
         """
         tested = systems.get(self.system)
         if not path.resolve().parent.is_dir():
@@ -43,10 +44,10 @@ class Choice:
 
 
 def choose(asked: Sequence[Scenario | Probe], system: str) -> Choice:
-    """The rows of a system among those asked for.
+    """Return the rows of a system among those asked for.
 
-    Our own are the rows themselves. A system that has no claims laid out gets the scenarios as they
-    stand.
+    Our own system has the rows themselves. A system without claims of its own gets the scenarios as
+    they stand.
     """
     if system == OWN:
         return Choice(system=system, rows=asked)

@@ -1,7 +1,7 @@
 """The claims with brokers of Apache ActiveMQ Classic: a pair on a shared directory or a database.
 
-Rows SS, as far as Classic has what they are about. Its brokers are no masters and slaves: who comes
-first has the lock, and nobody gives it back.
+These are the rows SS, as far as Classic has what they are about. Its brokers are not masters and
+slaves: the broker that comes first has the lock, and none gives it back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BEGINS_ANEW: Final = Departure(
     "(lockKeepAlivePeriod), and then begins anew within its process, as one that waits (restartAllowed)"
 )
 _DAMAGED: Final = ("lost", "duplicate", "zombie", "not-linearizable", "reordered-realtime")
-"""What was found of a store that two brokers have written."""
+"""The findings in a store that two brokers have written."""
 _LOST: Final = Says("a1", "no longer able to keep the exclusive lock")
 
 
@@ -41,7 +41,7 @@ CLAIMS: Final = SystemClaims(
     rows=(
         _row("SS1", 30.0, fault("kill", 6.0)),
         _row("SS1-large", 30.0, fault("kill", 6.0)),
-        # Nothing connects the two: what is cut is each one's way to clients of the other side.
+        # The two have no link: the fault cuts each one's way to clients of the other side.
         _row("SS2", 40.0, fault("partition", 6.0, 15.0, None, shape="halves"), besides=(Takeovers(),)),
         _row("SS4-true", 30.0, fault("stop", 6.0)),
         _row(

@@ -1,4 +1,4 @@
-"""Where the runs of a system's rows are written down, and what was written down before."""
+"""The ledger of the runs of a system's rows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Ledger:
 
     Args:
         path: the file.
-        system: whose brokers ran.
-        version: of their release.
+        system: the system whose brokers ran.
+        version: their release.
     """
 
     def __init__(self, path: Path, system: str, version: str) -> None:
@@ -34,9 +34,9 @@ class Ledger:
         self._results = results.load(path, system)
 
     def before(self, scenario: Scenario) -> list[Ran]:
-        """The runs of a row, as it is and with this release, that were written down.
+        """Return the recorded runs of a row, as it is and with this release.
 
-        Without those that were unknown: they are made again.
+        Runs that were unknown are left out: they are made again.
         """
         return [
             Ran(problem="" if run.came == AS_EXPECTED else run.words, found=frozenset(run.found))
@@ -44,7 +44,7 @@ class Ledger:
         ]
 
     def left(self, scenario: Scenario, runs: int) -> list[int]:
-        """The seeds that are still to be run for so many runs: the lowest that were not."""
+        """Return the seeds that are still to be run for so many runs: the lowest that were not."""
         done = [run.seed for run in self._decided(scenario)]
         seeds = (seed for seed in itertools.count() if seed not in done)
         return list(itertools.islice(seeds, max(0, runs - len(done))))
@@ -53,7 +53,7 @@ class Ledger:
         return [run for run in self._results.of(scenario, self._version) if run.came != UNKNOWN]
 
     def write(self, scenario: Scenario, ran: Ran, seed: int, environment: str, day: str = "") -> None:
-        """Write down a run that has just ended, or one of another ``day``."""
+        """Record a run that has just ended, or one of another ``day``."""
         run = RowRun(
             row=scenario.id,
             fingerprint=results.fingerprint(scenario),
@@ -69,9 +69,9 @@ class Ledger:
         results.save(self._path, self._results)
 
     def again(self, scenario: Scenario, root: Path) -> int:
-        """Judge the runs of a row that lie in the store by what it expects now, and note them.
+        """Judge the stored runs of a row by what it expects now, and record them.
 
-        In place of what was written of the row before. How many there were.
+        They replace what was recorded of the row before. Returns how many there were.
         """
         found = list(self._stored(scenario, root))
         if found:
@@ -82,10 +82,10 @@ class Ledger:
         return len(found)
 
     def _stored(self, scenario: Scenario, root: Path) -> Iterator[tuple[Path, TestSpec, Verdict]]:
-        """The runs of this row as it is, with this release, that have a verdict."""
+        """Yield the stored runs of this row as it is, with this release, that have a verdict."""
         try:
             there = stores.find(root / stores.directory_name(scenario.spec.name))
-        except UsageError:  # no run of it
+        except UsageError:  # the row was never run
             return
         for store in there:
             with contextlib.suppress(UsageError, OSError, msgspec.MsgspecError):

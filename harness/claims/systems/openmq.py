@@ -1,9 +1,10 @@
 """The claims with brokers of Open MQ, the broker of the documents themselves: rows HA.
 
-Brokers of a cluster deliver to the consumers of all, so who delivers a message does not tell whose
-it is: what moves is what the taker says that it takes over, and a valid run shows that it is whole.
-Times are those of JVMs on two busy cores: a broker is suspected three seconds after its last sign
-of life, and taken over when its row in the database has stood still for eight more.
+Brokers of a cluster deliver to the consumers of all brokers, so the broker that delivers a message
+need not be its owner. A takeover is shown by what the taker reports, and a valid run shows that
+nothing was lost in it. Times are those of JVMs on two busy cores: a broker is suspected three
+seconds after its last sign of life, and taken over when its row in the database has stood still for
+eight more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FIELDS: Final[Mapping[str, Any]] = {
     **PATIENT,
     "rate": 24.0,
     "quiet_period_s": 6.0,
-    # Consumers are given all that there is: what is at stake is what they hold.
+    # Consumers are given all messages at once: only what they hold is at stake.
     "hold_s": 3.0,
     "properties": {},
 }
@@ -60,7 +61,10 @@ def _row(
     load: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> SystemRow:
-    """That row for ``seconds`` of ``load``, with these faults; ``nodes`` are properties by node."""
+    """Return that row for ``seconds`` of ``load``, with these faults.
+
+    ``nodes`` are properties by node.
+    """
     fields = {"time_limit_s": seconds, **_FIELDS, **(load or {}), "properties": nodes or {}}
     return varied(identifier, _SYSTEM, spec=fields, schedule=faults(*some), anyway=_ANYWAY, **changes)
 
@@ -76,14 +80,14 @@ _DROPPED: Final = Departure(
     "gives it to all subscriptions of the topic",
     page="findings/openmq-8.md",
 )
-"""Where subscriptions are dropped; ``_OF_TOPICS`` come of it."""
+"""The departure of rows in which subscriptions are dropped; it causes ``_OF_TOPICS``."""
 
 _HELD: Final = {"imq.cluster.takeover.delay.interval": 4}
-"""Between two looks at a suspect, so that all who suspect it try before any has the lock."""
+"""The seconds between two looks at a suspect: all brokers try before any has the lock."""
 _LOOKS: Final = "imq.cluster.monitor.threshold"
 _BEGUN: Final = "member/takeover-begun"
 _LATE: Final = r"\[B(?:1191|1481|3170|3231)\]"
-"""Another has taken responsibility; the lock was not to be had."""
+"""Log lines of a broker that came too late: another broker took the lock."""
 
 CLAIMS: Final = SystemClaims(
     rows=(
@@ -94,7 +98,8 @@ CLAIMS: Final = SystemClaims(
             "HA2",
             60.0,
             fault("kill", 6.0),
-            # When the first of them is to ask for the lock, so that all ask in one moment.
+            # The stall begins when the first broker is about to ask for the lock, so that all ask
+            # at one moment.
             fault("database-stall", 3.5, 1.5, None, after=_BEGUN),
             nodes={"*": _HELD},
             besides=(_BY_ANOTHER, _WITH_MESSAGES, Says(None, _LATE), Resumed(of="a1", least=10)),
@@ -138,7 +143,7 @@ CLAIMS: Final = SystemClaims(
                 page="findings/openmq-6.md",
             ),
         ),
-        # b1 looks first, has the lock, does not hear of it, and dies; then the others ask for it.
+        # b1 looks first, gets the lock, does not learn that, and dies; then the others ask for it.
         _row(
             "HA5",
             80.0,

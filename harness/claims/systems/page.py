@@ -1,6 +1,6 @@
-"""What came of the rows of other systems, as the part of the page of claims that tells it.
+"""The sections of the page of claims about the rows of other systems.
 
-Made from the file of results alone, without running anything.
+They are made from the files of results alone, without running anything.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from harness.systems import registry as systems
 HEADING: Final = "## With the brokers of others"
 
 DIRECTORY: Final = "results"
-"""Beside the page: where the files of results lie, ``claims-SYSTEM.json``."""
+"""The directory, next to the page, of the files of results, ``claims-SYSTEM.json``."""
 
 
 def sections(page: Path) -> list[str]:
-    """The lines behind the table of our own broker; none where no results lie beside the page."""
+    """Return the lines after the table of our own broker; none if the page has no results."""
     lines: list[str] = []
     for file in sorted((page.parent / DIRECTORY).glob("claims-*.json")):
         recorded = results.load(file)
@@ -40,7 +40,7 @@ _ABOUT: Final = (
 
 
 def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
-    """One system's table."""
+    """Return the table of one system."""
     anyway = claims.anyway.items()
     lines = [
         f"### {recorded.system}",
@@ -77,7 +77,7 @@ def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
 
 
 def verdict(row: SystemRow, runs: Sequence[RowRun], anyway: Collection[str] = ()) -> str:
-    """What the runs say of the row, in words; ``anyway`` as ``SystemClaims``'."""
+    """Return in words what the runs say of the row; ``anyway`` as in ``SystemClaims``."""
     decided = [run for run in runs if run.came != UNKNOWN]
     if not decided:
         why = next((run.words for run in runs), "not run as it is")
@@ -105,7 +105,7 @@ def _cell(text: str) -> str:
 
 
 def renew(page: Path) -> None:
-    """Write the page with the sections of today behind what else it has."""
+    """Write the page with the present sections after its other contents."""
     ours = page.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")[0].rstrip("\n")
     temporary = page.with_name(f".{page.name}.new")
     temporary.write_text("\n".join([ours, *sections(page)]) + "\n", encoding="utf-8")

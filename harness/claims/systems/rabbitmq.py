@@ -1,7 +1,7 @@
-"""The claims with nodes of RabbitMQ: rows RP, for quorum queues are replication by majority.
+"""The claims with nodes of RabbitMQ: rows RP, because quorum queues are replication by majority.
 
-There are no pairs. Where a row speaks of a live and its backup, a node and the others of its
-cluster stand for them: each has a member of every queue.
+There are no pairs. If a row speaks of a live and its backup, a node and the others of its cluster
+stand for them: each has a member of every queue.
 """
 
 from __future__ import annotations

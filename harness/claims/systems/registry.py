@@ -1,4 +1,4 @@
-"""The claims by system. Here a system's rows are added."""
+"""The claims by system; the rows of a new system are added here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CLAIMS: Final[dict[str, str]] = {
     "openmq": "harness.claims.systems.openmq:CLAIMS",
     "rabbitmq": "harness.claims.systems.rabbitmq:CLAIMS",
 }
-"""System -> the module and name of its claims."""
+"""The module and name of the claims of each system."""
 
 
 def of(system: str) -> SystemClaims | None:
-    """The claims of a system; None where none are laid out for it."""
+    """Return the claims of a system; None if it has none."""
     if system not in CLAIMS:
         return None
     module, _, attribute = CLAIMS[system].partition(":")

@@ -1,9 +1,9 @@
-"""What came of a system's rows, run by run: a file that the command keeps.
+"""The results of a system's rows, run by run: a file that the command keeps.
 
-Why kept: a run with the brokers of others takes minutes and needs their distribution, so that a
-page of all rows cannot be made again by everybody who changes a word. Every run names what it was
-of: its row as it was run and judged (``fingerprint``), the release, the day. A run of a row that
-has been changed since counts for nothing.
+Why kept: a run with the brokers of others takes minutes and needs their distribution. So not
+everybody who changes a word can make a page of all rows again. Every run names what it was of: its
+row as it was run and judged (``fingerprint``), the release, the day. A run of a row that has been
+changed since counts for nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNKNOWN: Final = "unknown"
 
 
 class RowRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """One run of a row.
+    """A run of a row.
 
     ``found`` are the findings that made it invalid, ``words`` why it was otherwise or unknown.
     """
@@ -43,25 +43,25 @@ class RowRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_u
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """All runs of one system's rows that were recorded, in their order."""
+    """All recorded runs of one system's rows, in their order."""
 
     system: str
     runs: tuple[RowRun, ...] = ()
 
     def of(self, scenario: Scenario, version: str = "") -> tuple[RowRun, ...]:
-        """The runs of a row as it is; of the latest release that it ran with if none is named."""
+        """Return the runs of a row as it is, with one release: by default its latest."""
         mark = fingerprint(scenario)
         runs = [run for run in self.runs if run.row == scenario.id and run.fingerprint == mark]
         version = version or (runs[-1].version if runs else "")
         return tuple(run for run in runs if run.version == version)
 
     def add(self, run: RowRun) -> Results:
-        """With one more, and without what was recorded of the row before it was changed."""
+        """Return the results with one more run, without runs of the row before it was changed."""
         kept = [old for old in self.runs if old.row != run.row or old.fingerprint == run.fingerprint]
         return msgspec.structs.replace(self, runs=(*kept, run))
 
     def without(self, scenario: Scenario) -> Results:
-        """Without what was recorded of a row."""
+        """Return the results without the runs of a row."""
         return msgspec.structs.replace(self, runs=tuple(run for run in self.runs if run.row != scenario.id))
 
 
@@ -84,15 +84,15 @@ _LATER_FIELDS = (
     "close_groups",
     "change_selectors",
 )
-"""What specs have had since: where a row leaves it as it is by default, it is the row it was."""
+"""Later fields of specs: a row that leaves them at their default is unchanged."""
 
 
 def fingerprint(scenario: Scenario) -> str:
-    """What a row is: its load, its faults and what is expected, in twelve hexadecimal digits.
+    """Return what identifies a row's load, faults and expectation, in twelve hexadecimal digits.
 
-    Nothing is said of fields that specs have had since, where they are as by default. Nor of
-    anomalies that were not looked for when the first rows were recorded: who allows all that
-    follows from two lives allows these, too, and what came as expected still does.
+    Fields that specs have had only since are left out if they have their default. So are anomalies
+    that were not looked for when the first rows were recorded. A row that allows all consequences
+    of two lives allows these, too, and a run that was as expected still is.
     """
     allowed = tuple(name for name in scenario.allowed if name not in _LATER)
     expected = (scenario.required, allowed, scenario.expected)
@@ -106,12 +106,12 @@ def fingerprint(scenario: Scenario) -> str:
 
 
 def load_of(spec: TestSpec) -> TestSpec:
-    """The spec without what another run of the same may have otherwise: its place and its seed."""
+    """Return the spec without what another run may have otherwise: its environment and its seed."""
     return msgspec.structs.replace(spec, environment="", hosts=(), seed=0)
 
 
 def found(runs: Sequence[RowRun]) -> str:
-    """What runs found, the most frequent first: "lost 10, duplicate 9"."""
+    """Return what runs found, the most frequent first: "lost 10, duplicate 9"."""
     counts = collections.Counter(
         name for run in runs if run.came != UNKNOWN for name in run.found or ("nothing",)
     )
@@ -120,7 +120,7 @@ def found(runs: Sequence[RowRun]) -> str:
 
 
 def load(path: Path, system: str = "") -> Results:
-    """Those of a file; none where there is no file yet. Raises UsageError."""
+    """Return the results in a file; none if there is no file yet. Raises UsageError."""
     if not path.exists():
         return Results(system=system)
     try:

@@ -1,10 +1,10 @@
 """A row of the claims with the brokers of another system than ours, as data.
 
 Why not the rows as they stand: other brokers need other times (a JVM starts in twenty seconds and
-notices a cut after two), have other properties and other words in their logs, and some do otherwise
-than the documents say. What is done and what must come of it stays in the scenario, so that runs
-are judged by the same code; what departs from the documents is said beside it, with the page of the
-finding, and never by making the expectation of the documents softer.
+notices a cut after two), have other properties and other words in their logs, and some depart from
+the documents. What is done and what must follow from it stays in the scenario, so that runs are
+judged by the same code. A departure from the documents is stated with the row, with the page of the
+finding; it never makes the expectation of the documents softer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PATIENT: Final[Mapping[str, Any]] = {
     "recovery_bound_s": 90.0,
     "quiet_period_s": 2.0,
 }
-"""Fields of a spec for brokers that take tens of seconds to start, on a busy machine."""
+"""The fields of a spec for brokers that take tens of seconds to start, on a busy machine."""
 
 
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the brokers do otherwise than the documents say: the row expects what they do.
+    """A departure of brokers from the documents: the row expects what the brokers do.
 
-    ``page`` is the finding's, from ``docs``; "" where the brokers' own documents say so, too, and
-    ``reason`` quotes them.
+    ``page`` is the page of the finding, relative to ``docs``. It is "" if the brokers' own
+    documents say so, too, and ``reason`` quotes them.
     """
 
     reason: str
@@ -47,11 +47,11 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """What one system's brokers are held against.
+    """The rows with which one system's brokers are compared.
 
-    ``anyway`` are findings that their brokers have whatever the fault, and without any, so that no
-    row is held against them: each row allows them. ``left_out`` is why a row, or one scenario of
-    it, cannot be run with them.
+    ``anyway`` are findings that these brokers have whatever the fault, and without any. So no row
+    is held against them: each row allows them. ``left_out`` is why a row, or one scenario of it,
+    cannot be run with them.
     """
 
     rows: tuple[SystemRow, ...]
@@ -59,11 +59,11 @@ class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Mapping[str, str] = {}
 
     def row(self, identifier: str) -> SystemRow | None:
-        """The row of a scenario."""
+        """Return the row of a scenario, or None."""
         return next((row for row in self.rows if row.scenario.id == identifier), None)
 
     def why_not(self, row: Scenario | Probe, system: System) -> str:
-        """Why there is no row of it, in words."""
+        """Return in words why there is no such row."""
         said = self.left_out.get(row.id) or self.left_out.get(row.row)
         if said:
             return said
@@ -83,9 +83,9 @@ def varied(
     anyway: Iterable[str] = (),
     **changes: Any,
 ) -> SystemRow:
-    """The scenario of that id with other fields of its spec and other ``changes`` of itself.
+    """Return the scenario of that id with other fields of its spec and other ``changes`` of itself.
 
-    It has no refuter: a refuter is a change of our own broker. ``anyway`` as ``SystemClaims``'.
+    It has no refuter: a refuter is a change of our own broker. ``anyway`` as in ``SystemClaims``.
     """
     ours = named(identifier)
     theirs = msgspec.structs.replace(
