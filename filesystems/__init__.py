@@ -1,12 +1,12 @@
-"""File systems of our making: FUSE, an NFSv4 client, and a disk that breaks."""
+"""Our own file systems: FUSE, an NFSv4 client, and a disk that breaks."""
 
 from pathlib import Path
 
 
 def modules_of(*packages: str) -> tuple[str, ...]:
-    """The modules of these packages of ours, and this one, as paths from the project's root.
+    """Return the modules of some of our packages, and this one, as paths from the project's root.
 
-    Copied to a machine they run there on the standard library alone.
+    They need only the standard library on the machine to which they are copied.
     """
     here = Path(__file__).parent
     paths = [

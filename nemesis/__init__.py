@@ -1,7 +1,7 @@
 """Faults, their targets and their schedules.
 
-``registry`` has the kinds by name, ``schedule`` makes and checks plans of faults, ``conductor``
-carries one out.
+``registry`` has the kinds by name, ``schedule`` makes and checks schedules, ``conductor`` carries
+a schedule out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from harness.interface import Schedule
 
 
 def held_back(schedule: Schedule) -> frozenset[str]:
-    """The nodes that must not be started with the others: a ``late-start`` starts them."""
+    """Return the nodes that must not be started with the others: a ``late-start`` starts them."""
     from nemesis.target import names_in  # noqa: PLC0415 - networkx is not needed to name the package
 
     return frozenset(

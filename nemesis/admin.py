@@ -1,11 +1,11 @@
-"""What administrators do to a cluster that serves.
+"""Commands of administrators to a cluster that serves: takeover, quiesce.
 
-Takeover, quiesce (Sun 4.1, "Preventing or Forcing Takeover of a Broker"). A planned shutdown is
+They are those of Sun 4.1, "Preventing or Forcing Takeover of a Broker". A planned shutdown is
 ``stop``.
 
-Why these are faults: nobody has failed, so nothing is suspected and nothing waited for. A takeover
-by hand meets a broker that is serving at that very moment, and must fence it all the same. Commands
-go to admin ports, outside every partition, and their effect is read there too.
+Why these are faults: no broker has failed, so none is suspected and no time-out runs. A takeover by
+hand meets a broker that is serving at that very moment, and must fence it all the same. Commands go
+to admin ports, outside every partition, and their effect is read there, too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from nemesis.target import resolve_target
 
 COMMAND_PATIENCE_S: Final = 5.0
 TAKEOVER_PATIENCE_S: Final = 15.0
-"""A taker waits for ``takeover-wait``, reads what it has got, and may stand still itself
-meanwhile.
+"""The seconds that a takeover may take: the taker waits for ``takeover-wait``, reads the store that
+it has got, and may itself stand still meanwhile.
 """
 
 OPEN_PATIENCE_S: Final = 15.0
-"""How long a broker may stand still, or its database, before one that was quiesced is called not
-healed.
+"""The seconds for which a quiesced broker, or its database, may stand still before the fault is
+called not healed.
 """
 POLL_S: Final = 0.2
 
@@ -36,13 +36,13 @@ SILENT: Final = "no answer"
 
 
 class AdminKind(NodeKind):
-    """A command to brokers that share a database."""
+    """A kind of fault that is a command to brokers that share a database."""
 
     default_target = "one"
     primitives: ClassVar[tuple[str, ...]] = ()
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """Brokers that know the command."""
+        """Return what the cluster lacks: brokers that know the command."""
         if any(self.name in node.commands for node in nodes):
             return ""
         return "only brokers of a high-availability cluster know this command: use --policy ha-database"
@@ -55,9 +55,10 @@ class AdminKind(NodeKind):
         patience_s: float = COMMAND_PATIENCE_S,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """The answer.
+        """Send a command to a node's admin port, and return the answer.
 
-        Raises InfrastructureError with the node's name when it refuses or does not answer in time.
+        Raises InfrastructureError, with the node's name, when the node refuses or does not answer
+        in time.
         """
         try:
             async with asyncio.timeout(patience_s):
@@ -68,9 +69,9 @@ class AdminKind(NodeKind):
             raise InfrastructureError(f"{node} did not do {command}: {error}") from None
 
     async def member(self, actions: FaultActions, asked: str, node: str) -> Mapping[str, Any] | None:
-        """The row of a node in the store, as another one or itself reads it.
+        """Return the row of ``node`` in the store, as the node ``asked`` reads it.
 
-        None where there is none or nobody answers.
+        None where there is no such row, or no answer.
         """
         try:
             rows = (await self.ask(actions, asked, "members"))["members"]
@@ -80,9 +81,9 @@ class AdminKind(NodeKind):
 
 
 class AdminTakeover(AdminKind):
-    """One broker takes over from others by hand, however alive they are.
+    """A takeover by hand: a broker takes over from others, even if they are alive.
 
-    They find themselves replaced and, those that run, join again by themselves, empty.
+    Those of them that run find themselves replaced, and join again by themselves, empty.
     """
 
     name = "takeover"
@@ -95,7 +96,7 @@ class AdminTakeover(AdminKind):
     }
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """As NodeKind's, and the taker."""
+        """Check the fault as a NodeKind does, and that its taker is a node."""
         super().validate(fault, nodes)
         taker = fault.options.get("taker")
         names = [node.name for node in nodes]
@@ -103,7 +104,7 @@ class AdminTakeover(AdminKind):
             raise UsageError(f'unknown taker "{taker}": {near(taker, names)}')
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """The victims, and who takes them over: the target says "a1 by b1"."""
+        """Choose the victims and the broker that takes them over: the target says "a1 by b1"."""
         victims = resolve_target(fault, self.default_target, situation)
         named = fault.options.get("taker")
         others = [name for name in ([named] if named else situation.having("live")) if name not in victims]
@@ -113,7 +114,7 @@ class AdminTakeover(AdminKind):
         return Impact(f"{', '.join(victims)} by {taker}", nodes=victims, by=taker)
 
     async def begin(self, injection: Injection) -> str | None:
-        """One after the other, without being asked whether it is really meant."""
+        """Command the takeovers one after the other, by force: victims may be alive."""
         for victim in injection.impact.nodes:
             await self.ask(
                 injection.actions,
@@ -125,7 +126,7 @@ class AdminTakeover(AdminKind):
         return None
 
     async def look(self, injection: Injection) -> Mapping[str, str]:
-        """Whom the taker says it has taken over, and what the store says of each now."""
+        """Return the state of each victim in the store, and whether the taker has taken it over."""
         actions, impact = injection.actions, injection.impact
         taker = impact.by
         seen = {}
@@ -140,12 +141,15 @@ class AdminTakeover(AdminKind):
         return seen
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """No takeover is half-way."""
+        """Return whether no takeover is half-way any more."""
         return bool(observed) and not any("TAKEOVER_STARTED" in phrase for phrase in observed.values())
 
 
 class Quiesce(AdminKind):
-    """A broker that is to be shut down later: it takes in nobody and serves whom it has (HA7)."""
+    """A quiesced broker, which is to be shut down later (HA7).
+
+    It goes on to serve its clients, and takes in no new ones.
+    """
 
     name = "quiesce"
     description = "brokers take in no new clients and serve the old ones, until the fault ends"
@@ -153,16 +157,16 @@ class Quiesce(AdminKind):
     seen_as: ClassVar[tuple[str, ...]] = ("QUIESCING", "QUIESCE_COMPLETE")
 
     async def begin(self, injection: Injection) -> str | None:
-        """Ask all of them."""
+        """Command all nodes of the fault to quiesce."""
         for node in injection.impact.nodes:
             await self.ask(injection.actions, node, "quiesce")
         return None
 
     async def end(self, injection: Injection) -> None:
-        """Let them take in clients again.
+        """Command all nodes of the fault to take in clients again.
 
-        One that is gone does so anyway when it is back, and one that does not answer is asked until
-        it does.
+        A node that is gone does so anyway when it is back. A node that does not answer is asked
+        until it does.
         """
         async with asyncio.TaskGroup() as group:
             for node in injection.impact.nodes:
@@ -183,7 +187,7 @@ class Quiesce(AdminKind):
                 await asyncio.sleep(POLL_S)
 
     async def look(self, injection: Injection) -> Mapping[str, str]:
-        """What the store says of each, as itself reads it."""
+        """Return the state of each node in the store, as the node itself reads it."""
         actions = injection.actions
         rows = {node: await self.member(actions, node, node) for node in injection.impact.nodes}
         return {node: row["state"] if row else SILENT for node, row in rows.items()}

@@ -1,10 +1,10 @@
 """Faults of clocks: clock-skew, clock-step, clock-strobe, clock-rate.
 
-Why four: a wrong clock confuses who compares times of different machines, a jump confuses who
-measures with it, one that jumps to and fro lets no two readings agree, and a clock that runs at
-another speed makes every time-out early or late without anybody noticing. At the end of each the
-wall clock is true again, in one jump, as NTP sets a clock that is too wrong to be led back slowly:
-what is healed must not make the next fault look as if it had bitten.
+Why four: a wrong clock confuses programs that compare times of different machines, and a jump
+confuses programs that measure time with the clock. If a clock jumps to and fro, no two readings
+agree. A clock that runs at another speed makes every time-out early or late, and nothing shows it.
+At the end of each fault the wall clock is right again, in one jump, as NTP sets a clock that is too
+wrong to be led back slowly. Otherwise the next fault would look as if it had taken effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nemesis.node import NodeKind
 
 CLOCK: Final = "clock"
 PERIOD_MS_MAX: Final = 4000.0
-"""A clock is watched for longer than half of it, and no probe may take for ever."""
+"""The longest period of a strobe: a probe watches a clock for longer than half of the period."""
 
 
 def _any_number(value: Any) -> str:
@@ -32,14 +32,14 @@ def _period(value: Any) -> str:
 
 
 class ClockKind(NodeKind):
-    """A fault of clocks."""
+    """A kind of fault of clocks."""
 
     part = CLOCK
     seen_as = "skewed"
 
 
 class ClockSkew(ClockKind):
-    """A machine whose clock is wrong from the start of the fault.
+    """A wall clock that is wrong by a constant from the start of the fault.
 
     The monotonic clock runs on undisturbed.
     """
@@ -57,9 +57,9 @@ class ClockSkew(ClockKind):
 
 
 class ClockStep(ClockKind):
-    """A clock that somebody sets while everything runs, backwards unless asked otherwise.
+    """A wall clock that is set while everything runs, backwards unless asked otherwise.
 
-    NTP sets it back at the end.
+    It is set right at the end, as by NTP.
     """
 
     name = "clock-step"
@@ -75,7 +75,7 @@ class ClockStep(ClockKind):
 
 
 class ClockStrobe(ClockKind):
-    """A clock that two masters pull at.
+    """A wall clock that two time servers set in turn.
 
     It jumps ahead and back again and again, many times within one time-out.
     """
@@ -91,17 +91,17 @@ class ClockStrobe(ClockKind):
     }
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """Every one jumps, whatever else is wrong with it."""
+        """Return whether every clock jumps, whatever else is wrong with it."""
         del before
         return bool(observed) and all("strobing" in phrase for phrase in observed.values())
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """None jumps any more."""
+        """Return whether no clock jumps any more."""
         return not any("strobing" in phrase for phrase in observed.values())
 
 
 class ClockRate(ClockKind):
-    """A clock that runs too fast or too slow: all time-outs of its node are early or late."""
+    """Clocks that run too fast or too slow: all time-outs of their node are early or late."""
 
     name = "clock-rate"
     description = "all clocks of a node run at another speed"

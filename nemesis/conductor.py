@@ -1,11 +1,11 @@
-"""Carries a schedule out.
+"""The conductor, which carries a schedule out.
 
-Each fault at its time, proved by probes, recorded, and healed whatever happens.
+It injects each fault at its time, proves it by probes, records it, and heals it whatever happens.
 
-A fault is one task with one life: invoke row, injection, probes until the effect is seen, info row,
-the time of the fault (its lease renewed meanwhile), then the same for healing. A fault that cannot
-be injected is a row that says so, never a crash of the run: what the nemesis failed to break is no
-finding about the broker.
+A fault is a task with one life. It writes the invoke row, injects the fault, probes until the
+effect is seen, and writes the info row. Then the fault lasts for its time, while its lease is
+renewed, and is healed in the same steps. A fault that cannot be injected becomes a row that says
+so, and never a crash of the run: it is no finding about the broker.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ NEMESIS: Final = -1
 """The process number of nemesis rows in a history."""
 
 RENEW_S: Final = 1.0
-"""Environments' leases last 5 s by default.
+"""The seconds between two renewals of a lease.
 
-Four renewals may be late before a fault heals by itself.
+Leases of environments last 5 s by default, so four renewals may fail before a fault heals by
+itself.
 """
 
 OBSERVE_S: Final = 2.0
@@ -54,15 +55,15 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
             life = _Life(
                 Injection(f"{fault.kind}-{place}", fault, Impact(fault.target, fault.shape), actions),
                 context,
-                # Chance of its own, so that what one fault draws does not depend on when another
-                # begins.
+                # Each fault has a generator of its own, so that its choices do not depend on when
+                # another fault begins.
                 random.Random(context.random.getrandbits(64)),
             )
             group.create_task(life.run(began_s), name=f"fault {life.label}")
 
 
 class _Life:
-    """One fault from its beginning to its healing."""
+    """The life of a fault, from its beginning to its healing."""
 
     def __init__(self, injection: Injection, context: NemesisContext, chance: random.Random) -> None:
         self.label = injection.label
@@ -91,9 +92,10 @@ class _Life:
                 await self._end()
 
     async def _event(self, event: str) -> None:
-        """Wait for it.
+        """Wait for an event.
 
-        If it never comes the history says so, and whoever judges the run is told.
+        If the event never comes, the history says so, and ``context.missed`` makes it a trouble of
+        the run.
         """
         events = self._context.events
         assert events is not None, f"{self.label} waits for {event} and nobody listens"
@@ -107,7 +109,7 @@ class _Life:
             raise
 
     async def _begin(self) -> bool:
-        """Invoke row, injection, probes, info row; False if it could not be injected."""
+        """Inject the fault, observe and record it; return False if it could not be injected."""
         fault, kind, context = self._fault, self._kind, self._context
         parts = {} if context.events is None else dict(context.events.parts())
         situation = Situation(context.nodes, context.zones, dict(context.roles()), self._random, parts)
@@ -130,7 +132,7 @@ class _Life:
         except asyncio.CancelledError:
             self._record("info", fault.kind, observed=observed, bit=False, error="ended before it was seen")
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test goes on and the history says so
+        except Exception as error:  # noqa: BLE001 - after any error the test goes on, and the history says so
             words = self._complain("was not injected", error)
             self._record("info", fault.kind, observed=observed, bit=False, error=words)
             return False
@@ -142,7 +144,7 @@ class _Life:
         return True
 
     async def _inject(self) -> None:
-        """Begin; if that is cancelled, the lease must not get lost, or nobody could heal it."""
+        """Begin the fault; even if that is cancelled, keep its lease, which healing needs."""
         begin = asyncio.ensure_future(self._kind.begin(self._injection))
         try:
             self._injection.lease = await asyncio.shield(begin)
@@ -162,7 +164,7 @@ class _Life:
                 await asyncio.sleep(start_s + self._fault.duration_s - loop.time())
 
     async def _end(self) -> None:
-        """Heal it, and record what was seen of that."""
+        """Heal the fault, and record what probes saw of that."""
         f = f"heal:{self._fault.kind}"
         self._record("invoke", f)
         observed: Mapping[str, str] = {}
@@ -180,7 +182,7 @@ class _Life:
         )
 
     async def _observe(self, seen: Callable[[Mapping[str, str]], bool]) -> Mapping[str, str]:
-        """Probe until it is seen or the time for it is over; the last observation."""
+        """Probe until ``seen`` holds or ``OBSERVE_S`` has passed; return the last observation."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + OBSERVE_S
         while True:
@@ -192,7 +194,7 @@ class _Life:
 
     @contextlib.asynccontextmanager
     async def _renewing(self) -> AsyncIterator[None]:
-        """The lease is renewed beside the body."""
+        """Renew the lease while the `async with` body runs; stop afterwards."""
         task = asyncio.create_task(self._renew())
         try:
             yield
@@ -203,7 +205,7 @@ class _Life:
     async def _renew(self) -> None:
         """Renew the lease until cancelled.
 
-        One that has ended before its time is remembered, for the heal row.
+        If the lease ends before its time, the reason is kept for the heal row.
         """
         lease = self._injection.lease
         if lease is None or self._lost is not None:
@@ -217,12 +219,15 @@ class _Life:
                 return
 
     def _kept(self, node: str, phrase: str) -> str:
-        """A node that is still gone because another fault keeps it down is no failure to heal."""
+        """Return a probe's phrase, with the fault that keeps the node down if there is another.
+
+        A node that is still gone because of another fault is no failure to heal this one.
+        """
         others = sorted(self._actions.down.get(node, set()) - {self.label})
         return f"{phrase}, kept down by {others[0]}" if phrase == "gone" and others else phrase
 
     def _complain(self, what: str, error: Exception) -> str:
-        """The first cause, in words; a trace of what nobody expects goes to the log."""
+        """Log an error and return its first cause in words; an unexpected one is logged in full."""
         cause: BaseException = error
         while isinstance(cause, BaseExceptionGroup):
             cause = cause.exceptions[0]

@@ -1,9 +1,9 @@
 """Faults of the database that brokers share: database-stall, database-restart, database-disconnect.
 
-Why three: a server that stands still does what it was asked when nobody waits for it any more; one
-that restarts drops every connection and keeps every commit; a connection that is lost at the wrong
-moment leaves a broker not knowing whether its commit happened. Brokers must wait, step down or
-look, and never guess.
+Why three: a server that stands still does later what it was asked, when no broker waits for that
+any more. A server that restarts drops every connection and keeps every commit. After a connection
+that is lost at the wrong moment, a broker does not know whether its commit happened. Brokers must
+wait, step down or look, and never guess.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ COMMITTED_DEFAULT: Final = 0.5
 
 
 class DatabaseKind(NodeKind):
-    """A fault of the one database of a test."""
+    """A kind of fault of a test's database."""
 
     part = DATABASE
     default_target = "all"
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """There must be a database, and one that the environment can break."""
+        """Return what the cluster lacks: a database that the environment can break."""
         types = {node.database.type for node in nodes if node.database is not None}
         if not types:
             return (
@@ -48,16 +48,16 @@ class DatabaseKind(NodeKind):
 
 
 class DatabaseServerKind(DatabaseKind):
-    """A fault of the server itself: it is one, and hits all brokers, whichever is named."""
+    """A kind of fault of the database server itself: it hits all brokers, whatever the target."""
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """All nodes, whatever the target: none of them has a database of its own."""
+        """Choose all nodes, whatever the target: none of them has a database of its own."""
         del fault
         return Impact("the database", nodes=situation.names, part=self.part)
 
 
 class DatabaseStall(DatabaseServerKind):
-    """A server that does not run: a machine that swaps, a virtual machine that is moved."""
+    """A database server that stands still, as on a machine that swaps or is migrated."""
 
     name = "database-stall"
     description = "the database stands still; what it was asked meanwhile it does afterwards"
@@ -66,7 +66,7 @@ class DatabaseStall(DatabaseServerKind):
 
 
 class DatabaseRestart(DatabaseServerKind):
-    """A server that crashes and comes back: its connections are gone, its commits are not."""
+    """A database server that crashes and comes back: it loses its connections, not its commits."""
 
     name = "database-restart"
     description = "the database is down until the fault ends; connections are lost, commits are not"
@@ -86,9 +86,9 @@ def _share(value: Any) -> str:
 
 
 class DatabaseDisconnect(DatabaseKind):
-    """Connections that break while a transaction is under way.
+    """Connections to the database that break while a transaction is under way.
 
-    Half of these have been committed, and nobody says which.
+    By default half of these transactions have been committed, and brokers are not told which.
     """
 
     name = "database-disconnect"

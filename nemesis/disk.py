@@ -1,9 +1,9 @@
-"""Faults of disks: disk-slow, disk-stall, disk-full, disk-error as leases.
+"""Faults of disks: disk-slow, disk-stall, disk-full, disk-error, disk-corrupt and power-loss.
 
-Disk-corrupt and power-loss, which end the broker.
+The first four are leases; disk-corrupt and power-loss end the broker.
 
-Why bits are flipped under a stopped broker: one that runs reads hardly anything back, so damage
-shows when it starts, and a fault that cannot show proves nothing.
+Why bits are flipped under a stopped broker: a running broker reads hardly anything back. So damage
+shows only when it starts, and a fault that cannot show proves nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ ENDED_BY_ITSELF: Final = "a broker that ends itself leaves its pair to a restart
 
 
 class DiskKind(NodeKind):
-    """A fault of disks."""
+    """A kind of fault of disks."""
 
     part = DISK
 
 
 class DiskSlow(DiskKind):
-    """A disk that takes its time: an overloaded array, a failing head."""
+    """A slow disk, as an overloaded array or a failing head makes it."""
 
     name = "disk-slow"
     description = "syncs and changes of directories take longer"
     slows = lasts = mild = True
     primitives = ("disk-slow",)
     seen_as = ("slow", "stalled")
-    """One that is slower than the patience of who looks cannot be told from one that stalls."""
+    """A disk that is slower than the patience of the probe looks like one that stalls."""
 
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
@@ -44,7 +44,7 @@ class DiskSlow(DiskKind):
 
 
 class DiskStall(DiskKind):
-    """A disk that does not answer: a hung mount, a multipath fail-over."""
+    """A disk that does not answer, as after a hung mount or in a multipath fail-over."""
 
     name = "disk-stall"
     description = "syncs and changes of directories do not end until the fault does"
@@ -54,7 +54,7 @@ class DiskStall(DiskKind):
 
 
 class DiskFull(DiskKind):
-    """No space left (ENOSPC)."""
+    """A full disk (ENOSPC)."""
 
     name = "disk-full"
     description = "writes are refused for lack of space"
@@ -65,9 +65,9 @@ class DiskFull(DiskKind):
 
 
 class DiskError(DiskKind):
-    """The kernel gives up on the device (EIO).
+    """A disk that fails (EIO).
 
-    What a failed sync held is not on the disk, whatever a later one says.
+    Data whose sync failed are not on the disk, even if a later sync succeeds.
     """
 
     name = "disk-error"
@@ -83,9 +83,9 @@ class DiskError(DiskKind):
 
 
 class DiskCorrupt(Kill):
-    """Data that rot under a stopped broker.
+    """Damaged data under a stopped broker.
 
-    It must notice them, and never serve what it cannot trust.
+    The broker must notice the damage, and never serve data that it cannot trust.
     """
 
     name = "disk-corrupt"
@@ -107,7 +107,7 @@ class DiskCorrupt(Kill):
     default_target = "one"
 
     async def begin(self, injection: Injection) -> str | None:
-        """Kill them, then damage each disk."""
+        """Kill the brokers, then damage the disk of each."""
         await super().begin(injection)
         await injection.actions.environment.inject(
             "disk-corrupt", nodes=injection.impact.nodes, options=self.given(injection.fault)
@@ -115,33 +115,36 @@ class DiskCorrupt(Kill):
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """Every disk is damaged."""
+        """Return whether every disk is damaged."""
         del before
         return bool(observed) and all(phrase.startswith("damaged") for phrase in observed.values())
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """Nothing mends a disk.
+        """Return whether anything was observed: the harness does not repair a disk.
 
-        What was damaged may be replaced by the broker, and that is its affair.
+        A broker may replace the damaged data.
         """
         return bool(observed)
 
 
 class PowerLoss(Kill):
-    """A crash of machines: unlike a killed process, they lose what was written and not synced."""
+    """A crash of machines, which lose what was written and not synced.
+
+    A killed process does not lose that.
+    """
 
     name = "power-loss"
     description = "brokers die with their machines, which lose what was not synced; started again at the end"
     primitives = ("power-loss",)
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """As Kill's; there is nothing to choose but the target."""
+        """Check the fault as a Kill; it takes no shape."""
         super().validate(fault, nodes)
         if fault.shape is not None:
             raise UsageError(f'takes no shape, but has "{fault.shape}"')
 
     async def begin(self, injection: Injection) -> str | None:
-        """All at once: one power line."""
+        """Cut the power of all nodes at once, as if they shared one line."""
         actions, nodes = injection.actions, injection.impact.nodes
         actions.keep_down(injection.label, nodes)
         await asyncio.shield(actions.environment.inject("power-loss", nodes=nodes))

@@ -1,4 +1,4 @@
-"""A fault of the person's own: a command of an attached cluster, undone by another."""
+"""Hooks: faults of the user's own, each a command of an attached cluster that another undoes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nemesis.node import NodeKind
 
 
 class Hook(NodeKind):
-    """A hook of the file of ``--attach`` that has another name than a nemesis."""
+    """A hook in the file of ``--attach`` that does not have the name of a nemesis."""
 
     name = "hook"
     description = "a command of your own, undone by another (--attach)"
@@ -25,5 +25,5 @@ class Hook(NodeKind):
     }
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """Its own probe says that it is over, everywhere."""
+        """Return whether the hook's own probe says that the fault is over, everywhere."""
         return bool(observed) and super().healed(observed)

@@ -1,8 +1,9 @@
-"""What a kind of fault is: data to list and validate it by, and the four steps of its life.
+"""Kinds of faults: the data to list and validate a kind by, and the steps of a fault's life.
 
 Why one class for all: the conductor treats every fault alike (plan, begin, look, end, look again),
-so a new kind is one new class and one line in the registry. Planning is pure and draws all its
-chance from the fault's own generator; only ``begin`` and ``end`` touch anything.
+so a new kind is one new class and one line in the registry. Planning has no side effects and draws
+all its random choices from the fault's own generator; only ``begin`` and ``end`` change the
+cluster.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from nemesis.near import near
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a fault: what it means, and which values it takes.
+    """An option of a fault: its meaning, and the values that it takes.
 
-    ``check`` returns "" or what would be right.
+    ``check`` returns "" for a value that is right, else what would be right.
 
-    ``default`` is what the environment is told where a fault does not say it; without one it is
-    told nothing. ``drawn`` is what a search draws from; without any it never gives the option.
+    ``default`` is the value that the environment gets where a fault does not have the option; with
+    None it gets no value. ``drawn`` are the values that a search draws from; without any, a search
+    never uses the option.
     """
 
     meaning: str
@@ -36,7 +38,7 @@ class Option:
 
 
 def number(least: float, *, above: bool = False) -> Callable[[Any], str]:
-    """A check for finite numbers from ``least`` on (or above it)."""
+    """Return a check for finite numbers from ``least`` on, or ``above`` it."""
 
     def check(value: Any) -> str:
         sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -48,17 +50,17 @@ def number(least: float, *, above: bool = False) -> Callable[[Any], str]:
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
-    """A check for one of some words."""
+    """Return a check for one of some words."""
     return lambda value: "" if value in words else f"one of {', '.join(words)}"
 
 
 def truth(value: Any) -> str:
-    """A check for true or false."""
+    """Check that a value is true or false."""
     return "" if isinstance(value, bool) else "true or false"
 
 
 def some_text(value: Any) -> str:
-    """A check for a text with something in it."""
+    """Check that a value is a text that is not empty."""
     return "" if isinstance(value, str) and value else "a name"
 
 
@@ -67,7 +69,11 @@ PAIR = Option("the live-backup pair to take it from; any by default", some_text)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The cluster at the moment when a fault begins: what planning may look at."""
+    """The cluster at the moment when a fault begins, for planning.
+
+    ``roles`` has the role in which each node was last seen, ``parts`` the node that plays each of
+    ``nemesis.target.PARTS``.
+    """
 
     nodes: tuple[NodePlan, ...]
     zones: tuple[str, ...]
@@ -77,11 +83,11 @@ class Situation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes' names, as planned."""
+        """The names of the nodes, in the order of the plan."""
         return tuple(node.name for node in self.nodes)
 
     def having(self, role: str, pair: str | None = None) -> list[str]:
-        """The nodes last seen in a role, of one pair or of all."""
+        """Return the nodes that were last seen in a role, of one pair or of all."""
         return [
             node.name
             for node in self.nodes
@@ -91,10 +97,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What a fault will touch, resolved to names. ``target`` says in words what it was resolved to.
+    """The links or nodes that a fault will touch; ``target`` describes them in words.
 
-    ``part`` is what of the nodes is looked at: "" their processes, "disk", "clock". ``by`` is the
-    broker that does it, where one does.
+    ``part`` is the part of the nodes that probes look at: "" for their processes, "disk", "clock".
+    ``by`` is the broker that carries the fault out, where a broker does.
     """
 
     target: str | None
@@ -106,22 +112,22 @@ class Impact:
 
     @property
     def probed(self) -> tuple[str, ...]:
-        """The nodes, or parts of them, as ``Environment.probe`` takes them."""
+        """The nodes, or their parts, in the form that ``Environment.probe`` takes."""
         return tuple(f"{node}/{self.part}" for node in self.nodes) if self.part else self.nodes
 
 
 class CannotBeginError(Exception):
-    """The fault makes no sense now: no broker is live, say.
+    """The fault has nothing to hit now, because no broker is live, for example.
 
-    It is recorded as without effect, and the test goes on.
+    The fault is recorded as without effect, and the test goes on.
     """
 
 
 @dataclass(slots=True)
 class FaultActions:
-    """Operations that a fault may perform on the cluster.
+    """The operations that a fault may perform on the cluster.
 
-    ``down`` has, for every node that a fault keeps from running, the labels of those faults.
+    ``down`` has, for every node that faults keep from running, the labels of those faults.
     """
 
     environment: Environment
@@ -131,16 +137,16 @@ class FaultActions:
     _starting: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def states(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Each node as its environment sees it: "running", "paused" or "gone"."""
+        """Return the state of each node in its environment: "running", "paused" or "gone"."""
         return dict((await self.environment.probe(nodes=nodes)).observed)
 
     def keep_down(self, label: str, nodes: Sequence[str]) -> None:
-        """None of the nodes is started again before this fault ends."""
+        """Keep the nodes from being started again before this fault ends."""
         for node in nodes:
             self.down.setdefault(node, set()).add(label)
 
     async def restart(self, label: str, nodes: Sequence[str]) -> None:
-        """Start the nodes again that this fault, and no other, keeps down."""
+        """Start the nodes that this fault kept down and no other fault keeps down."""
         for node in nodes:
             self.down.get(node, set()).discard(label)
         for node in nodes:
@@ -161,61 +167,59 @@ class Injection:
 
 
 class Kind(ABC):
-    """A kind of fault, as long as it says nothing else a lease on links or nodes.
+    """A kind of fault; unless a subclass does otherwise, a lease on links or nodes.
 
-    Its instances keep no state: one serves all faults of all tests.
+    Instances keep no state: one instance serves all faults of all tests.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
     primitives: ClassVar[tuple[str, ...]]
-    """What the environment must be able to do."""
+    """The operations that the environment must support."""
     targets: ClassVar[bool] = False
     default_target: ClassVar[str | None] = None
     shapes: ClassVar[tuple[str, ...]] = ()
     default_shapes: ClassVar[tuple[str, ...]] = ()
     seen_as: ClassVar[str | tuple[str, ...]] = ()
-    """How the phrase of a probe begins, or how any of them may, of what the fault has hit."""
+    """The possible beginnings of a probe's phrase about a place that the fault has hit."""
     options: ClassVar[Mapping[str, Option]] = {}
 
     stops: ClassVar[bool] = False
-    """It takes a broker down, or keeps it from starting.
+    """True if the fault takes a broker down, or keeps it from starting.
 
-    Who stops under another kind has ended itself.
+    A broker that stops under a fault of another kind has ended itself.
     """
     ends: ClassVar[bool] = False
-    """A broker must start again after it, taken down or ended by itself.
+    """True if a broker must start again after the fault, taken down or ended by itself.
 
     Other kinds silence or disturb brokers.
     """
     slows: ClassVar[bool] = False
-    """It makes what brokers do take longer, so that they need longer to recover from something
-    else.
-    """
+    """True if the fault slows brokers down, so that they need longer to recover from others."""
     lasts: ClassVar[bool] = False
-    """Rather a condition than an event, as a slow disk or a fast clock.
+    """True if the fault is a condition rather than an event, as a slow disk or a fast clock is.
 
-    A search lets it last to the end now and then.
+    A search sometimes lets it last to the end.
     """
     mild: ClassVar[bool] = False
-    """Every promise covers it beside any other kind."""
+    """True if every promise holds under this fault together with one of any other kind."""
     unpromised: ClassVar[str] = ""
-    """Why nobody promises that brokers survive it.
+    """The reason why no document promises that brokers survive the fault; "" if one does.
 
-    A bounded search takes it only if it is named.
+    A bounded search uses such a kind only if it is named.
     """
     wants_quorum: ClassVar[str] = ""
-    """Why brokers with a backup survive it only where there are pairs enough for a vote."""
+    """The reason why brokers with a backup survive the fault only with enough pairs for a vote."""
 
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Option -> what a search of this cluster draws from."""
+        """Return the values that a search of this cluster draws from, by option."""
         del nodes
         return {name: option.drawn for name, option in self.options.items() if option.drawn}
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """Checks a fault's target, shape and options.
+        """Check a fault's target, shape and options.
 
-        Raises UsageError, saying what would be right, for one that this kind does not know.
+        Raises UsageError, with what would be right, for one that this kind does not know.
         """
         if fault.shape is not None and fault.shape not in self.shapes:
             if not self.shapes:
@@ -238,9 +242,9 @@ class Kind(ABC):
             raise UsageError(f'unknown pair "{pair}": {near(pair, pairs)}')
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """What this kind would break and the cluster does not have, with what would be right.
+        """Return what this kind would break and the cluster lacks, and the remedy.
 
-        "" if it can break something.
+        "" if there is something to break.
         """
         del nodes
         return ""
@@ -249,43 +253,43 @@ class Kind(ABC):
     def plan(self, fault: Fault, situation: Situation) -> Impact:
         """Resolve the fault to links or nodes.
 
-        Raises CannotBeginError if there is nothing that it could touch now.
+        Raises CannotBeginError if there is nothing that the fault could touch now.
         """
 
     def given(self, fault: Fault) -> Mapping[str, Any]:
-        """What the environment is told beside the links or nodes."""
+        """Return the options that the environment gets with the links or nodes."""
         said = {name: value for name, value in fault.options.items() if name != "pair"}
         unsaid = {name: option.default for name, option in self.options.items() if option.default is not None}
         return {**unsaid, **said}
 
     async def begin(self, injection: Injection) -> str | None:
-        """Break it; the lease to renew, if it is a lease."""
+        """Inject the fault, and return its lease, which must be renewed; None if it has none."""
         impact = injection.impact
         return await injection.actions.environment.inject(
             self.primitives[0], links=impact.links, nodes=impact.nodes, options=self.given(injection.fault)
         )
 
     async def end(self, injection: Injection) -> None:
-        """Mend it. Must do no harm when it has healed by itself."""
+        """Heal the fault; do no harm if it has healed by itself."""
         if injection.lease is not None:
             await injection.actions.environment.heal(injection.lease)
 
     async def look(self, injection: Injection) -> Mapping[str, str]:
-        """One probe of what was hit, for ``bit`` and ``healed``.
+        """Probe what was hit once, for ``bit`` and ``healed``.
 
-        What the environment sees, unless a kind looks elsewhere.
+        The answers are those of the environment, unless a kind looks elsewhere.
         """
         impact = injection.impact
         return (await injection.actions.environment.probe(impact.links, impact.probed)).observed
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """Whether a probe shows the effect, on all that was hit.
+        """Return whether a probe shows the effect on everything that was hit.
 
-        ``before`` is what the nodes were just before.
+        ``before`` has the states of the nodes just before the fault.
         """
         del before
         return bool(observed) and all(phrase.startswith(self.seen_as) for phrase in observed.values())
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """Whether a probe shows that it is over, everywhere."""
+        """Return whether a probe shows that the fault is over everywhere."""
         return not any(phrase.startswith(self.seen_as) for phrase in observed.values())

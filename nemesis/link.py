@@ -18,14 +18,14 @@ TOO_FEW_TO_TELL: Final = "fewer than three pairs cannot tell a cut link from a d
 
 
 class LinkKind(Kind):
-    """A fault of the links that a partition's shape names."""
+    """A kind of fault of the links that a shape of partition names."""
 
     shapes = tuple(SHAPES)
     default_shapes = tuple(SHAPES)
     options: ClassVar[Mapping[str, Option]] = {"pair": PAIR, "direction": DIRECTION}
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """As Kind's, and that the cluster is large enough for the shape."""
+        """Check the fault as a Kind does, and that the cluster is large enough for the shape."""
         super().validate(fault, nodes)
         if fault.shape is None:
             raise UsageError(f"needs a shape; there are {', '.join(self.shapes)}")
@@ -41,27 +41,27 @@ class LinkKind(Kind):
                 raise UsageError(f'shape "{fault.shape}" {lacks} (pair "{pair}")')
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """The links of the shape, in order."""
+        """Choose the links of the shape, in order."""
         assert fault.shape is not None, "validated"
         cut = SHAPES[fault.shape].cut(situation, fault.options)
         return Impact(cut.target, fault.shape, links=tuple(sorted(cut.links)))
 
     def given(self, fault: Fault) -> Mapping[str, Any]:
-        """Nothing: the options have chosen the links."""
+        """Return no options: they have already chosen the links."""
         del fault
         return {}
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """At least one link shows it, and none is open.
+        """Return whether at least one link shows the effect, and none is open.
 
-        One to a broker that is gone may say something else.
+        The probe of a link to a broker that is gone may say something else.
         """
         del before
         return not self.healed(observed) and "open" not in observed.values()
 
 
 class Partition(LinkKind):
-    """The network of AMQ 17.3.3: brokers that live and do not hear each other."""
+    """A partition of the network: brokers live and do not hear each other (AMQ 17.3.3)."""
 
     name = "partition"
     description = "links between brokers, and between brokers and clients, are cut"
@@ -71,7 +71,7 @@ class Partition(LinkKind):
 
 
 class SlowLink(LinkKind):
-    """A network that loses nothing and keeps everybody waiting (RP16)."""
+    """A slow network, which loses nothing and delays everything (RP16)."""
 
     name = "slow"
     description = "links take longer: a delay, jitter, or a limited rate"
@@ -96,7 +96,7 @@ class SlowLink(LinkKind):
     }
 
     def given(self, fault: Fault) -> Mapping[str, Any]:
-        """What was said; a delay and jitter if nothing was."""
+        """Return the given delay, jitter and rate; a default delay and jitter if none is given."""
         given: dict[str, Any] = {
             name: fault.options[name]
             for name in ("delay_ms", "jitter_ms", "rate_bytes_s")
@@ -105,14 +105,14 @@ class SlowLink(LinkKind):
         return given or {"delay_ms": DELAY_MS_DEFAULT, "jitter_ms": JITTER_MS_DEFAULT}
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """As LinkKind's, and that something becomes slower."""
+        """Check the fault as a LinkKind does, and that it slows something down."""
         super().validate(fault, nodes)
         if not any(self.given(fault).values()):
             raise UsageError("slows nothing: give delay_ms, jitter_ms or rate_bytes_s above 0")
 
 
 class StallLink(LinkKind):
-    """Connections that stay open while nothing passes: what a client of a hung peer sees."""
+    """Links whose connections stay open while nothing passes, as with a peer that hangs."""
 
     name = "stall"
     description = "links hold everything back and let it go at the end"

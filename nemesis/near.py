@@ -1,4 +1,4 @@
-"""The end of every message about an unknown name: what was probably meant, and what there is."""
+"""The end of messages about an unknown name: the name that was probably meant, and all names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """``did you mean "kill"?`` where one is close, and all that there are."""
+    """Return ``did you mean "kill"?`` where a known name is close, and all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     meant = f'did you mean "{close[0]}"? ' if close else ""

@@ -1,8 +1,8 @@
 """Faults of shared directories: nfs-stall, nfs-disconnect, nfs-restart.
 
-What they have in common with a partition is silence; what they do not, that the file server decides
-meanwhile who holds a lock. A fault is seen where it matters: the store is asked from the machines
-it hits.
+These faults silence brokers as a partition does. Unlike in a partition, the file server decides
+meanwhile which broker holds a lock. A fault is observed where it matters: probes ask the store from
+the machines that the fault hits.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ STORE: Final = "store"
 
 
 class StoreKind(NodeKind):
-    """A fault of the way to a shared directory, or of its server."""
+    """A kind of fault of the way to a shared directory, or of its file server."""
 
     part = STORE
     seen_as = "silent"
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """A shared directory, where there is none."""
+        """Return what the cluster lacks: a shared directory."""
         if any(node.store is not None for node in nodes):
             return ""
         return (
@@ -35,15 +35,15 @@ class StoreKind(NodeKind):
 
 
 class FileServerKind(StoreKind):
-    """A fault of the server.
+    """A kind of fault of the file server.
 
-    It hits every node that shares the directory with one of the target's.
+    It hits every node that shares a directory with a node of the target.
     """
 
     default_target = "one"
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """All nodes that share a directory with the target's."""
+        """Choose all nodes that share a directory with those of the target."""
         chosen = resolve_target(fault, self.default_target, situation)
         shared = {
             node.store.name for node in situation.nodes if node.name in chosen and node.store is not None
@@ -57,9 +57,9 @@ class FileServerKind(StoreKind):
 
 
 class NfsStall(FileServerKind):
-    """A server that stands still and goes on (SS7, SS9).
+    """A file server that stands still and then goes on (SS7, SS9).
 
-    Its clients wait, or give up on a soft mount; leases may run out unseen.
+    Its clients wait, or give up on a soft mount; leases may expire unnoticed.
     """
 
     name = "nfs-stall"
@@ -71,9 +71,9 @@ class NfsStall(FileServerKind):
 
 
 class NfsRestart(FileServerKind):
-    """A server that is away and comes back.
+    """A file server that is down and comes back.
 
-    Only what was held before can be had while its grace period lasts.
+    While its grace period lasts, only locks that were held before can be obtained.
     """
 
     name = "nfs-restart"
@@ -84,7 +84,7 @@ class NfsRestart(FileServerKind):
 
 
 class NfsDisconnect(StoreKind):
-    """One machine that loses its store and nothing else.
+    """A machine that loses its connection to the store and no other.
 
     Its locks expire while its clients still reach it.
     """

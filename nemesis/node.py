@@ -1,7 +1,7 @@
 """Faults of nodes: kill, pause, stop, destroy, late-start.
 
-Faults overlap: a node that two of them keep down starts when the last one ends, and a fault claims
-an effect only on nodes that were running before it.
+Faults overlap: a node that two faults keep down starts when the last one ends. A fault claims an
+effect only on nodes that were running before it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from nemesis.kind import PAIR, FaultActions, Impact, Injection, Kind, Option, Si
 from nemesis.target import TARGETS, resolve_target, validate_target
 
 STOP_PATIENCE_S: Final = 15.0
-"""How long a broker that was asked to stop may take, before the fault is called without effect."""
+"""The seconds that a broker may take to stop before the fault is called without effect."""
 
 
 class NodeKind(Kind):
-    """A fault of nodes, or of a part of each: their disks, their clocks."""
+    """A kind of fault of nodes, or of a part of each: their disks, their clocks."""
 
     targets = True
     options: ClassVar[Mapping[str, Option]] = {"pair": PAIR}
     default_target: ClassVar[str] = "live"
     part: ClassVar[str] = ""
-    """What of the nodes is looked at, see ``Impact``."""
+    """The part of the nodes that probes look at, see ``Impact``."""
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """As Kind's, and the target."""
+        """Check the fault as a Kind does, and its target."""
         super().validate(fault, nodes)
         target = fault.target or self.default_target
         pair = fault.options.get("pair")
@@ -37,39 +37,39 @@ class NodeKind(Kind):
         validate_target(target, nodes, pair)
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """The nodes of the target."""
+        """Choose the nodes of the target."""
         nodes = resolve_target(fault, self.default_target, situation)
         return Impact(", ".join(nodes), nodes=nodes, part=self.part)
 
 
 class DownKind(NodeKind):
-    """A fault that takes processes down, or keeps them from starting; its end starts them."""
+    """A kind of fault that takes processes down, or keeps them down; its end starts them."""
 
     stops = ends = True
 
     async def end(self, injection: Injection) -> None:
-        """Start the nodes that nothing else keeps down."""
+        """Start the nodes that no other fault keeps down."""
         await injection.actions.restart(injection.label, injection.impact.nodes)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """Every node is gone, and at least one was there before."""
+        """Return whether every node is gone, and at least one was there before."""
         ended = any(before.get(node) not in (None, "gone") for node in observed)
         return ended and all(phrase == "gone" for phrase in observed.values())
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """Every node runs."""
+        """Return whether every node runs."""
         return all(phrase == "running" for phrase in observed.values())
 
 
 class Kill(DownKind):
-    """The crash of a process: nothing it held in memory survives."""
+    """The crash of processes: nothing that they held in memory survives."""
 
     name = "kill"
     description = "broker processes die by SIGKILL, and are started again at the end"
     primitives: ClassVar[tuple[str, ...]] = ("kill",)
 
     async def begin(self, injection: Injection) -> str | None:
-        """Kill them all at once."""
+        """Kill all nodes of the fault at once."""
         actions, nodes = injection.actions, injection.impact.nodes
         actions.keep_down(injection.label, nodes)
         async with asyncio.TaskGroup() as group:
@@ -79,7 +79,7 @@ class Kill(DownKind):
 
 
 class Destroy(Kill):
-    """The loss of a machine with its disk (RP11, RP12)."""
+    """The loss of machines with their disks (RP11, RP12)."""
 
     name = "destroy"
     description = "broker processes die and their disks with them; started again, empty, at the end"
@@ -88,7 +88,7 @@ class Destroy(Kill):
     default_target = "one"
 
     async def begin(self, injection: Injection) -> str | None:
-        """Kill them, then remove what they had on disk."""
+        """Kill the nodes, then remove the data on their disks."""
         await super().begin(injection)
         async with asyncio.TaskGroup() as group:
             for node in injection.impact.nodes:
@@ -96,7 +96,7 @@ class Destroy(Kill):
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """Every node is gone; its disk is, too, also of one that was down already."""
+        """Return whether every node is gone, and its disk with it; it may have been down before."""
         del before
         return bool(observed) and all(phrase == "gone" for phrase in observed.values())
 
@@ -117,14 +117,14 @@ class Stop(DownKind):
     }
 
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Nothing where brokers do not share a database.
+        """Return the values that a search draws from; none where brokers do not share a database.
 
-        Elsewhere none may be left to its restart.
+        Without a shared database no broker may be left without a fail-over until its restart.
         """
         return super().drawn(nodes) if any(node.database for node in nodes) else {}
 
     async def begin(self, injection: Injection) -> str | None:
-        """Ask all of them, then wait until they are gone."""
+        """Ask all nodes to stop, then wait until they are gone."""
         actions, nodes = injection.actions, injection.impact.nodes
         failover = injection.fault.options.get("failover")
         running = [node for node, state in (await actions.states(nodes)).items() if state != "gone"]
@@ -145,22 +145,19 @@ class Stop(DownKind):
             ) from None
 
     async def ask(self, node: str, actions: FaultActions, failover: bool | None) -> None:
-        """Say so to one of them; it may take its time."""
+        """Ask a node to stop cleanly; it may take its time."""
         await actions.stop_cleanly(node, failover)
 
 
 class LateStart(DownKind):
-    """A broker that joins under load (RP2).
-
-    The harness does not start it, the end of the fault does.
-    """
+    """A broker that joins under load (RP2): the end of the fault starts it, not the harness."""
 
     name = "late-start"
     description = "nodes are not started with the others but at the end of the fault"
     primitives = ()
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """The target must be names: roles do not exist before the start."""
+        """Check the fault; its target must be names, since no node has a role before the start."""
         if fault.target is None or fault.target in TARGETS:
             said = f'is "{fault.target}"' if fault.target else "is missing"
             raise UsageError(f"target {said}: it must name nodes, because nobody has a role before the start")
@@ -173,22 +170,22 @@ class LateStart(DownKind):
             )
 
     async def begin(self, injection: Injection) -> str | None:
-        """Nothing is done: the nodes were never started."""
+        """Keep the nodes down: they were never started."""
         injection.actions.keep_down(injection.label, injection.impact.nodes)
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """None of them runs."""
+        """Return whether no node runs."""
         del before
         return all(phrase == "gone" for phrase in observed.values())
 
 
 class Reconfigure(NodeKind):
-    """What an administrator does to a pair that is down.
+    """The reconfiguration of a pair that is down, as an administrator does it.
 
     The slave that was live last becomes the master, so that it can be started first (RP17).
 
-    It is no fault that heals: what is configured stays so.
+    This fault does not heal: the new configuration remains.
     """
 
     name = "reconfigure"
@@ -203,13 +200,13 @@ class Reconfigure(NodeKind):
     default_target = "backup"
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """Brokers that are configured as either."""
+        """Return what the cluster lacks: brokers that are configured as master or slave."""
         if any(node.configured == "slave" for node in nodes):
             return ""
         return "only a live-backup pair has a master and a slave: use --policy replication"
 
     async def begin(self, injection: Injection) -> str | None:
-        """Write their files."""
+        """Write the configuration files of the nodes."""
         actions = injection.actions
         for node, state in (await actions.states(injection.impact.nodes)).items():
             if state != "gone":
@@ -220,18 +217,18 @@ class Reconfigure(NodeKind):
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """None of them had begun to run before."""
+        """Return whether no node was running before."""
         return all(before.get(node) == "gone" for node in observed)
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """Nothing is to be healed."""
+        """Return whether anything was observed: there is nothing to heal."""
         return bool(observed)
 
 
 class Pause(NodeKind):
-    """A process that stands still and does not know it.
+    """Processes that stand still without noticing it.
 
-    A garbage collection, a suspended machine (HA4).
+    A garbage collection or a suspended machine does that (HA4).
     """
 
     name = "pause"
@@ -239,12 +236,12 @@ class Pause(NodeKind):
     primitives = ("pause",)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """At least one was running and stands still, and none runs."""
+        """Return whether at least one node was running and stands still, and none runs."""
         stands = any(
             before.get(node) == "running" and phrase == "paused" for node, phrase in observed.items()
         )
         return stands and "running" not in observed.values()
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """None stands still."""
+        """Return whether no node stands still."""
         return "paused" not in observed.values()

@@ -1,9 +1,9 @@
 """Shapes of partitions as sets of directed links: pure functions of the cluster and a generator.
 
-A shape is a graph of who still hears whom; what it lacks of the complete graph is cut. Ends are
-nodes and client zones; zones have no links between them. Shapes follow the field (Jepsen's halves,
-majorities-ring and bridge); isolate-live is the network isolation of AMQ 17.3.3, pair-link cuts
-nothing but replication.
+A shape is a graph of the ends that still hear each other; the missing links of the complete graph
+are cut. Ends are nodes and client zones; zones have no links between them. Shapes follow the field
+(Jepsen's halves, majorities-ring and bridge); isolate-live is the network isolation of AMQ 17.3.3,
+and pair-link cuts only the replication.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RING_NODES_MIN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The links that are gone, and in words whom that concerns."""
+    """The links that are cut; ``target`` names in words the nodes and zones concerned."""
 
     links: frozenset[Link]
     target: str
@@ -31,7 +31,8 @@ class Cut:
 class Shape:
     """A shape of partition.
 
-    ``lacks`` tells what a cluster has too little of for it ("" if nothing), ``cut`` computes it.
+    ``lacks`` returns why a cluster is too small for the shape ("" if it is not), ``cut`` computes
+    the links that are cut.
     """
 
     description: str
@@ -40,20 +41,20 @@ class Shape:
 
 
 def both_ways(ends: Iterable[tuple[str, str]]) -> frozenset[Link]:
-    """Both directions of undirected pairs."""
+    """Return both directions of undirected links."""
     return frozenset(link for a, b in ends for link in (Link(a, b), Link(b, a)))
 
 
 def between(side: Iterable[str], other: Iterable[str]) -> frozenset[Link]:
-    """Everything between two sides, both ways."""
+    """Return all links between two sides, both ways."""
     others = list(other)
     return both_ways((a, b) for a in side for b in others)
 
 
 def _isolate(role: str) -> Callable[[Situation, dict[str, Any]], Cut]:
-    """Cut one node off from every broker and from the first half of the client zones.
+    """Return a function that cuts a node with a role off from all brokers and half of the zones.
 
-    The other half still reaches it.
+    The first half of the client zones is cut off; the other half still reaches the node.
     """
 
     def cut(situation: Situation, options: dict[str, Any]) -> Cut:
@@ -88,9 +89,9 @@ def _bridge(situation: Situation, _: dict[str, Any]) -> Cut:
 
 
 def _majorities_ring(situation: Situation, _: dict[str, Any]) -> Cut:
-    """Each node hears its neighbours on a shuffled ring, and clients hear everybody.
+    """Cut links so that each node hears its neighbours on a shuffled ring; clients hear all nodes.
 
-    Neighbours are just so many that with the node itself they are a majority.
+    A node has so many neighbours that they and the node itself are a bare majority.
     """
     import networkx as nx  # noqa: PLC0415 - as long to import as all else of a simulated run
 
@@ -99,7 +100,7 @@ def _majorities_ring(situation: Situation, _: dict[str, Any]) -> Cut:
     neighbours = count // 2
     offsets = list(range(1, neighbours // 2 + 1))
     if neighbours % 2:
-        # One neighbour more: the one opposite, or where there is none, one more on either side.
+        # Add one neighbour: the opposite one, or where there is none, one more on either side.
         offsets.append(count // 2 if count % 2 == 0 else neighbours // 2 + 1)
     heard = nx.relabel_nodes(nx.circulant_graph(count, offsets), dict(enumerate(ring)))
     return Cut(both_ways(nx.complement(heard).edges), " ".join(ring))
@@ -115,9 +116,9 @@ def _one_way(situation: Situation, options: dict[str, Any]) -> Cut:
 
 
 def _random(situation: Situation, _: dict[str, Any]) -> Cut:
-    """Any links between brokers, at least one, most of them both ways.
+    """Cut random links between brokers, at least one, most of them both ways.
 
-    And now and then a client zone from a broker.
+    Sometimes a client zone is cut off from a broker, too.
     """
     chance = situation.random
     every = list(combinations(situation.names, 2))
@@ -126,7 +127,7 @@ def _random(situation: Situation, _: dict[str, Any]) -> Cut:
         if chance.random() < 0.4:
             links |= both_ways([(a, b)]) if chance.random() < 0.75 else {Link(*chance.sample((a, b), 2))}
     for zone in situation.zones:
-        # At most half of the brokers: a zone without any would only stop its clients.
+        # A zone loses at most half of the brokers: a zone without any would only stop its clients.
         for name in chance.sample(situation.names, len(situation.names) // 2):
             if chance.random() < 0.25:
                 links |= both_ways([(zone, name)])
@@ -141,7 +142,7 @@ def _with_role(situation: Situation, role: str, pair: str | None) -> str:
 
 
 def _split(situation: Situation, names: list[str]) -> tuple[list[str], list[str]]:
-    """Two halves, each with half of the client zones."""
+    """Return two random halves of the names, each with half of the client zones."""
     situation.random.shuffle(names)
     half, zones = (len(names) + 1) // 2, situation.zones
     middle = (len(zones) + 1) // 2
@@ -149,7 +150,7 @@ def _split(situation: Situation, names: list[str]) -> tuple[list[str], list[str]
 
 
 def _apart(situation: Situation, left: list[str], right: list[str]) -> frozenset[Link]:
-    """Everything between two sides but what is no link: zones do not speak to zones."""
+    """Return all links between two sides; there are none between zones."""
     zones = set(situation.zones)
     return frozenset(
         link for link in between(left, right) if not (link.source in zones and link.target in zones)
@@ -161,7 +162,7 @@ def _pair_of(situation: Situation, name: str) -> str:
 
 
 def _pairs(nodes: Sequence[NodePlan]) -> dict[str, list[str]]:
-    """The pairs that have more than one node."""
+    """Return the pairs that have more than one node, with their nodes."""
     pairs: dict[str, list[str]] = {}
     for node in nodes:
         pairs.setdefault(node.pair, []).append(node.name)

@@ -1,4 +1,4 @@
-"""Nemeses by name."""
+"""The registry of the kinds of faults by name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def get(name: str) -> Kind:
-    """A kind by its name. Raises UsageError, with the near one, for a name there is not."""
+    """Return a kind by its name; raises UsageError for an unknown name, with the nearest one."""
     kind = KINDS.get(name)
     if kind is None:
         raise UsageError(f'unknown nemesis "{name}": {near(name, KINDS)}')
@@ -63,10 +63,10 @@ def get(name: str) -> Kind:
 
 
 def unsupported(name: str, supports: Mapping[str, str]) -> str:
-    """Why an environment cannot do this kind.
+    """Return why an environment cannot inject a kind of fault; "" if it can.
 
-    The primitive it lacks, where that has another name, and its reason; "" if it can. A kind that
-    breaks nothing of a machine is refused by its own name.
+    The reason begins with the primitive that the environment lacks, where that has another name
+    than the kind. ``supports`` may also have a reason for the kind itself, by its name.
     """
     if reason := supports.get(name):
         return reason

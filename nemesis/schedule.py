@@ -1,8 +1,8 @@
-"""Plans of faults: made from a seed, kept as JSON, checked before anything starts.
+"""Schedules of faults: made from a seed, kept as JSON, checked before anything starts.
 
-A schedule is a list of intervals (start, duration, kind, target): each fault stands for itself, so
-that deleting any of them leaves a valid schedule, which is what shrinking needs. The same seed
-gives the same schedule, byte for byte.
+A schedule is a list of intervals (start, duration, kind, target). Faults do not depend on each
+other, so that deleting any of them leaves a valid schedule, which shrinking needs. The same seed
+makes the same schedule, byte for byte.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from nemesis.partition import SHAPES
 from nemesis.target import names_in
 
 JITTER: Final = 0.25
-"""Starts vary by so much of the interval.
+"""The share of the interval by which starts vary.
 
-Two nemeses drift over each other instead of meeting always in one phase.
+Why: faults of two nemeses then meet in different phases, instead of always in the same one.
 """
 
 SHORTEST_S: Final = 0.1
 
 
 def generate(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -> Schedule:
-    """The schedule of ``spec.nemeses``.
+    """Return a schedule of the faults of ``spec.nemeses``.
 
-    Each has ``duration_s``, then ``interval_s`` of peace, and so on.
+    The faults of each nemesis last for ``duration_s``, with ``interval_s`` of peace between them.
 
-    The first fault begins at about half the interval. With several nemeses each keeps its own
-    rhythm, evenly displaced. All end half an interval before the time limit, so that the recovery
+    The first fault begins at about half the interval. Several nemeses each keep their own rhythm,
+    evenly displaced. All faults end half an interval before the time limit, so that the recovery
     can be seen; a time limit too short for one fault gives one shorter fault in its middle. Shapes
-    and targets come in turns, shuffled, so that each is used before any comes twice.
+    and targets come in shuffled turns, so that each is used before any comes twice.
 
     Raises UsageError for an unknown nemesis, shape or target, or one that the cluster is too small
     for.
@@ -70,7 +70,7 @@ def generate(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -
 
 
 def load(path: Path) -> Schedule:
-    """A schedule from a JSON file. Raises UsageError naming the file and the place in it."""
+    """Return the schedule in a JSON file; raises UsageError with the file and the place in it."""
     try:
         return json_value(path.read_bytes(), Schedule)
     except OSError as error:
@@ -80,17 +80,17 @@ def load(path: Path) -> Schedule:
 
 
 def save(schedule: Schedule, path: Path) -> None:
-    """As JSON that a person can edit; ``load`` gives the same schedule."""
+    """Write a schedule as JSON that a person can edit; ``load`` returns the same schedule."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(schedule), indent=2) + b"\n")
 
 
 def validate(
     schedule: Schedule, supports: Mapping[str, str], nodes: Sequence[NodePlan], events: Collection[str] = ()
 ) -> None:
-    """Checks that a schedule can be carried out on this cluster.
+    """Check that a schedule can be carried out on this cluster.
 
-    Raises UsageError naming the first fault that is wrong, that the cluster is too small for, or
-    that the environment cannot do.
+    Raises UsageError with the first fault that is wrong, that the cluster is too small for, or that
+    the environment cannot inject.
 
     ``events`` are those that a fault can wait for.
     """
@@ -131,14 +131,14 @@ def _validate_event(fault: Fault, events: Collection[str]) -> None:
 
 
 def _intervals(spec: TestSpec, place: int, chance: random.Random) -> Iterator[tuple[float, float]]:
-    """(start, duration) of the faults of the nemesis at ``place``."""
+    """Yield the start and the duration (s) of each fault of the nemesis at ``place``."""
     period = spec.interval_s + spec.duration_s
     margin = min(spec.interval_s / 2, spec.time_limit_s / 4)
     end = spec.time_limit_s - margin
     start = spec.interval_s / 2 + place * period / len(spec.nemeses)
     if start + spec.duration_s > end:
-        # As late as it fits; if not even one of the asked length does, a shorter one, in the middle
-        # of what there is.
+        # The fault begins as late as it fits. If not even one of the asked length fits, a shorter
+        # one is made in the middle of the time limit.
         start = min(start, max(end - spec.duration_s, spec.time_limit_s / 4))
         yield start, max(SHORTEST_S, min(spec.duration_s, end - start))
         return
@@ -154,7 +154,7 @@ def _intervals(spec: TestSpec, place: int, chance: random.Random) -> Iterator[tu
 
 
 def _shapes(kind: Kind, spec: TestSpec, nodes: Sequence[NodePlan]) -> tuple[str, ...]:
-    """The shapes to take turns: those asked for, else all that the cluster is large enough for."""
+    """Return the shapes that take turns: those asked for, else all that the cluster allows."""
     if not isinstance(kind, LinkKind):
         return ()
     if spec.shapes:
@@ -168,7 +168,7 @@ def _shapes(kind: Kind, spec: TestSpec, nodes: Sequence[NodePlan]) -> tuple[str,
 
 
 def _turns(choices: Sequence[str], chance: random.Random) -> Iterator[str | None]:
-    """All choices in a shuffled order, again and again; None for ever if there are none."""
+    """Yield all choices in a shuffled order, again and again; None for ever if there are none."""
     while True:
         if not choices:
             yield None
@@ -176,9 +176,9 @@ def _turns(choices: Sequence[str], chance: random.Random) -> Iterator[str | None
 
 
 def _late_start(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
-    """One node that joins under load.
+    """Return a fault that lets a node join under load.
 
-    A named one, else any backup-to-be, else any but the first.
+    The node is one that the targets name, else a backup-to-be, else any broker but the first.
     """
     named = [target for target in spec.targets if target in {node.name for node in nodes}]
     backups = [node.name for node in nodes if node.configured == "slave"]

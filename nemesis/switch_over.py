@@ -2,8 +2,8 @@
 
 Its active instance is ended so that the standby instance becomes active.
 
-Why beside ``stop``: a switch-over is refused where nobody stands by, so it never ends a service; a
-stop ends both instances.
+Why apart from ``stop``: a switch-over is refused where no instance stands by, so it never ends a
+service; a stop ends both instances.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMAND = "end"
 
 
 class SwitchOver(Stop):
-    """Without a standby instance nothing happens, and the fault says why it had no effect."""
+    """A switch-over; without a standby instance it has no effect, and the fault says why."""
 
     name = "switch-over"
     description = (
@@ -32,13 +32,13 @@ class SwitchOver(Stop):
     options: ClassVar[Mapping[str, Option]] = {"pair": PAIR}
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """Instances of a queue manager."""
+        """Return what the cluster lacks: instances of a queue manager."""
         if any(COMMAND in node.commands for node in nodes):
             return ""
         return "only an instance of a queue manager can be told to switch over: use --policy multi-instance"
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """Those of the target that are active: the others have nothing to switch."""
+        """Choose the active instances of the target: the others have nothing to switch."""
         chosen = resolve_target(fault, self.default_target, situation)
         nodes = tuple(node for node in chosen if situation.roles.get(node) == "live")
         if not nodes:
@@ -48,6 +48,6 @@ class SwitchOver(Stop):
         return Impact(", ".join(nodes), nodes=nodes)
 
     async def ask(self, node: str, actions: FaultActions, failover: bool | None) -> None:
-        """At once, whoever is connected."""
+        """End an instance at once, even if clients are connected."""
         del failover
         await actions.administer(node, COMMAND, {"immediate": True, "switch-over": True})

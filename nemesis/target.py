@@ -1,7 +1,7 @@
-"""Which nodes a fault hits: by role, by count, or by name.
+"""The targets of faults: nodes by role, by count, or by name.
 
 Roles are looked up when the fault begins, because that is what a person means by "kill the live":
-the one that is live then.
+the broker that is live then.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ PARTS: Final = {
     "claimant": "the broker that is about to ask whether it may take over another",
     "source": "the live that a backup copies its data from",
 }
-"""Part -> one line about it.
+"""The parts that a broker may play in a takeover, each with one line about it.
 
-Who plays it said so last: the system says by which events (``harness.interface.Event``).
+A part belongs to the broker that announced it last. The system under test defines the events that
+announce it (``harness.interface.Event``).
 """
 
 RIVALS: Final = "rivals"
@@ -41,26 +42,29 @@ TARGETS: Final = {
     **PARTS,
     RIVALS: "every live broker but the claimant",
 }
-"""Target -> one line about it. Beside these: names of nodes, separated by commas."""
+"""The words for targets, each with one line about it.
+
+A target may also be names of nodes, separated by commas.
+"""
 
 _ROLES: Final = {"live": "live", "lives": "live", "backup": "backup", "backups": "backup"}
 
 ROLE_TARGETS: Final = frozenset({*_ROLES, RIVALS})
-"""Targets that take knowing who has which role."""
+"""The targets that need the roles of brokers."""
 
 
 def count_of(target: str, nodes: int) -> int:
-    """How many of ``nodes`` nodes "one", "minority", "majority" and "all" are."""
+    """Return how many of ``nodes`` nodes "one", "minority", "majority" or "all" are."""
     return {"one": 1, "minority": (nodes - 1) // 2, "majority": nodes // 2 + 1, "all": nodes}[target]
 
 
 def names_in(target: str) -> list[str]:
-    """The names of a target that lists nodes."""
+    """Return the names of a target that lists nodes."""
     return [name.strip() for name in target.split(",")]
 
 
 def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = None) -> None:
-    """Checks that a target is a word of TARGETS or a list of nodes, and hits something.
+    """Check that a target is a word of TARGETS or a list of nodes, and hits something.
 
     Raises UsageError if not.
     """
@@ -79,9 +83,9 @@ def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = N
 
 
 def resolve_target(fault: Fault, default: str, situation: Situation) -> tuple[str, ...]:
-    """The nodes that a fault hits now, in the order of the plan.
+    """Return the nodes that a fault hits now, in the order of the plan.
 
-    Raises CannotBeginError when nobody has the role.
+    Raises CannotBeginError when no broker has the role.
     """
     target = fault.target or default
     pair = fault.options.get("pair")
