@@ -1,6 +1,6 @@
 """Scenarios with an outcome that is known in advance.
 
-What the source documents promise, limit or describe.
+Their outcome is what the source documents promise, limit or describe.
 """
 
 from harness.claims.scenarios.probe import Probe

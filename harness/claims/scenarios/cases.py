@@ -1,4 +1,4 @@
-"""What the scenarios of all policies are put together from: loads, faults, who takes over.
+"""The building blocks of the scenarios of all policies: loads, faults, takeovers.
 
 Times are those of a test: every schedule is bounded to a dozen seconds, so that a nightly run on
 containers can afford them all; in the simulation each takes about a second.
@@ -21,13 +21,13 @@ from harness.claims.scenarios.expectations import (
 from harness.interface import Fault, Schedule, TestSpec
 
 SLOW: Final[dict[str, Any]] = {"hold_s": 0.2, "prefetch": 2}
-"""Consumers slower than producers: messages wait in the store."""
+"""Settings for consumers slower than producers: messages wait in the store."""
 
 BY_A2: Final = Takeovers((ExpectedTakeover("a1", "a2"),))
 AND_BACK: Final = Takeovers((*BY_A2.exactly, ExpectedTakeover("a1", "a1")))
 AND_AGAIN: Final = Takeovers((*AND_BACK.exactly, *BY_A2.exactly))
 TAKEN: Final[tuple[Expectation, ...]] = (BY_A2, Moved(least=20, of="a1", by="a2"))
-"""a2 goes on with what a1 had; a1 stays away."""
+"""The expectations that a2 continues with what a1 had, and that a1 stays away."""
 
 
 def load(
@@ -43,10 +43,11 @@ def load(
     server: bool = False,
     **fields: Any,
 ) -> TestSpec:
-    """So many producers and consumers, ``rate`` sends a second in all, four groups for each pair.
+    """Return a spec: so many clients, ``rate`` sends a second in all, four groups for each pair.
 
-    ``every`` are properties of all brokers, ``store`` of what they share, ``fields`` others of the
-    spec. ``server``: on no file of SQLite. A process that is stopped within a commit keeps it
+    ``clients`` is the number of producers, and of consumers. ``every`` are properties of all
+    brokers, ``store`` of what they share, ``fields`` other fields of the spec. With ``server`` the
+    database is not a file of SQLite: a process that is stopped within a commit keeps such a file
     locked, and all that share it wait for it.
     """
     by_node = {"*": every, "store": store, "database": {"type": "server"} if server else None}
@@ -64,7 +65,7 @@ def load(
 
 
 def properties(prefix: str, **values: object) -> dict[str, object]:
-    """Properties of a policy by their names: an underscore is a hyphen, two are a dot."""
+    """Return properties of a policy by their names: an underscore is a hyphen, two are a dot."""
     return {prefix + name.replace("__", ".").replace("_", "-"): value for name, value in values.items()}
 
 
@@ -78,7 +79,7 @@ def fault(
     after: str | None = None,
     **options: Any,
 ) -> Fault:
-    """One fault; without a duration it lasts until everything is healed."""
+    """Return one fault; without a duration it lasts until everything is healed."""
     return Fault(
         kind=kind,
         start_s=start_s,
@@ -91,28 +92,28 @@ def fault(
 
 
 def faults(*some: Fault) -> Schedule:
-    """A schedule of them."""
+    """Return a schedule of faults."""
     return Schedule(faults=some)
 
 
 def at_stake(at: str, broker: str | None = "a1", least: int = 20) -> tuple[AtStake, ...]:
-    """The guard that the broker had something to lose when that fault came."""
+    """Return the guard that the broker had something to lose when that fault came."""
     return (AtStake(least=least, at=at, broker=broker),)
 
 
 def ends_in_time(after: str) -> Becomes:
-    """a1 ends itself when its lease of 4 s is over, or a little before."""
+    """Return the expectation that a1 ends itself when its lease of 4 s ends, or a little before."""
     return Becomes(broker="a1", role="stopped", after=after, least_s=3.0, most_s=5.5)
 
 
 _ROOM = {"address-settings.#.max-size-bytes": 8192, "address-settings.#.page-size-bytes": 2048}
-"""About thirty messages of a test lined up, seven on each page."""
+"""Settings with room for about thirty messages of a test, and seven on each page."""
 
 
 def paged(spec: TestSpec) -> TestSpec:
-    """The same with slow consumers and so little room in memory that nearly all is on pages.
+    """Return the spec with slow consumers and so little memory that nearly all messages are paged.
 
-    What is taken over must be whole wherever it waits, and with the memory of production no run of
+    What is taken over must be complete wherever it waits. With the memory of production, no run of
     a dozen seconds would ever fill it.
     """
     by_node = {**spec.properties, "*": {**spec.properties.get("*", {}), **_ROOM}}

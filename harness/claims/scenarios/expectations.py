@@ -1,12 +1,12 @@
-"""What must come of a run besides its verdict, as data.
+"""The expectations of a run besides its verdict, as data.
 
-Each says itself in words, and what was otherwise.
+Each describes itself in words, and says what was seen instead.
 
 Why: a verdict says what went wrong for a client, and nothing of how the brokers got there. A row
-whose feature can be taken out without any of its expectations failing shows nothing; so each
-expectation names the thing that the feature alone brings about.
+proves nothing if its feature can be taken out without failing any of its expectations. So each
+expectation names the thing that only the feature causes.
 
-Times are the schedule's: "kill-1" is the moment when the first fault, a kill, was asked for,
+Times are the schedule's: "kill-1" is the moment when the first fault, a kill, was requested,
 "heal:kill-1" its healing, "heal" the end of the load.
 """
 
@@ -22,18 +22,18 @@ from harness.claims.scenarios.seen import HEAL, Seen
 
 
 class Expectation(Protocol):
-    """One thing that must be seen. ``str`` of it is for the table.
+    """A thing that must be seen in a run; ``str`` of it is for the table.
 
-    As a guard it is something without which a run shows nothing.
+    As a guard it is something without which a run proves nothing.
     """
 
     def wrong(self, seen: Seen) -> str:
-        """Nothing if it was seen, else what was instead."""
+        """Return what was seen instead; "" if the expectation is met."""
         ...
 
 
 class ExpectedTakeover(msgspec.Struct, frozen=True):
-    """The data of the node that began with ``of`` go on at ``by``; None: at any other broker."""
+    """The data of the node that began with ``of`` continue at ``by``; None: at any other broker."""
 
     of: str
     by: str | None = None
@@ -45,12 +45,10 @@ class ExpectedTakeover(msgspec.Struct, frozen=True):
 
 
 class Takeovers(msgspec.Struct, frozen=True):
-    """Exactly these takeovers between the first fault and the healing, in this order.
+    """Exactly these takeovers happen between the first fault and the healing, in this order.
 
-    Of none: that nobody takes over.
-
-    With ``of`` only takeovers of that broker's data are looked at: a taker that dies is taken over
-    as well, by whom and when is another matter.
+    With an empty ``exactly``, there must be no takeover. With ``of`` only takeovers of that
+    broker's data count: a taker that dies is taken over as well, and this says nothing about that.
     """
 
     exactly: tuple[ExpectedTakeover, ...] = ()
@@ -62,7 +60,7 @@ class Takeovers(msgspec.Struct, frozen=True):
         return f"{told}, once" if self.of and len(self.exactly) == 1 else told
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         found = [each for each in seen.successions() if self.of in (None, each[0])]
         fits = len(found) == len(self.exactly) and all(
             of == wanted.of and (by == wanted.by if wanted.by else by != of)
@@ -75,7 +73,7 @@ class Takeovers(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """A finding of any severity.
+    """A finding of any severity is reported.
 
     A pause that faults explain is only a warning, and the point of some rows.
     """
@@ -86,17 +84,16 @@ class Reported(msgspec.Struct, frozen=True):
         return f"reported: {self.finding}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         return "" if self.finding in seen.reported else f"{self.finding} was not reported"
 
 
 class Exactly(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, and of no other messages than these.
+    """A finding is reported, and only of these messages.
 
-    Taken by ``broker``, acknowledged in ``window``.
-
-    The window is from when its first fault was asked for to when its second had taken effect: a
-    broker whose kill is under way still answers.
+    They were accepted by ``broker``, and acknowledged in ``window``. The window lasts from the
+    request of its first fault to the observed effect of its second: a broker whose kill is under
+    way still answers.
     """
 
     finding: str
@@ -111,7 +108,7 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.finding}: only what was {', '.join(part for part in parts if part)}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         found = seen.instances(self.finding)
         if not found:
             return f"nothing was {self.finding}"
@@ -133,9 +130,11 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """At least (and at most) so many messages are first delivered by another broker than took them.
+    """Messages are first delivered by another broker than the one that accepted them.
 
-    By ``by`` what ``of`` took, where they are named. Of a topic to each of its subscriptions.
+    They are at least ``least`` and at most ``most``. If ``of`` and ``by`` are given, only messages
+    that ``of`` accepted and ``by`` delivered count. A topic's message counts for each of its
+    subscriptions.
     """
 
     least: int = 1
@@ -150,7 +149,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         return f"{count} messages{source} delivered by {self.by or 'another broker'}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         moved = 0
         delivered = set()
         for row in seen.rows:
@@ -168,10 +167,10 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """Producers of a broker go on at others before the healing.
+    """Producers of a broker continue at others before the healing.
 
-    Those that began at it have at least so many sends taken by others: whoever has its messages
-    serves its clients, too.
+    Other brokers accept at least ``least`` sends of the producers that began at ``of``. The broker
+    that has its messages serves its clients, too.
     """
 
     of: str
@@ -181,7 +180,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
         return f"at least {self.least} sends of {self.of}'s producers taken by others"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         began: dict[int, str] = {}
         heal = seen.moments.get(HEAL, math.inf)
         found = 0
@@ -192,9 +191,9 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Says(msgspec.Struct, frozen=True):
-    """A line in the log of a broker (of any, if None) that matches.
+    """A line in the log of a broker (of any, if None) matches.
 
-    At least once or exactly ``times``.
+    It matches at least once, or exactly ``times``.
     """
 
     broker: str | None
@@ -206,7 +205,7 @@ class Says(msgspec.Struct, frozen=True):
         return f'{self.broker or "some broker"} says{count} "{self.pattern}"'
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         found = len(seen.lines(self.broker, self.pattern))
         if found == self.times or (self.times is None and found):
             return ""
@@ -214,9 +213,9 @@ class Says(msgspec.Struct, frozen=True):
 
 
 class Before(msgspec.Struct, frozen=True):
-    """A line of one broker's log comes before one of another's (of any, if None); both are said.
+    """A line of one broker's log comes before one of another's (of any, if None).
 
-    Their clocks must agree.
+    Both lines must be there. The brokers' clocks must agree.
     """
 
     broker: str
@@ -228,7 +227,7 @@ class Before(msgspec.Struct, frozen=True):
         return f'{self.broker} says "{self.pattern}" before {self.other or "another"} says "{self.then}"'
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         first, second = seen.said(self.broker, self.pattern), seen.said(self.other, self.then)
         if not first or not second:
             missing = (self.other, self.then) if first else (self.broker, self.pattern)
@@ -239,7 +238,7 @@ class Before(msgspec.Struct, frozen=True):
 class GoesOn(msgspec.Struct, frozen=True):
     """A broker's process does not end by itself, to be started again by the harness.
 
-    What it becomes it becomes in one life of the process.
+    All its roles are those of one life of the process.
     """
 
     broker: str
@@ -248,7 +247,7 @@ class GoesOn(msgspec.Struct, frozen=True):
         return f"{self.broker} is not started again"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         restarted = any(row["f"] == "restart" and row["broker"] == self.broker for row in seen.control)
         return f"{self.broker} had ended by itself and was started again" if restarted else ""
 
@@ -256,7 +255,7 @@ class GoesOn(msgspec.Struct, frozen=True):
 class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
     """The longest time from a send to the broker's answer lies within bounds.
 
-    Some waited for ``least_s``, and none longer than ``most_s``.
+    Some send waited for ``least_s``, and none longer than ``most_s``.
 
     A send that ends because its client would not wait any longer was not answered: give the clients
     of such a scenario more patience than the bound.
@@ -269,7 +268,7 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
         return f"the slowest send takes {self.least_s:g} to {self.most_s:g} s"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         end = seen.rows[-1]["time"] if seen.rows else 0
         sends = seen.operations("send")
         slowest = max(((done["time"] if done else end) - row["time"] for row, done in sends), default=0)
@@ -280,7 +279,7 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
 class Becomes(msgspec.Struct, frozen=True, kw_only=True):
     """A broker is first seen in a role so long after a moment, neither sooner nor later.
 
-    "stopped" is for one that no fault ends: it ended itself.
+    "stopped" is for a broker that no fault ends: it ended itself.
     """
 
     broker: str
@@ -293,7 +292,7 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.broker} {self.role} {self.least_s:g} to {self.most_s:g} s after {self.after}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         moment = seen.moments.get(self.after)
         times = (
             row["time"]
@@ -309,10 +308,10 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happens(msgspec.Struct, frozen=True):
-    """An event comes that a fault waits for.
+    """An event happens that a fault waits for.
 
-    Without this a run whose fault waited in vain is unknown; where the event is what the row
-    promises, it has failed.
+    Without this expectation, a run whose fault waited in vain is unknown. If the row promises the
+    event, the run has failed.
     """
 
     event: str
@@ -321,15 +320,15 @@ class Happens(msgspec.Struct, frozen=True):
         return f"{self.event} comes"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         words = f"{self.event} never came"
         return words if any(words in reason for reason in seen.reasons) else ""
 
 
 class Refuses(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever tries to connect to a broker within ``window`` is refused, and somebody tries.
+    """A broker refuses every client that tries to connect within ``window``, and some client tries.
 
-    From the first to the second moment of it, and for a reason that matches.
+    The window lasts from its first to its second moment; the reason of the refusal must match.
     """
 
     broker: str
@@ -343,7 +342,7 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         begin, end = seen.between(self.window)
         sought = re.compile(self.pattern)
         taken = refused = 0
@@ -357,10 +356,10 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a broker (all together, if None) delivers or answers within ``window``.
+    """A broker (all together, if None) delivers or answers so often within ``window``.
 
-    It answers a send or an acknowledgement; counted from ``after_s`` seconds behind the window's
-    first moment on.
+    Answers are those to a send or an acknowledgement. They count from ``after_s`` seconds after the
+    window's first moment on.
     """
 
     window: tuple[str, str]
@@ -377,7 +376,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
         return f"{' and '.join(bounds)} answers and deliveries{whose} between {since} and {self.window[1]}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         begin, end = seen.between(self.window)
         begin += self.after_s * 1e9
         found = sum(
@@ -393,9 +392,9 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
-    """A guard: at least so many brokers say in their logs what matches.
+    """A guard: at least so many brokers have a matching line in their logs.
 
-    Of a race in which only one ran nothing is shown, and the run is unknown.
+    A race in which only one broker ran proves nothing, and the run is unknown.
     """
 
     least: int
@@ -405,7 +404,7 @@ class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
         return f'at least {self.least} brokers say "{self.pattern}"'
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         found = sum(bool(seen.lines(broker, self.pattern)) for broker in seen.logs)
         return "" if found >= self.least else f'{found} brokers said "{self.pattern}"'
 
@@ -413,8 +412,8 @@ class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
 class AtStake(msgspec.Struct, frozen=True, kw_only=True):
     """A guard: when the fault came, enough messages waited that could be lost.
 
-    At least so many that the broker had taken waited for a consumer. With nothing to lose nothing
-    is shown, and the run is unknown.
+    At least ``least`` messages that the broker had accepted waited for a consumer. With nothing to
+    lose the run proves nothing and is unknown.
     """
 
     least: int
@@ -426,7 +425,7 @@ class AtStake(msgspec.Struct, frozen=True, kw_only=True):
         return f"at least {self.least} messages{where} at stake at {self.at}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         moment = seen.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"
@@ -444,7 +443,7 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
         return f"at least {self.least} transactions under way at {self.at}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         moment = seen.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"
@@ -453,10 +452,10 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """A guard: when the fault came, enough waited for subscriptions that could be lost.
+    """A guard: when the fault came, enough messages waited for subscriptions and could be lost.
 
-    Each message counts for each subscription that was there for it, and whose consumers had not
-    acknowledged it.
+    Each message counts for each subscription that existed when it was sent, and whose consumers had
+    not acknowledged it.
     """
 
     least: int
@@ -468,7 +467,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
         return f"at least {self.least} messages{where} owed to subscriptions at {self.at}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         moment = seen.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"
@@ -479,7 +478,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 class Changing(msgspec.Struct, frozen=True, kw_only=True):
     """A guard: around the fault subscriptions were made and dropped, at least so many of each.
 
-    Asked for from ``before_s`` seconds before it to ``after_s`` behind it.
+    They were requested from ``before_s`` seconds before the fault to ``after_s`` after it.
     """
 
     least: int
@@ -491,7 +490,7 @@ class Changing(msgspec.Struct, frozen=True, kw_only=True):
         return f"at least {self.least} subscriptions made and {self.least} dropped around {self.at}"
 
     def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
+        """Return what was seen instead; "" if the expectation is met."""
         moment = seen.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"

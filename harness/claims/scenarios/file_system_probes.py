@@ -1,10 +1,10 @@
-"""What multi-instance queue managers ask of the file system: rows MI3 and MI6.
+"""The demands of multi-instance queue managers on the file system: rows MI3 and MI6.
 
-And of the ids on both hosts, as the document on them says.
+These are also the demands on the ids on both hosts, as the document on them says.
 
-A mount without locks is made at the seam of system calls, so that it can be had on every machine;
-the tests of ``filesystems.nfs`` check real NFS mounts. Two hosts whose ids differ are two nodes of
-a simulated world.
+A mount without locks is made at the seam of system calls, so that it exists on every machine; the
+tests of ``filesystems.nfs`` check real NFS mounts. Two hosts whose ids differ are two nodes of a
+simulated world.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NoLocks(Calls):
     """A mount whose server has no locks."""
 
     def lock(self, descriptor: int, kind: int) -> bool:
-        """ENOLCK, as NFS without a lock manager answers."""
+        """Raise ENOLCK, as NFS without a lock manager answers."""
         del descriptor, kind
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -45,7 +45,7 @@ class OwnLocks(Calls):
     """A mount with the option nolock: each host has locks of its own."""
 
     def lock(self, descriptor: int, kind: int) -> bool:
-        """Granted, whoever else has it."""
+        """Grant the lock, whichever other host has it."""
         del descriptor, kind
         return True
 
@@ -82,7 +82,7 @@ async def _mi3(bench: Workbench) -> None:
 
 
 async def _wait_for_the_lock(bench: Workbench, place: Path) -> None:
-    """-wv on two hosts: the second waits until the first gives the lock back."""
+    """Run -wv on two hosts: the second waits until the first gives the lock back."""
     first = await bench.start("first", "brokerctl", "check-filesystem", "-wv", str(place))
     await _says(bench, first, "File lock acquired")
     second = await bench.start("second", "brokerctl", "check-filesystem", "-wv", str(place))
@@ -109,7 +109,7 @@ def _failed(results: list[CheckResult]) -> list[str]:
 
 
 def _quiet(_: str) -> None:
-    """Whoever runs a probe reads its steps."""
+    """Ignore the text: a reader of a probe reads its steps."""
 
 
 async def _mi6(notes: Notes) -> None:

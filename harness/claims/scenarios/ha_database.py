@@ -1,7 +1,7 @@
 """The scenarios of policy ``ha-database``: Sun 4.1, chapter 8, rows HA1 to HA11 of the claims.
 
-Times are those of a test: a broker may be taken over 3 s after its last proof of life, answers
-nobody from 1.5 s on and drops everything after 2.25 s.
+Times are those of a test. A broker may be taken over 3 s after its last proof of life; it stops
+answering after 1.5 s and drops everything after 2.25 s.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _REGISTRY: Final = "broker/storage/database/registry.py"
 
 
 def _spec(name: str, brokers: int = 3, seconds: float = 11.0, rate: float = 25.0, **fields: Any) -> TestSpec:
-    """Consumers are slower than producers, so that a broker that fails has messages.
+    """Return a spec with consumers slower than producers, so that a failing broker has messages.
 
-    ``rate`` is of each broker's producers.
+    ``rate`` is that of each broker's producers.
     """
     return load(
         name,
@@ -72,9 +72,9 @@ def _spec(name: str, brokers: int = 3, seconds: float = 11.0, rate: float = 25.0
 
 
 _GONE_ON: Final[tuple[Expectation, ...]] = (Moved(least=10, of="a1"), Resumed(of="a1", least=20))
-"""What a1 had goes on elsewhere, and its clients."""
+"""The expectations that a1's messages and clients continue at other brokers."""
 _TAKEN: Final[tuple[Expectation, ...]] = (Takeovers((ExpectedTakeover("a1"),)), *_GONE_ON)
-"""One other broker goes on with it; a1 stays away, or comes back with nothing."""
+"""One other broker takes over; a1 stays away, or comes back without messages."""
 _BY_B1: Final = (Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1"))
 _STAYS: Final = (Takeovers(), Moved(least=0, most=0, of="a1"))
 
@@ -115,7 +115,7 @@ SCENARIOS: Final = (
         id="HA1-paging",
         claim="what the failed broker had goes on elsewhere, messages that wait on pages too",
         spec=paged(_spec("ha1-paging", rate=60.0)),
-        # More than the broker has room for.
+        # These are more messages than fit into the broker's memory.
         guards=at_stake("kill-1", least=60),
         refuter=_lacking(PAGES),
     ),

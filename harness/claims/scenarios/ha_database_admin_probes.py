@@ -1,6 +1,6 @@
-"""Administering a high-availability cluster: rows HA6, HA7, HA9 and HA10.
+"""The administration of a high-availability cluster: rows HA6, HA7, HA9 and HA10.
 
-What chapter 8 of Sun 4.1 says of it, shown on real processes that share an SQLite file.
+Chapter 8 of Sun 4.1 is shown on real processes that share an SQLite file.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ async def _ha9(bench: Workbench) -> None:
 
 
 def _write_state(path: str, state: str) -> None:
-    """A row as such a broker leaves it."""
+    """Write a row as a broker in that state leaves it."""
     with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection, connection:
         connection.execute(
             "INSERT OR REPLACE INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, "

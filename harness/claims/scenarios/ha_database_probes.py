@@ -1,6 +1,6 @@
-"""A high-availability cluster: rows HA3 and HA8.
+"""The probes of a high-availability cluster: rows HA3 and HA8.
 
-What chapter 8 of Sun 4.1 says of it, shown on real processes that share an SQLite file.
+Chapter 8 of Sun 4.1 is shown on real processes that share an SQLite file.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def member(
     expiration_ms: int = 60_000,
     data: str | None = None,
 ) -> Broker:
-    """A broker of the cluster, in a file beside its configuration.
+    """Return a broker of the cluster, in a file next to its configuration.
 
-    Its lease is long: nobody is taken over because this machine is slow.
+    Its lease is long: no broker is taken over because this machine is slow.
     """
     return Broker(
         bench,
@@ -65,7 +65,7 @@ def member(
 
 
 async def started(*brokers: Broker) -> None:
-    """Start them all, and return when all serve."""
+    """Start all brokers, and return when all serve."""
     for broker in brokers:
         await broker.start()
     for broker in brokers:
@@ -73,7 +73,7 @@ async def started(*brokers: Broker) -> None:
 
 
 async def row_of(broker: Broker, broker_id: str) -> dict[str, Any]:
-    """A broker's row, asked at another one; empty while nobody answers."""
+    """Return a broker's row, asked at another one; empty while that does not answer."""
     with contextlib.suppress(OSError):
         answer = await broker.ask("members")
         return next((row for row in answer["members"] if row["broker-id"] == broker_id), {})
@@ -81,7 +81,7 @@ async def row_of(broker: Broker, broker_id: str) -> dict[str, Any]:
 
 
 async def becomes(asked: Broker, broker_id: str, state: str) -> None:
-    """Return when the store says so. Raises StepMissedError."""
+    """Return when the store says that a broker is in a state. Raises StepMissedError."""
 
     async def is_so() -> bool:
         return (await row_of(asked, broker_id)).get("state") == state
@@ -90,13 +90,13 @@ async def becomes(asked: Broker, broker_id: str, state: str) -> None:
 
 
 async def members(asked: Broker) -> dict[str, list[str]]:
-    """``brokerctl members`` by broker id: columns are two or more spaces apart."""
+    """Return ``brokerctl members`` by broker id: columns are two or more spaces apart."""
     said = await asked.ctl("members")
     return {cells[0]: cells for cells in (re.split(r" {2,}", line) for line in said.lines[2:])}
 
 
 async def stored(broker: Broker) -> list[str]:
-    """What ``brokerctl browse`` shows of the bodies."""
+    """Return the bodies that ``brokerctl browse`` shows."""
     return [line.split()[-1] for line in (await broker.ctl("browse")).lines[1:]]
 
 
@@ -106,7 +106,7 @@ def _texts(frames: list[Frame]) -> list[str]:
 
 @on_bench
 async def _ha3(bench: Workbench) -> None:
-    # One that is killed cannot say so: the taker waits for the end of its lease.
+    # A killed broker cannot announce its end: the taker waits for the end of its lease.
     failing, taker = (member(bench, name, expiration_ms=12_000) for name in ("a1", "b1"))
     await started(failing, taker)
     async with (

@@ -1,10 +1,10 @@
 """The scenarios of policy ``multi-instance``.
 
-WebSphere MQ 7.0.1, rows MI1, MI2 and MI5 of the claims; the other rows are probes
+These are WebSphere MQ 7.0.1, rows MI1, MI2 and MI5 of the claims; the other rows are probes
 (``multi_instance_probes``).
 
 Times are those of a test: the file server's lease and ``lock-expiration`` are 4 s, so an active
-instance answers nobody from 2 s of silence on.
+instance stops answering after 2 s of silence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEERING: Final = "broker/policies/multi_instance/steering.py"
 
 
 def _spec(name: str, seconds: float = 11.0, **fields: Any) -> TestSpec:
-    """One queue manager, a1 started first and a2 beside it."""
+    """Return the spec of one queue manager: a1 is started first, a2 is the other instance."""
     return load(name, "multi-instance", seconds, **SLOW, **fields)
 
 
@@ -64,7 +64,7 @@ SCENARIOS: Final = (
         id="MI5-i",
         claim="endmqm -i on the active instance ends both instances",
         source="WMQ",
-        # Time enough for both to be started again on a busy machine.
+        # This is time enough for both to be started again on a busy machine.
         spec=_spec("mi5-i", 15.0, unavailable_bound_s=2.0),
         schedule=faults(fault("stop", 3.0, 3.0, failover=False)),
         roles=Roles(ended=("a2",)),

@@ -1,8 +1,7 @@
-"""Starting, showing and ending instances of a queue manager: rows MI1, MI4 and MI5.
+"""The probes of starting, showing and ending instances: rows MI1, MI4 and MI5.
 
-What the document on multi-instance queue managers says of it, shown on real processes.
-
-The probes of MI3 and MI6 are in ``file_system_probes``: they are about the file system.
+The document on multi-instance queue managers is shown on real processes. The probes of MI3 and MI6
+are in ``file_system_probes``: they are about the file system.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _MESSAGES: Final = 3
 
 
 class QueueManagerHost:
-    """One of the hosts of the document.
+    """A host of the document.
 
-    A broker that can be started as an instance of QM1, with and without -x.
+    It is a broker that can be started as an instance of QM1, with and without -x.
     """
 
     def __init__(self, bench: Workbench, name: str) -> None:
@@ -35,9 +34,9 @@ class QueueManagerHost:
         self.broker = self._brokers[True]
 
     def _broker(self, file: str, permitted: bool) -> Broker:
-        """Its log is long-lived, its lease too.
+        """Return a broker with a long lock expiration.
 
-        No host is taken over from because this machine is slow.
+        No host is taken over because this machine is slow.
         """
         return Broker(
             self.bench,
@@ -56,14 +55,14 @@ class QueueManagerHost:
         )
 
     async def strmqm(self, becomes: str = "", *, permitted: bool = True) -> None:
-        """``strmqm [-x] QM1``; returns when ``dspmq`` here says that it ``becomes`` so."""
+        """Run ``strmqm [-x] QM1``; return when ``dspmq`` here shows the status ``becomes``."""
         self.broker = self._brokers[permitted]
         await self.broker.start()
         if becomes:
             await self.becomes(becomes)
 
     async def becomes(self, status: str) -> None:
-        """Return when ``dspmq`` here says so.
+        """Return when ``dspmq`` here shows a status.
 
         Raises StepMissedError, at once if the instance ends instead.
         """
@@ -79,9 +78,10 @@ class QueueManagerHost:
             self.bench.require(step, status, found)
 
     async def place(self) -> int | str:
-        """What comes of the instance that was started last.
+        """Return what became of the instance that was started last.
 
-        Its exit status, or the status that ``dspmq`` shows of one that found a place.
+        That is its exit status, or the status that ``dspmq`` shows of an instance that found a
+        place.
         """
 
         async def found() -> list[int | str]:
@@ -93,16 +93,16 @@ class QueueManagerHost:
         return (await self.bench.until(f"{self.name} finds its place", "a place or none", found))[0]
 
     async def dspmq(self, *options: str) -> list[str]:
-        """``dspmq`` on this host, whether an instance runs here or not."""
+        """Run ``dspmq`` on this host, whether an instance runs here or not."""
         said = await self.bench.command("brokerctl", "--config", str(self.broker.path), "display", *options)
         return [line.strip() for line in said.lines]
 
     async def endmqm(self, option: str = "") -> CommandResult:
-        """``endmqm [-x|-is] QM1``."""
+        """Run ``endmqm [-x|-is] QM1``."""
         return await self.broker.ctl("end", *([option] if option else []))
 
     async def refusal(self, **arguments: bool) -> str:
-        """Why it refuses to end so; "" if it does not."""
+        """Return why the instance refuses to end in this way; "" if it does not refuse."""
         try:
             await self.broker.ask("end", **arguments)
         except OSError as error:
@@ -110,7 +110,7 @@ class QueueManagerHost:
         return ""
 
     async def ended(self) -> int:
-        """The exit status of the instance that was started last."""
+        """Return the exit status of the instance that was started last."""
         return await self.broker.process.wait()
 
 

@@ -1,9 +1,9 @@
-"""What a probe is: named steps with what must come of each, for claims that are no fault schedule.
+"""A probe: named steps, each with its expected result, for claims that need no fault schedule.
 
-Why beside scenarios: "a second broker with the same id is refused with one line" is about what a
+Why besides scenarios: "a second broker with the same id is refused with one line" is about what a
 person does and reads. There is no history to judge, so every step says what was expected and what
-was found, and what was seen (commands with their output, logs of brokers) lies beside it. A step
-that comes out otherwise refutes the claim; a machine on which the steps cannot be taken decides
+was found. The evidence (commands with their output, logs of brokers) lies in the same directory. A
+step that is not as expected refutes the claim; a machine on which the steps cannot be taken decides
 nothing.
 """
 
@@ -20,11 +20,11 @@ from harness.claims.scenarios.refuter import Refuter
 from harness.interface import InfrastructureError
 
 STEPS: Final = "steps.json"
-"""In the probe's directory: every step with what was expected and found."""
+"""The file, in the probe's directory, of every step with what was expected and found."""
 
 
 class ProbeStep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One step as it came out."""
+    """A step and its result."""
 
     name: str
     expected: Any
@@ -32,7 +32,7 @@ class ProbeStep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def as_expected(self) -> bool:
-        """Whether it did what it had to."""
+        """True if the step had the expected result."""
         return bool(self.expected == self.found)
 
     def __str__(self) -> str:
@@ -40,13 +40,13 @@ class ProbeStep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class StepMissedError(Exception):
-    """A step came out so that those behind it make no sense; it has been noted."""
+    """A step failed, so that the next steps make no sense; it has been noted."""
 
 
 class Notes:
-    """What a probe writes down while it goes.
+    """The notes that a probe writes while it runs.
 
-    ``directory`` is its own; whatever else it leaves there is evidence too.
+    ``directory`` is its own; whatever else it leaves there is evidence, too.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -54,7 +54,7 @@ class Notes:
         self.steps: list[ProbeStep] = []
 
     def compare(self, name: str, expected: Any, found: Any) -> None:
-        """Note a step; the probe goes on whatever came of it. Both must be what JSON can hold."""
+        """Note a step; the probe continues whatever its result. Both values must fit into JSON."""
         self.steps.append(ProbeStep(name=name, expected=expected, found=found))
         document = msgspec.json.encode(self.steps)
         (self.directory / STEPS).write_bytes(msgspec.json.format(document) + b"\n")
@@ -62,7 +62,7 @@ class Notes:
     def require(self, name: str, expected: Any, found: Any) -> None:
         """Note a step without which the rest makes no sense.
 
-        Raises StepMissedError if it came out otherwise.
+        Raises StepMissedError if it is not as expected.
         """
         self.compare(name, expected, found)
         if expected != found:
@@ -72,10 +72,10 @@ class Notes:
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """A case of a claim that is shown by steps.
 
-    ``id`` as a scenario's. ``expected`` says in words what must come of it. ``place`` says where
-    its steps are taken, whatever environment the scenarios beside it run in. ``take`` takes the
-    steps and notes each. It raises InfrastructureError where the machine cannot do so. ``refuter``
-    is a change of the broker under which a step must come out otherwise.
+    ``id`` is as a scenario's. ``expected`` says in words what must be found. ``place`` says where
+    its steps are taken, in whatever environment scenarios run. ``take`` takes the steps and notes
+    each; it raises InfrastructureError if the machine cannot do so. ``refuter`` is a change of the
+    broker under which a step must fail.
     """
 
     id: str
@@ -102,14 +102,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
         return notes
 
     def outcome(self, directory: Path) -> tuple[Sequence[ProbeStep], str]:
-        """The steps taken, and why they decide nothing ("" if they do)."""
+        """Return the steps taken, and why they decide nothing ("" if they do)."""
         try:
             return self.conduct(directory).steps, ""
         except InfrastructureError as error:
             return (), f"could not be run: {error}"
         except (OSError, EOFError, TimeoutError) as error:
-            # A connection that was cut, a process that never ended: what it means for the claim
-            # nobody can say.
+            # A connection was cut, or a process never ended: that says nothing about the claim.
             return (), f"broke off: {str(error) or type(error).__name__}"
 
 

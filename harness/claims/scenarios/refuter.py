@@ -1,9 +1,9 @@
 """A refuter: the smallest change of the broker under which a row must fail.
 
-That is, must not come out as expected.
+To fail means not to be as expected.
 
-Why: a row is "as expected" also when what it is about was never needed. A row whose feature can be
-taken out unnoticed shows nothing; one that fails with its refuter, and for the reason that it is
+Why: a row is "as expected" also if its feature was never needed. A row whose feature can be taken
+out unnoticed proves nothing. A row that fails with its refuter, and for the reason that it is
 about, does. ``jepsen-run claims --refute`` tries them.
 """
 
@@ -17,10 +17,10 @@ from harness.claims.changed import Replacement
 
 
 class Refuter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is taken out of the broker, and how the row must notice.
+    """A change of the broker, and the way in which the row must notice it.
 
-    ``without`` is one plain sentence: what the changed broker does or does not. ``fails`` must
-    stand in what the row then says is wrong: for a scenario words of the expectation ("a2 did not
+    ``without`` is one plain sentence: what the changed broker does or does not do. ``fails`` must
+    occur in what the row then says is wrong: for a scenario words of the expectation ("a2 did not
     become live", "found lost"), for a probe the name of the step. ``changes`` are the texts to be
     replaced.
     """
@@ -31,7 +31,7 @@ class Refuter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without(what: str, path: str, old: str, new: str, *, fails: str) -> Refuter:
-    """A refuter that is one replacement: without ``what`` the row says that ``fails``."""
+    """Return a refuter of one replacement: without ``what`` the row says that ``fails``."""
     return Refuter(without=what, fails=fails, changes=(Replacement(path, old, new),))
 
 
@@ -39,11 +39,11 @@ LEASE: Final = "broker/policies/ownership/lease.py"
 WAITS_FOR_EVER: Final = Replacement(
     LEASE, "self._proven_s + self._ends * self._expiration_s", "self._proven_s + 3600.0"
 )
-"""An owner whose store is silent waits for it, however long its lease is."""
+"""The change with which an owner waits for a silent store, whatever its lease."""
 NEVER_IN_DOUBT: Final = Replacement(
     LEASE, "return self.age_s > DOUBT * self._expiration_s - ROUNDING_S", "return False"
 )
-"""An owner believes in its lease until it is told otherwise, however long ago it was confirmed."""
+"""The change with which an owner trusts its lease however long ago it was confirmed."""
 WAITS: Final = Refuter(
     without="a live whose store is silent waits for it, whatever lock-expiration is",
     fails="a1 stopped after",
@@ -51,7 +51,7 @@ WAITS: Final = Refuter(
 )
 
 Lack = tuple[str, str]
-"""What a broker lacks in words, and the code that takes it out of the list ``{records}``."""
+"""The lack of a broker in words, and the code that removes it from the list ``{records}``."""
 
 _LEAVE_OUT: Final = (
     "from broker.core.message import CONSUMED, COUNTED, HEAD, IS_LARGE, MESSAGE, PAGE, SUBSCRIPTION; "
@@ -81,7 +81,10 @@ def begins_without(
     when: str = "True",
     records: str = "recovered.records",
 ) -> Refuter:
-    """A refuter: who begins with what is stored, at the line ``begun``, lacks a part of it."""
+    """Return a refuter under which a broker lacks a part of what is stored when it begins.
+
+    ``begun`` is the line of the broker at which it begins with ``records``.
+    """
     words, code = what
     indent = begun[: -len(begun.lstrip())]
     taken_out = f"{indent}if {when}:\n{indent}    {code.format(records=records)}\n"

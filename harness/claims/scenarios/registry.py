@@ -1,6 +1,6 @@
 """All scenarios and probes, by the row of the claims they belong to.
 
-The one place where a family is added.
+A new family is added only here.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "HA": (11, "high availability on a shared database (SUN)"),
     "MI": (6, "multi-instance (WMQ)"),
 }
-"""Each family of claims: how many rows it has, and what they are about."""
+"""The families of claims: how many rows each has, and what they are about."""
 
 
 def named(identifier: str) -> Scenario:
-    """The scenario with that id. Raises KeyError."""
+    """Return the scenario with that id. Raises KeyError."""
     return {scenario.id: scenario for scenario in SCENARIOS}[identifier]
 
 
 def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
-    """Those that the words name.
+    """Return the scenarios and probes that the words name.
 
-    A scenario or probe ("RP14-true"), a row ("RP14") or a family ("RP"); all without words. Raises
-    UsageError.
+    A word is a scenario or probe ("RP14-true"), a row ("RP14") or a family ("RP"); without words
+    all are returned. Raises UsageError.
     """
     everything: tuple[Scenario | Probe, ...] = (*SCENARIOS, *PROBES)
     found: dict[str, Scenario | Probe] = {}
@@ -93,10 +93,10 @@ def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
 
 
 def missing() -> dict[str, str]:
-    """The rows without a scenario or probe, by family.
+    """Return the rows without a scenario or probe, by family: "SS8".
 
-    So that nobody takes "all" for more than it is: "SS8", or the family where none of its rows has
-    one.
+    If no row of a family has one, that is the family itself. With this nobody takes "all" for more
+    than it is.
     """
     there = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
     found = {}

@@ -58,7 +58,7 @@ def _spec(name: str, pairs: int = 1, seconds: float = 12.0, **fields: Any) -> Te
 
 
 def _both(**values: object) -> dict[str, object]:
-    """Properties of masters and slaves alike."""
+    """Return properties of masters and slaves alike."""
     return {**properties(_MASTER, **values), **properties(_SLAVE, **values)}
 
 
@@ -80,7 +80,7 @@ _RP1: Final = Scenario(
     id="RP1",
     claim="the backup has all data that the live acknowledged",
     source="AMQ 17.3.1.2",
-    # Slow consumers: what the backup must have is what nobody had consumed yet.
+    # Consumers are slow, so that the backup must have messages that were not consumed yet.
     spec=_spec("rp1", **SLOW),
     schedule=faults(fault("kill", 4.0)),
     besides=TAKEN,
@@ -120,7 +120,7 @@ SCENARIOS: Final = (
         id="RP3",
         claim="killed before the synchronisation ends: the backup does not take over with partial data",
         source="AMQ 17.3.3",
-        # So much data over so slow a link that the copy cannot be whole when the live dies.
+        # The data are so many and the link so slow that the copy is incomplete when the live dies.
         spec=_spec("rp3", payload_bytes=4096, **SLOW, unavailable_bound_s=2.0),
         schedule=faults(
             fault("late-start", 0.0, 3.0, "a2"),
@@ -346,8 +346,7 @@ SCENARIOS: Final = (
         claim="a voter that does not answer within quorum-vote-wait says no",
         source="AMQ 17.3.3.1",
         spec=_spec("rp10-wait", 3, every=_retries(1, 50, 100), unavailable_bound_s=2.0),
-        # Both voters stand still for longer than both rounds, and for too short a time to be taken
-        # for gone.
+        # Both voters are paused for longer than both rounds, but too briefly to be considered gone.
         schedule=faults(fault("pause", 2.4, 0.8, "b1,c1"), fault("kill", 2.5, 6.0)),
         roles=Roles(never_live=("a2",)),
         besides=(
@@ -368,7 +367,7 @@ SCENARIOS: Final = (
         claim="without a backup the live serves on unreplicated; with its disk goes what was "
         "acknowledged meanwhile, and nothing else",
         source="AMQ 17.3.1.3",
-        # The backup has what was acknowledged while it was there: made master, it serves that.
+        # The backup has what was acknowledged while it ran, and serves that when made master.
         spec=_spec("rp11", **SLOW),
         schedule=faults(
             fault("kill", 2.0, 5.0, "a2"),

@@ -1,9 +1,9 @@
-"""What a scenario is: a test whose outcome is known in advance, and how it is told whether it came.
+"""A scenario: a test whose outcome is known in advance, and the judgement whether it came.
 
 Why data: a scenario is a spec, a schedule and what must be found. The same rows serve the tests,
 ``jepsen-run claims``, and a person who wants to see one. "Valid" means that the checkers find
-nothing; a scenario that expects a finding describes a weakness the documents admit, and a run that
-does not find it has failed.
+nothing. A scenario that expects a finding describes a weakness that the documents admit, and a run
+that does not find it has failed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from harness.interface import Schedule, TestSpec
 from nemesis.registry import KINDS
 
 FOLLOWS_TWO_LIVES = tuple(anomaly.name for anomaly in ANOMALIES if anomaly.follows_two_lives)
-"""What follows when two lives serve one queue from two journals."""
+"""The anomalies that follow when two lives serve one queue from two journals."""
 
 
 class Roles(msgspec.Struct, frozen=True, kw_only=True):
-    """What brokers must be seen to become from the first fault on, besides the verdict.
+    """The roles that brokers must take from the first fault on, besides the verdict.
 
-    An anomaly says nothing of who took over, or did not.
+    An anomaly does not say which broker took over, or that none did.
 
     ``live`` become live, ``never_live`` do not, before everything is healed at the end; ``ended``
-    stop without having been told or killed (a live that lost its vote).
+    stop without a request or a kill (a live that lost its vote).
     """
 
     live: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(parts)
 
     def wrong(self, control: Iterable[Mapping[str, Any]]) -> str:
-        """Nothing when the roles were as expected, else what was not.
+        """Return which roles were not as expected; "" if all were.
 
         ``control`` are the rows of monitor, nemesis and harness, in order.
         """
@@ -67,9 +67,9 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
-    """Who became live, and who stopped though no fault had ended it.
+    """Return the brokers that became live, and those that stopped without a fault that ends them.
 
-    Between the first fault and the end of the load.
+    Only the time between the first fault and the end of the load counts.
     """
     live: set[str] = set()
     ended: set[str] = set()
@@ -93,10 +93,10 @@ def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One thing that was not as expected.
+    """A thing that was not as expected.
 
     ``of`` names the expectation as the table has it ("required", "allowed" and "roles" for those),
-    ``words`` what was instead.
+    ``words`` what was seen instead.
     """
 
     of: str
@@ -104,25 +104,25 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """Whether a run came out as its scenario says: every failure, or why nothing can be said."""
+    """The judgement of a run by its scenario: every failure, or why nothing can be said."""
 
     failures: tuple[Failure, ...] = ()
     undecided: str = ""
 
     @property
     def problem(self) -> str:
-        """In one line; "" if all was as expected."""
+        """The failures in one line; "" if all was as expected."""
         return self.undecided or "; ".join(failure.words for failure in self.failures)
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """One case of a claim: what is done, and what must come of it.
+    """A case of a claim: what is done, and what must follow from it.
 
-    ``id`` is the claim's row, with a word behind a hyphen where it has several cases ("RP14-true").
-    ``required`` lists alternatives of which one at least must be found; empty means that nothing
+    ``id`` is the claim's row, with a word after a hyphen if it has several cases ("RP14-true").
+    ``required`` lists alternatives of which at least one must be found; empty means that nothing
     need be found. ``allowed`` may be found besides; anything else that makes a run invalid is
-    wrong. ``roles`` and what ``besides`` lists must be seen too. Where a guard is not met the run
-    shows nothing and is unknown. ``refuter`` is a change of the broker under which something of
+    wrong. ``roles`` and what ``besides`` lists must be seen too. If a guard is not met, the run
+    proves nothing and is unknown. ``refuter`` is a change of the broker under which some part of
     this must fail.
 
     A promise that a property gives has a twin: the same scenario with the property off, whose
@@ -148,9 +148,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected(self) -> str:
-        """In words: "split-brain", "valid (or split-brain)", "valid.
+        """The expectation in words: "split-brain", "valid (or split-brain)".
 
-        a2 becomes live; reported: unavailable".
+        A longer one is "valid; a2 becomes live; reported: unavailable".
         """
         verdict = " or ".join(self.required) or "valid"
         if self.allowed and not self.required:
@@ -158,15 +158,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join([verdict, *map(str, filter(None, (self.roles, *self.besides, *self.guards)))])
 
     def with_settings(self, settings: Iterable[str]) -> Scenario:
-        """The same with the properties of ``--set``. Raises UsageError."""
+        """Return the same scenario with the properties of ``--set``. Raises UsageError."""
         return msgspec.structs.replace(self, spec=specs.with_settings(self.spec, settings))
 
     def of_system(self, system: str) -> Scenario:
-        """The same with other brokers."""
+        """Return the same scenario with other brokers."""
         return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, system=system))
 
     def judge(self, seen: Seen) -> Judgement:
-        """What was not as expected of a run."""
+        """Return what was not as expected in a run."""
         if seen.valid is None:
             promised = (each for each in self.besides if isinstance(each, Happens))
             missed = [Failure(str(each), words) for each in promised if (words := each.wrong(seen))]
@@ -185,7 +185,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return Judgement(tuple(failures))
 
     def surplus(self, found: frozenset[str], problem: str) -> frozenset[str]:
-        """What was found and must not be, if ``problem`` is that and nothing else."""
+        """Return the findings that must not be there, if ``problem`` is only about them."""
         failures = self._wrong_findings(found)
         alone = [each.of for each in failures] == ["allowed"] and failures[0].words == problem
         return found - frozenset(self.required) - frozenset(self.allowed) if alone else frozenset()

@@ -1,7 +1,7 @@
-"""What a run left behind, as far as a scenario's expectations look at it: verdict, rows, logs.
+"""The results of a run that a scenario's expectations look at: verdict, rows, logs.
 
-Why lazily: most scenarios are decided by their verdict and a few control rows; only who asks for
-messages or for what a broker said pays for reading them.
+Why lazily: most scenarios are decided by their verdict and a few control rows. Only an expectation
+about messages or about log lines pays for reading them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEAL: Final = "heal"
 
 
 def _lasting(row: Row) -> bool:
-    """Whether it is a row of a subscription that outlives its connections."""
+    """Return whether a row is of a subscription that outlives its connections."""
     name = row.get("subscription")
     return name is not None and not name.startswith("plain")
 
@@ -50,7 +50,7 @@ class Seen:
         grave: names of the findings that made it invalid.
         reported: names of all findings, whatever their severity.
         rows: the whole history, in order.
-        logs: node -> its lines.
+        logs: the lines of each node's logs.
         reasons: why the verdict is what it is.
         store: where rows and logs are read from if they are not given.
     """
@@ -78,7 +78,7 @@ class Seen:
 
     @classmethod
     def of_store(cls, store: Path, verdict: Verdict) -> Self:
-        """A run that was judged, from its directory."""
+        """Return a judged run, from its directory."""
         return cls(
             valid=verdict.valid,
             grave=frozenset(each.name for each in verdict.findings if each.severity == "grave"),
@@ -89,7 +89,7 @@ class Seen:
 
     @classmethod
     def of_simulated(cls, run: Simulated) -> Self:
-        """A simulated run that was judged by the reference."""
+        """Return a simulated run that the reference judged."""
         return cls(
             valid=run.valid,
             grave=run.grave,
@@ -110,7 +110,7 @@ class Seen:
 
     @functools.cached_property
     def control(self) -> Sequence[Row]:
-        """What harness, monitor and nemesis recorded, in order."""
+        """The rows that harness, monitor and nemesis recorded, in order."""
         if "rows" in vars(self) or self._store is None:
             return [row for row in self.rows if row["process"] < 0]
         rows = pq.read_table(self._store / parquet.DIRECTORY / parquet.CONTROL).to_pylist()
@@ -118,7 +118,7 @@ class Seen:
 
     @functools.cached_property
     def logs(self) -> Mapping[str, Sequence[str]]:
-        """Node -> the lines of its logs."""
+        """The lines of each node's logs."""
         if self._store is None:
             return {}
         lines: dict[str, list[str]] = {}
@@ -133,20 +133,20 @@ class Seen:
         return lines
 
     def lines(self, broker: str | None, pattern: str) -> list[str]:
-        """What a broker (any, if None) said that matches."""
+        """Return the log lines of a broker (any, if None) that match."""
         sought = re.compile(pattern)
         logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
         return [line for lines in logs for line in lines if sought.search(line)]
 
     def said(self, broker: str | None, pattern: str) -> str:
-        """When a broker (any, if None) first said what matches; "" if never.
+        """Return when a broker (any, if None) first logged a matching line; "" if never.
 
-        By its own clock, as its log has it (a time that sorts as text).
+        The time is that of the broker's clock, as its log has it (it sorts as text).
         """
         return min((line.split(" ", 1)[0] for line in self.lines(broker, pattern)), default="")
 
     def instances(self, finding: str) -> list[Instance]:
-        """Every instance of a finding: the verdict names only the first few."""
+        """Return every instance of a finding: the verdict names only the first few."""
         return [each for each in self._instances if each.name == finding]
 
     @functools.cached_property
@@ -157,7 +157,7 @@ class Seen:
 
     @functools.cached_property
     def _nemesis(self) -> Sequence[tuple[str, Row]]:
-        """Each row of the nemesis with its fault's label, that of a healing as "heal:kill-1"."""
+        """The rows of the nemesis, each with its fault's label; a healing has "heal:kill-1"."""
         found = []
         for row in self.control:
             if row["process"] == NEMESIS and row["value"]:
@@ -167,7 +167,7 @@ class Seen:
 
     @functools.cached_property
     def moments(self) -> Mapping[str, int]:
-        """When what happened (ns).
+        """The time of each moment (ns).
 
         "kill-1" and "heal:kill-1" for the fault of that label, "heal" for the end of the load.
         """
@@ -179,9 +179,9 @@ class Seen:
 
     @functools.cached_property
     def effects(self) -> Mapping[str, int]:
-        """When each fault was seen to have taken effect (ns), by its label.
+        """The time when each fault was seen to have taken effect (ns), by its label.
 
-        Between being asked for and this it may or may not have.
+        Between its request and this time the fault may or may not have taken effect.
         """
         return {
             label: row["time"]
@@ -190,16 +190,16 @@ class Seen:
         }
 
     def between(self, window: tuple[str, str]) -> tuple[float, float]:
-        """The moments of a window (ns).
+        """Return the moments of a window (ns).
 
-        Not a number where it never began, endless where it never ended.
+        NaN if it never began, infinity if it never ended.
         """
         begin, end = (self.moments.get(moment) for moment in window)
         return math.nan if begin is None else begin, math.inf if end is None else end
 
     @property
     def began_ns(self) -> int | None:
-        """When the first fault was asked for; None without faults."""
+        """The time when the first fault was requested; None without faults."""
         return min(
             (row["time"] for label, row in self._nemesis if not label.startswith("heal:")), default=None
         )
@@ -207,7 +207,7 @@ class Seen:
     # ---- who had what
 
     def operations(self, f: str) -> Iterator[tuple[Row, Row | None]]:
-        """Each send, or attempt to connect, with its completion."""
+        """Yield each operation of this kind (a send, an attempt to connect) with its completion."""
         open_: dict[int, Row] = {}
         for row in self.rows:
             if row["process"] < 0 or row["f"] != f:
@@ -221,7 +221,7 @@ class Seen:
 
     @functools.cached_property
     def taken(self) -> Mapping[int, Row]:
-        """Message -> the row that acknowledged its send."""
+        """The row that acknowledged its send, for each message."""
         return {
             row["message"]: row
             for row in self.rows
@@ -229,9 +229,9 @@ class Seen:
         }
 
     def stored_at(self, broker: str | None, moment_ns: int) -> int:
-        """How many messages that a broker had taken by then no consumer had acknowledged yet.
+        """Return how many messages accepted before a moment no consumer had acknowledged by then.
 
-        That broker, or any if None.
+        They were accepted by that broker, or by any if None.
         """
         taken = {
             message
@@ -246,10 +246,10 @@ class Seen:
         return len(taken - settled)
 
     def changes_between(self, begin_ns: float, end_ns: float) -> tuple[int, int]:
-        """How many subscriptions clients asked to make, and to drop, in that time.
+        """Return how many subscriptions clients asked to make, and to drop, in that time.
 
-        Of those that outlive their connections: dropped by a frame, not by an end. A subscribe
-        makes one that was not there when it was asked for.
+        Only subscriptions that outlive their connections count, and only drops by a frame. A
+        subscribe makes a subscription if there was none when it was requested.
         """
         made = dropped = 0
         there: set[tuple[str, str]] = set()
@@ -267,10 +267,11 @@ class Seen:
         return made, dropped
 
     def backlog_at(self, broker: str | None, moment_ns: int) -> int:
-        """How many messages were owed to subscriptions that outlive their connections.
+        """Return how many messages were owed to subscriptions that outlive their connections.
 
-        Each counts for each. Of those that a broker, or any if None, had taken by then; what was
-        acknowledged, or its acknowledgement asked for, is not owed.
+        Each message counts for each subscription. Only messages that a broker (any, if None) had
+        accepted by then count. A message is not owed if it was acknowledged, or if its
+        acknowledgement was requested.
         """
         since: dict[tuple[str, str], int] = {}
         wanted: dict[tuple[str, str], Selector | None] = {}
@@ -304,7 +305,7 @@ class Seen:
         )
 
     def under_way_at(self, moment_ns: int) -> int:
-        """How many transactions had begun, and neither been ended nor lost their connection."""
+        """Return how many transactions had begun, and neither ended nor lost their connection."""
         begun: dict[int, int] = {}
         ended: set[int] = set()
         heard: dict[int, int] = {}
@@ -320,14 +321,14 @@ class Seen:
         return sum(heard[begun[number]] >= moment_ns for number in begun.keys() - ended)
 
     def successions(self) -> list[tuple[str, str]]:
-        """Who took over whose data between the first fault and the healing, in order.
+        """Return, in order, which broker took over whose data between first fault and healing.
 
-        ("a1", "a2") where a2 went on as the node that had begun with a1.
+        ("a1", "a2") if a2 continued as the node that had begun with a1.
 
-        Read from ``takeover`` rows, and from who was live as which node: a broker that is live with
-        a node ID with which another was live last has taken over, a master that returns as well.
-        Where the taker goes on as the node that it was (brokers that share a database), the victim
-        that comes again begins with nothing: that is no takeover.
+        They are read from ``takeover`` rows, and from which broker was live as which node. A broker
+        that is live with a node ID with which another was live last has taken over, and so has a
+        master that returns. If the taker continues under its own node ID (brokers that share a
+        database), a victim that starts again begins without data: that is no takeover.
         """
         first: dict[str, str] = {}
         last: dict[str, str] = {}

@@ -1,10 +1,10 @@
 """The scenarios of policy ``shared-store``.
 
-AMQ 17.3.1.2 and 17.3.2, rows SS1 to SS9 of the claims that a directory can show.
+These are AMQ 17.3.1.2 and 17.3.2, rows SS1 to SS9 of the claims that a directory can show.
 
-Times are those of a test: the store's lease and ``lock-expiration`` are 4 s, so a live answers
-nobody from 2 s of silence on. Where it is the mount that decides and not the lease, the lease is
-made longer than all that the mount waits for.
+Times are those of a test: the store's lease and ``lock-expiration`` are 4 s, so a live stops
+answering after 2 s of silence. If the mount decides and not the lease, the lease is made longer
+than all that the mount waits for.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LIVE_ROLE: Final = "broker/policies/shared_store/live.py"
 _POLICY: Final = "broker/policies/shared_store/policy.py"
 
 NO_FAILBACK: Final = properties(_HA, slave__allow_failback=False)
-"""A live that has ended itself gets nothing back when it is started again."""
+"""Properties with which a live that has ended itself gets nothing back when started again."""
 
 _WRITES_AGAIN: Final = Replacement(
     "broker/storage/log.py",
@@ -83,13 +83,13 @@ _TRIES_AGAIN: Final = Refuter(
 
 
 def lacking(what: Lack) -> Refuter:
-    """A broker that begins a life which is not the store's first lacks something."""
+    """Return a refuter in which a broker that begins a later life of the store lacks something."""
     begun = "    return Inherited(life, node_id, journal, recovered)\n"
     return begins_without(what, _DIRECTORY, begun, when="life > 1")
 
 
 def alone(*changes: Replacement) -> tuple[Replacement, ...]:
-    """Changes in which a candidate knows whether it has lost a broker.
+    """Return changes in which a candidate knows whether it has lost a broker.
 
     In ``changes`` its ``self.alone()`` says whether it has lost the link to a broker that it was
     linked with.
@@ -115,7 +115,7 @@ def _spec(name: str, seconds: float = 11.0, **fields: Any) -> TestSpec:
 
 
 def _lease(seconds: float) -> dict[str, object]:
-    """Properties of brokers whose lock is kept for so long; ``_store`` has the store's."""
+    """Return properties of brokers whose lock lasts so long; ``_store`` has the store's."""
     milliseconds = round(seconds * 1000)
     return properties(_HA, master__lock_expiration=milliseconds, slave__lock_expiration=milliseconds)
 
@@ -220,8 +220,8 @@ SCENARIOS: Final = (
         id="SS5-true",
         claim="allow-failback=true: the old live gets its place back, the backup is a backup again",
         source="AMQ 17.3.2.2",
-        # Time enough for a broker that starts on a busy machine. The second kill shows that the
-        # backup became one again.
+        # This is time enough for a broker that starts on a busy machine. The second kill shows that
+        # the backup became a backup again.
         spec=_spec("ss5-true", seconds=15.0, **SLOW),
         schedule=faults(fault("kill", 3.0, 2.0), fault("kill", 9.0)),
         besides=(AND_AGAIN,),
@@ -336,7 +336,7 @@ SCENARIOS: Final = (
         spec=_spec(
             "ss7-hard", store=_store("hard", 12.0), **SLOW, operation_timeout_s=20.0, every=_lease(12.0)
         ),
-        # As long as in SS7-soft.
+        # The times are those of SS7-soft.
         schedule=faults(fault("nfs-stall", 3.0, 3.0)),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=2.0, most_s=6.0)),
@@ -389,7 +389,7 @@ SCENARIOS: Final = (
         id="SS9",
         claim="a live that stood still beyond its NFS lease, and comes back, is fenced",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
-        # Also cut off: the kernel of a machine renews the lease of a process that stands still.
+        # The broker is also cut off: the kernel renews the lease of a paused process.
         spec=_spec("ss9", **SLOW, operation_timeout_s=20.0, every=NO_FAILBACK),
         schedule=faults(fault("nfs-disconnect", 3.0, 6.0), fault("pause", 3.0, 6.0)),
         roles=Roles(ended=("a1",)),

@@ -1,8 +1,8 @@
 """The scenarios of policy ``shared-store`` on a database: AMQ 17.3.2.2, row SS3 of the claims.
 
-Times are those of a test: a lock is kept for 4 s after its last renewal, which is every 250 ms, so
-a live answers nobody from 2 s of silence on, and a backup gets the lock of a live that was killed
-after 4 s. (In a directory on one machine the lock of a process that ends is free at once.)
+Times are those of a test. A lock lasts 4 s after its last renewal, which is every 250 ms. So a live
+stops answering after 2 s of silence, and a backup gets the lock of a live that was killed after 4
+s. (In a directory on one machine the lock of a process that ends is free at once.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOCKS: Final = "broker/storage/database/locks.py"
 
 
 def _spec(name: str, seconds: float = 12.0, **fields: Any) -> TestSpec:
-    """Consumers are slow: messages wait in the store."""
+    """Return a spec with slow consumers: messages wait in the store."""
     return load(name, "shared-store", seconds, store={"type": "database"}, **SLOW, **fields)
 
 
@@ -120,7 +120,7 @@ SCENARIOS: Final = (
         id="SS3-pause",
         claim="a live that stood still for longer than lock-expiration, and goes on, is fenced",
         source=f"{_SOURCE}; ARTEMIS-2421",
-        # Patient clients: who waits for the live that stands still is there when it goes on.
+        # Clients are patient: those that wait for the paused live are there when it continues.
         spec=_spec("ss3-pause", operation_timeout_s=20.0, every=NO_FAILBACK, server=True),
         schedule=faults(fault("pause", 3.0, 6.0)),
         roles=Roles(ended=("a1",)),

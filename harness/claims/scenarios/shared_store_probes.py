@@ -1,11 +1,9 @@
-"""What the document on shared stores says of the time a takeover takes, shown on real processes.
+"""The probe of the time that a takeover of a shared store takes: row SS8.
 
-Row SS8.
-
-The curve up to a million messages is measured by ``bench/recovery.py``; here it is shown that a
-backup serves all of what is stored, however much, and that the time it needs grows with what the
-journal holds: four times as many messages take about four times as long. CPU time, since a machine
-may have other work.
+What the document on shared stores says of it is shown on real processes. The curve up to a million
+messages is measured by ``bench/recovery.py``. The probe shows that a backup serves all stored
+messages, however many, and that the time grows with what the journal holds: four times as many
+messages take about four times as long. It measures CPU time, since a machine may have other work.
 """
 
 from __future__ import annotations
@@ -19,16 +17,16 @@ from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
 from harness.systems.stomp_client import StompClient
 
 _STORED: Final = (1_000, 40_000, 160_000)
-"""Messages stored at each takeover in turn; each pair of brokers has a store of its own.
+"""The messages stored at each takeover in turn; each pair of brokers has a store of its own.
 
 The last two are compared.
 """
 
 _LEAST: Final = 2.0
 _MOST: Final = 8.0
-"""What four times as many messages may take, in times of what a quarter of them took.
+"""The maximum ratio of the times of four times as many messages and of a quarter of them.
 
-About four.
+It is about four; ``_LEAST`` is the minimum.
 """
 
 _QUEUE: Final = "/queue/stored"
@@ -37,11 +35,11 @@ _BLOCK: Final = 10_000
 
 
 def _pair(bench: Workbench, count: int) -> tuple[Broker, Broker]:
-    """A live and its backup on one directory."""
+    """Return a live and its backup on one directory."""
 
     def broker(name: str, role: str) -> Broker:
         table: dict[str, Any] = {
-            # All of them in the journal: none on pages, which a start does not read.
+            # All messages are in the journal: none on pages, which a start does not read.
             "broker": {
                 "name": f"{name}-{count}",
                 "data-directory": f"store-{count}",
@@ -62,7 +60,7 @@ async def _stored(broker: Broker) -> int:
 
 
 async def _taken_over(bench: Workbench, count: int) -> float:
-    """The CPU seconds from the live's end to its backup's first word as live."""
+    """Return the CPU seconds from the live's end until its backup says it is live."""
     live, backup = _pair(bench, count)
     await live.start()
     await live.becomes("live")

@@ -1,10 +1,10 @@
 """The scenarios of durable subscriptions across a fail-over, rows DS1 to DS4 of the claims.
 
-AMQ 17.3.4, Sun and WMQ promise the same of each policy: whoever goes on with what a broker had has
-its durable subscriptions, with all that waits for each. The load is the workload ``subscriptions``,
-whose consumers are slow, come and go, and drop their subscriptions and make them again under the
-same names; guards hold that something waited, and that some were made and dropped, when the fault
-came.
+AMQ 17.3.4, Sun and WMQ promise the same of each policy. The broker that takes over has the durable
+subscriptions of the failed one, with all that waits for each. The load is the workload
+``subscriptions``, whose consumers are slow, come and go, and drop their subscriptions and make them
+again under the same names. Guards demand that messages waited, and that subscriptions were made and
+dropped, when the fault came.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def _row(
     number: int, policy: str, case: str, fault: Fault, *besides: Expectation,
     refuter: Refuter, allowed: tuple[str, ...] = (), pairs: int = 1, **fields: Any,
 ) -> Scenario:  # fmt: skip
-    """One case of a row: what fails, and who goes on with what the broker had.
+    """Return a case of a row: what fails, and which broker takes over.
 
     Each pair has eight topics with a durable subscription, one that has a selector and is dropped
-    often, and a shared one, so that some is always being dropped or made.
+    often, and a shared one, so that some subscription is always being dropped or made.
     """
     label = f"{fault.kind}-1"
     name = f"ds{number}-{case}".removesuffix("-")

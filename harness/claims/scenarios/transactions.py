@@ -1,9 +1,9 @@
 """The scenarios of transactions across a fail-over, rows TX1 to TX4 of the claims.
 
-AMQ 17.3.4, Sun and WMQ say the same of each policy: what is open when its broker fails is rolled
-back, what was committed is whole, and a commit that was under way is unknown to its client, and
-then all or nothing. The load is the workload ``transactions``; guards hold that transactions were
-under way when the fault came.
+AMQ 17.3.4, Sun and WMQ say the same of each policy. A transaction that is open when its broker
+fails is rolled back, and a committed one is complete. A commit that was under way is unknown to its
+client, and has then happened as a whole or not at all. The load is the workload ``transactions``;
+guards demand that transactions were under way when the fault came.
 
 Row TX5 is our own, and no document's: what follows for a bank, whose money moves in transactions.
 """
@@ -53,10 +53,10 @@ def _row(
     number: int, policy: str, case: str, fault: Fault, besides: Expectation, *,
     allowed: tuple[str, ...] = (), pairs: int = 1, **fields: Any,
 ) -> Scenario:  # fmt: skip
-    """One case of a row: what fails, and who goes on with what the broker had.
+    """Return a case of a row: what fails, and which broker takes over.
 
-    Movers hold their transactions for long, and have always something to move: so most of them are
-    in one whenever something fails.
+    Movers hold their transactions for long, and always have something to move. So most of them are
+    in a transaction whenever something fails.
     """
     name = f"tx{number}-{case}".removesuffix("-")
     return Scenario(
@@ -77,7 +77,7 @@ def _row(
 
 
 def _bank(case: str, policy: str) -> Scenario:
-    """What the load ``bank`` has in its accounts is as much after a fail-over as before.
+    """Return a case in which the accounts of ``bank`` keep their total across a fail-over.
 
     Accounts are few and tellers many and slow, so that mostly some transfers are under way.
     """

@@ -1,10 +1,10 @@
 """The workbench of a probe.
 
-Commands and brokers as processes of this machine, with everything they said kept as evidence.
+It runs commands and brokers as processes of this machine, and keeps all their output as evidence.
 
 Why not an environment: a probe is about a command line, an exit status, a line that a person reads.
-It needs no links that can be cut and no history; but what it starts must end with it, also when it
-is killed.
+It needs no links that can be cut and no history. But what it starts must end with it, even if it is
+killed.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from harness.claims.scenarios.probe import Notes, StepMissedError
 from harness.interface import InfrastructureError
 
 PATIENCE_S: Final = 180.0
-"""Bounds every wait; reached only by what never comes."""
+"""The limit of every wait (s), reached only if the awaited thing never happens."""
 POLL_S: Final = 0.05
 TRANSCRIPT: Final = "transcript.txt"
 LOGIN: Final = "tester"
-"""The user as whom the bench's clients log in."""
+"""The user as which the bench's clients log in."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended, and all it wrote."""
+    """The exit status of a command, and all its output."""
 
     status: int
     output: str
 
     @property
     def lines(self) -> list[str]:
-        """Without the empty ones."""
+        """The lines of the output, without empty ones."""
         return [line for line in self.output.splitlines() if line.strip()]
 
 
 class ProbeProcess:
-    """A process that goes on while the probe does other things; its output is a file."""
+    """A process that runs while the probe does other things; its output is a file."""
 
     def __init__(self, name: str, popen: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -63,32 +63,32 @@ class ProbeProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """True if the process has not ended yet."""
         return self._popen.returncode is None
 
     @property
     def output(self) -> str:
-        """What it has written so far."""
+        """The output so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds it has used so far, all its threads.
+        """The CPU seconds that the process has used so far, in all its threads.
 
-        What other processes of the machine do hardly changes them.
+        Other processes of the machine hardly change them.
         """
         stat = Path(f"/proc/{self._popen.pid}/stat").read_text(encoding="utf-8")
         user, system = stat.rpartition(")")[2].split()[11:13]  # fields 14 and 15 of proc_pid_stat(5)
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if it still runs."""
+        """Send a signal, if the process still runs."""
         if self.running:
             with contextlib.suppress(ProcessLookupError):
                 self._popen.send_signal(number)
 
     async def wait(self) -> int:
-        """Its exit status, once it has ended; negative: the signal that ended it.
+        """Wait for the end and return the exit status; negative: the signal that ended the process.
 
         Raises TimeoutError.
         """
@@ -96,14 +96,14 @@ class ProbeProcess:
             return await self._popen.wait()
 
     async def type(self, text: str) -> None:
-        """Give it input, as if somebody typed."""
+        """Give the process input, as if it were typed."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(text.encode())
         await self._popen.stdin.drain()
 
 
 class Workbench:
-    """Where a probe runs commands and processes; with ``async with``, which ends them all."""
+    """The place where a probe runs commands and processes; ``async with`` ends them all."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
@@ -112,7 +112,7 @@ class Workbench:
         self._processes: list[ProbeProcess] = []
         self._reserved: list[socket.socket] = []
         self.secret = secrets.token_hex(24)
-        """What the brokers of this probe know of each other, and whoever asks them."""
+        """The secret that the brokers of this probe and their admin clients share."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -127,12 +127,12 @@ class Workbench:
             reserved.close()
 
     def port(self) -> int:
-        """A port of this machine that nobody else is given meanwhile."""
+        """Return a port of this machine that no other process is given meanwhile."""
         self._reserved.append(reserve_port())
         return int(self._reserved[-1].getsockname()[1])
 
     async def command(self, *words: str, typed: str = "") -> CommandResult:
-        """Runs a command of this project or of the machine to its end.
+        """Run a command of this project or of the machine to its end.
 
         This project's are "brokerctl", "brokerd" and "jepsen-run". Raises InfrastructureError,
         TimeoutError.
@@ -154,7 +154,7 @@ class Workbench:
         return said
 
     async def start(self, name: str, *words: str) -> ProbeProcess:
-        """Start a command and go on.
+        """Start a command without waiting for its end.
 
         Its output goes to ``name``.log. Raises InfrastructureError.
         """
@@ -166,9 +166,9 @@ class Workbench:
         return process
 
     async def until(self, name: str, expected: str, question: Callable[[], Awaitable[T]]) -> T:
-        """Ask again and again until the answer is true, and give it back.
+        """Ask repeatedly until the answer is true, and return it.
 
-        What never comes is noted as a step that was missed: raises StepMissedError.
+        If it never is, that is noted as a missed step, and StepMissedError is raised.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
@@ -185,7 +185,7 @@ class Workbench:
 class Broker:
     """A broker of a probe: its configuration, its ports and its admin client.
 
-    ``table`` is put over what every broker here has.
+    ``table`` overrides the settings that every broker here has.
     """
 
     def __init__(self, bench: Workbench, name: str, table: Mapping[str, Any]) -> None:
@@ -219,70 +219,70 @@ class Broker:
         secret_file.touch(mode=0o600)
         secret_file.write_text(bench.secret, encoding="utf-8")
         self.brokerctl = ("brokerctl", "--admin", str(self.admin), "--secret-file", str(secret_file))
-        """The beginning of a command that asks it."""
+        """The beginning of a command that asks this broker."""
         self._log_name = whole["broker"]["name"]
         self._process: ProbeProcess | None = None
 
     async def start(self) -> ProbeProcess:
-        """Start ``brokerd``; once again after it has ended."""
+        """Start ``brokerd``; again if it has ended."""
         self._process = await self.bench.start(self.name, "brokerd", "--config", str(self.path))
         return self._process
 
     @property
     def process(self) -> ProbeProcess:
-        """The one that was started last."""
+        """The process that was started last."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process
 
     @property
     def errors(self) -> list[str]:
-        """What it logged as errors, without time and name."""
+        """The errors that the broker logged, without time and name."""
         lines = self.process.output.splitlines()
         return [line.partition(f" ERROR {self._log_name} ")[2] for line in lines if " ERROR " in line]
 
     async def live(self) -> None:
-        """Return when it serves. Raises StepMissedError."""
+        """Return when the broker serves. Raises StepMissedError."""
         live = functools.partial(self.shows, "role", "live")
         await self.bench.until(f"{self.name} starts", f"{self.name} serves", live)
 
     async def becomes(self, role: str) -> None:
-        """Return when it has that role. Raises StepMissedError."""
+        """Return when the broker has that role. Raises StepMissedError."""
         shown = functools.partial(self.shows, "role", role)
         await self.bench.until(f"{self.name} becomes {role}", role, shown)
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End its process by a signal."""
+        """End the broker's process by a signal."""
         self.process.send(number)
         await self.process.wait()
 
     async def stop(self, *options: str) -> int:
-        """``brokerctl stop``; its exit status."""
+        """Run ``brokerctl stop``; return the broker's exit status."""
         await self.ctl("stop", *options)
         return await self.process.wait()
 
     async def shows(self, key: str, value: str) -> bool:
-        """Whether its status says so now."""
+        """Return whether the broker's status has that value now."""
         status = await self.status()
         return status is not None and status[key] == value
 
     async def status(self) -> dict[str, Any] | None:
-        """What it says of itself; None while nobody answers."""
+        """Return the broker's status; None while it does not answer."""
         try:
             return await self.ask("status")
         except OSError:
             return None
 
     async def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """The answer of its admin port; OSError where nobody answers, or it refuses."""
+        """Return the answer of the admin port; raise OSError if none comes or it refuses."""
         return await ask(self._target, command, **arguments)
 
     async def ctl(self, *words: str, typed: str = "") -> CommandResult:
-        """``brokerctl`` with this broker's admin port."""
+        """Run ``brokerctl`` with this broker's admin port."""
         return await self.bench.command(*self.brokerctl, *words, typed=typed)
 
 
 def on_bench(steps: Callable[[Workbench], Awaitable[None]]) -> Callable[[Notes], Coroutine[Any, Any, None]]:
-    """A probe whose steps are taken on a bench of its own, which ends with them."""
+    """Return a probe whose steps are taken on a bench of its own, which ends with them."""
 
     async def take(notes: Notes) -> None:
         async with Workbench(notes) as bench:
@@ -292,9 +292,9 @@ def on_bench(steps: Callable[[Workbench], Awaitable[None]]) -> Callable[[Notes],
 
 
 async def _spawn(words: Sequence[str], stdout: int, stderr: int) -> asyncio.subprocess.Process:
-    """A process that dies with this one.
+    """Start a process that dies with this one.
 
-    Programs of this project are those beside the running interpreter.
+    Programs of this project are those in the directory of the running interpreter.
     """
     mine = Path(sys.executable).with_name(words[0])
     argv = [str(mine) if mine.exists() else words[0], *words[1:]]
