@@ -159,16 +159,16 @@ HARNESS: Final = -3
 TYPES: Final = ("invoke", "ok", "fail", "info")
 
 OF_SESSIONS: Final = ("subscribe", "unsubscribe")
-"""The operations of clients of which the session tells two of one process apart."""
+"""The operations of clients that are told apart, within one process, by their session."""
 OF_TRANSACTIONS: Final = ("begin", "commit", "abort")
-"""Those of which the transaction does."""
+"""The operations of clients that are told apart, within one process, by their transaction."""
 
 TOPIC: Final = "/topic/"
-"""How the name of a topic begins."""
+"""The beginning of the name of a topic."""
 TEMPORARY: Final = "/temp-queue/"
-"""How the name of a temporary queue begins."""
+"""The beginning of the name of a temporary queue."""
 SELECTORS_MOST: Final = 62
-"""How many different selectors a queue may have whose order is judged: bits of a number."""
+"""The most different selectors of a queue whose order is judged; each is a bit of a number."""
 
 KINDS: Final = {
     "index": "int64",
@@ -197,9 +197,9 @@ KINDS: Final = {
     "error": "code",
     "value": "text",
 }
-"""What each column holds, in their order; a code is a text of which there are few different ones.
+"""The kind of each column, in their order; a code is a text with few different values.
 
-As Arrow has them: ``checkers.arrow_schema``, which takes 0.15 s to import.
+Their Arrow types are in ``checkers.arrow_schema``, which takes 0.15 s to import.
 """
 
 COLUMNS: Final = tuple(KINDS)
@@ -207,23 +207,23 @@ COLUMNS: Final = tuple(KINDS)
 NEVER_NULL: Final = ("index", "time", "process", "type", "f")
 
 ADDED: Final = ("connection", "subscription", "headers")
-"""Columns that older histories lack, in the order in which they were added.
+"""The columns that older histories lack, in the order in which they were added.
 
-They are judged without them: what a table lacks reads as null throughout.
+Such histories are judged without them: a column that a table lacks reads as null throughout.
 """
 
 ALWAYS: Final = ("index", "time", "process", "type", "f", "queue", "message")
-"""Columns without which there is nothing to judge."""
+"""The columns without which a history cannot be judged."""
 
 DECLARED: Final = b"jepsen-run-columns"
-"""Where a file of another's making says which columns it has."""
+"""The metadata key under which a file of another harness declares the columns that it has."""
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def json_object(text: str | None) -> Mapping[str, Any] | None:
-    """Return what the ``value`` of a row holds; None where that is no JSON object.
+    """Return the JSON object in the ``value`` of a row; None if it has none.
 
-    Remembered, because each rule that asks reads the same values again.
+    The results are cached, because every rule reads the same values again.
     """
     try:
         value = json.loads(text or "")

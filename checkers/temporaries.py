@@ -1,22 +1,24 @@
-"""Temporary queues: whose they are, when they end, and so what is owed to them.
+"""Temporary queues: their owners, their ends, and the messages that they are owed.
 
-A queue whose name begins with ``TEMPORARY`` is its owner's: of the connection on which it was first
-subscribed to. It lives as long as that, and what waits there ends with it.
+A queue whose name begins with ``TEMPORARY`` belongs to an owner: the connection on which it was
+first subscribed to. It lives as long as that connection, and the messages that wait there end with
+it.
 
-    owed        while it surely lives, everything, as to any queue: what was sent after the answer
-                to its first ``subscribe``, by the broker that gave that answer (another broker that
-                has taken over knows nothing of it). Since nobody waits longer than its owner does,
-                that is told of what lives until the drain has ended: whoever is there when the
-                ``drain`` begins stays until nothing comes any more, and then leaves in order. So
-                nothing is owed to one of which a ``drop`` or an ``unsubscribe`` was asked for, or a
-                session lost, before the drain began; nor after a ``drop`` that was not answered
-                ``ok``: its connection may have been lost long before its client saw that
-    in hand     what its owner had been given and not acknowledged when a session ended is not given
-                back: there is no queue any more to which that could be. What was refused before is
-    its end     what was sent ``ok`` before a ``drop`` was asked for, which was answered ``ok``, is
-                gone from then on: in no store any more. So is what its broker had taken before a
-                fault was asked for that ended that broker's process, and with it the connection
-    another's   nothing of it may be delivered on another connection than its owner's
+    owed        while it surely lives, every message, as to any queue: those that were sent after
+                the answer to its first ``subscribe`` and taken by the broker that gave that answer
+                (another broker that took over knows nothing of the queue). Messages are missed only
+                if the queue lives until the drain has ended: an owner that is there when the
+                ``drain`` begins stays until no more messages come, and then leaves in order. So
+                a queue is owed nothing if a ``drop`` or an ``unsubscribe`` of it was invoked, or a
+                session lost, before the drain began. Nor is it if a ``drop`` was not answered
+                ``ok``, because its connection may have been lost long before its client saw that
+    in hand     messages that the owner had got and not acknowledged when a session ended are not
+                given back, because their queue has ended. Messages refused before that are
+    its end     messages that were sent ``ok`` before the invocation of a ``drop`` that was answered
+                ``ok`` are gone from that answer on: no store has them. So are messages that its
+                broker had taken before the invocation of a fault that ended the broker's process,
+                and the connection with it
+    another's   no message of it may be delivered on another connection than its owner's
 """
 
 from __future__ import annotations
@@ -46,23 +48,27 @@ from checkers.rows import (
 from checkers.schema import HARNESS, NEMESIS, TEMPORARY, json_object
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
-"""After every index."""
+"""A number above every index."""
 
 _ENDING: Final = ("drop", "unsubscribe")
 
 
 @dataclass(slots=True)
 class TemporaryQueueHistory:
-    """What was asked for of one temporary queue, as rows."""
+    """The operations on one temporary queue, by the indexes of their rows.
+
+    ``owner`` is the connection that first subscribed, ``begun`` the row and the broker of the first
+    answer to a subscribe, ``open`` the unanswered invocations by operation and process.
+    """
 
     owner: int | None = None
     begun: tuple[int, str | None] | None = None
     open: dict[tuple[str, int], int] = field(default_factory=dict)
     ends: list[tuple[int, int, str, str]] = field(default_factory=list)
-    """Asked, answered, of what, and how."""
+    """The ends of the queue: invocation, answer, operation and outcome of each."""
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Add a row of the queue; rows come in order."""
+        """Add a row of the queue; rows must come in order."""
         f, type_, index = row["f"], row["type"], row["index"]
         if f == "subscribe":
             if self.owner is None:
@@ -83,31 +89,31 @@ class TemporaryQueueHistory:
 
     @property
     def effective_ends(self) -> list[tuple[int, int, str, str]]:
-        """Whatever may have ended it: asked, answered, of what, and how."""
+        """The ends that may have happened: invocation, answer, operation and outcome of each."""
         ends = [*self.ends, *((asked, _NEVER, f, "open") for (f, _), asked in self.open.items())]
         return [end for end in ends if end[3] != "fail"]
 
     def since(self, drain: int) -> int:
-        """After which index what is sent is owed."""
+        """Return the index after which sent messages are owed; the drain began at ``drain``."""
         effective = self.effective_ends
         if self.begun is None or any(asked < drain or type_ != "ok" for asked, _, _, type_ in effective):
             return _NEVER
         return self.begun[0]
 
     def meant_since(self, read: Numbers) -> Numbers:
-        """Return the row after which what was sent was for the life that lasted until each read."""
+        """Return the row after which messages were sent to the queue, if it lived to each read."""
         if self.begun is None:
             return np.full(len(read), _NEVER, dtype=np.int64)
         end = min((asked for asked, *_ in self.effective_ends), default=_NEVER)
         return np.where(read < end, self.begun[0], _NEVER)
 
     def end(self) -> tuple[int, int]:
-        """Where its first ``drop`` that was answered ``ok`` was asked for, and where answered."""
+        """Return the invocation and the answer of the first ``drop`` that was answered ``ok``."""
         drops = [(asked, answered) for asked, answered, f, type_ in self.ends if (f, type_) == ("drop", "ok")]
         return min(drops, default=(NONE, NONE))
 
     def killed(self, kills: Sequence[tuple[int, int, str]]) -> tuple[int, int]:
-        """Where the first fault was asked for that ended its broker, and where that was seen."""
+        """Return the invocation of the first fault that ended the owner's broker, and its end."""
         if self.begun is None:
             return NONE, NONE
         since, broker = self.begun
@@ -117,12 +123,13 @@ class TemporaryQueueHistory:
 
 @dataclass(frozen=True, slots=True)
 class Temporaries:
-    """What the control rows say of all temporary queues, numbered.
+    """The facts about all temporary queues from the control rows; ``numbers`` numbers them.
 
-    ``since``: after which index what is sent is owed; ``broker`` answered the first subscribe, of
-    the connection ``owner`` (``NONE``: not known). ``asked`` and ``gone``: where the drop that was
-    answered ``ok`` was asked for, and where it was answered (``NONE``: nowhere); ``hit`` and
-    ``dead``: where the fault was asked for that ended its broker, and where that was seen.
+    ``since``: the index after which sent messages are owed. ``broker`` answered the first
+    subscribe, which was of connection ``owner`` (``NONE`` if not known). ``asked`` and ``gone``:
+    the invocation and the answer of the drop that was answered ``ok`` (``NONE`` if there is none).
+    ``hit`` and ``dead``: the invocation of the fault that ended its broker, and the row that saw
+    that.
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -136,19 +143,22 @@ class Temporaries:
     histories: Sequence[TemporaryQueueHistory] = ()
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
-        """The temporary queue of each place; ``NONE``: it is none, or nothing is told of it."""
+        """Return the number of each place's temporary queue.
+
+        It is ``NONE`` if the place is no temporary queue, or no control row names it.
+        """
         found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
         return np.array(found, dtype=np.int64)
 
     def owed(self, rows: Rows, number: Numbers, sent: Numbers) -> Flags:
-        """Of each message, by its queue and its first send, whether it is."""
+        """Return whether each message is owed, by the number of its queue and its first send."""
         result = np.zeros(rows.messages, dtype=bool)
         mine = np.flatnonzero(number != NONE)
         result[mine] = (sent[mine] > self.since[number[mine]]) & self._at_home(rows, number)[mine]
         return result
 
     def _at_home(self, rows: Rows, number: Numbers) -> Flags:
-        """Of each message whether the broker of its queue's owner answered its send."""
+        """Return whether the broker of the queue's owner answered the send of each message."""
         result = np.zeros(rows.messages, dtype=bool)
         mine = np.flatnonzero(number != NONE)
         answers = rows.of(SEND_OK)
@@ -159,7 +169,10 @@ class Temporaries:
         return result
 
     def outlived(self, rows: Rows, number: Numbers, ok: Numbers) -> Numbers | None:
-        """Of each message the first row of a main store that has it though its queue is gone."""
+        """Return the first row of a main store that has each message though its queue is gone.
+
+        Return None if there is no row of a main store.
+        """
         at = rows.of(BROWSE)
         at = at[(number[rows.id[at]] != NONE) & (rows.message[at] != NONE)]
         at = at[rows.value.codes[at] == rows.value.code("main")]
@@ -173,7 +186,10 @@ class Temporaries:
         return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
 
     def strayed(self, rows: Rows, number: Numbers) -> Numbers | None:
-        """Of each message the first delivery on a connection that is not its queue's owner's."""
+        """Return the first delivery of each message on another connection than its owner's.
+
+        Return None if there is no such delivery at all.
+        """
         at = rows.of(DELIVER)
         at = at[(number[rows.id[at]] != NONE) & (rows.message[at] != NONE)]
         owner, connection = self.owner[number[rows.id[at]]], rows.connection[at]
@@ -182,7 +198,10 @@ class Temporaries:
 
 
 def read(control: pa.Table) -> Temporaries:
-    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
+    """Return the facts about temporary queues from all control rows.
+
+    The table has columns of ``checkers.schema``, and may have ``run``.
+    """
     queue, f = texts_of(control, "queue"), texts_of(control, "f")
     told = of_temporaries(queue) & f.are("subscribe", "disconnect", *_ENDING)
     if not told.any():
@@ -209,12 +228,12 @@ def read(control: pa.Table) -> Temporaries:
 
 
 def of_temporaries(queue: Texts) -> Flags:
-    """Which rows are of a temporary queue."""
+    """Return which rows are of a temporary queue."""
     return np.array([*(name.startswith(TEMPORARY) for name in queue.values), False], dtype=bool)[queue.codes]
 
 
 def _drains(control: pa.Table) -> dict[int, int]:
-    """Of each run where the drain began."""
+    """Return, by run, the row at which the drain began."""
     harness = numbers_of(control, "process") == HARNESS
     begins = harness & texts_of(control, "f").are("phase") & texts_of(control, "value").are("drain")
     found: dict[int, int] = {}
@@ -225,7 +244,10 @@ def _drains(control: pa.Table) -> dict[int, int]:
 
 
 def _kills(control: pa.Table) -> dict[int, list[tuple[int, int, str]]]:
-    """Of each run the faults that were seen to end a process: asked for, seen, whose."""
+    """Return, by run, the faults that were seen to end a process.
+
+    Of each the invocation, the row that saw the process gone, and the broker.
+    """
     found: dict[int, list[tuple[int, int, str]]] = {}
     asked: dict[tuple[int, str, str], int] = {}
     rows = control.filter(pa.array(numbers_of(control, "process") == NEMESIS)).to_pylist()

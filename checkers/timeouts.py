@@ -2,28 +2,29 @@
 
 SQS calls it a visibility time-out, JetStream AckWait, RabbitMQ ``consumer_timeout``. A broker that
 promises it (``Promises.ack_wait_s``) counts from the moment at which it sent a message, and the
-client reads the message later. So what was held *lapses* at the earliest moment at which that time
-can be over: so long after the earliest moment at which the delivery can have been sent. That was
-not before
+client reads the message later. A delivery *lapses* at the earliest moment at which that time can be
+over: the promised time after the earliest moment at which the delivery can have been sent. It
+cannot have been sent before
 
-- the message was sent for the first time, the session was asked for, or the delivery was asked for
-  (``time_low``);
-- a question was asked that was answered on the same connection before the delivery was read, where
-  answers and deliveries come in order;
-- a delivery was sent that marks or counts say to be older;
-- another delivery of the message lapsed or was answered, which was read before and cannot have been
+- the first send of the message, or the invocation of the session's subscribe, or the time since
+  which the client asked for the delivery (``time_low``);
+- the invocation of an operation that was answered on the same connection before the delivery was
+  read, where answers and deliveries come in order;
+- an earlier delivery was sent, where marks or counts say which is earlier; - another delivery of
+the message lapsed or was settled, if that was read before and cannot have been
   sent so long after this one that this one had lapsed.
 
-A row ``timeout`` says that a message was taken back, by some moment before that row: it is about
-the latest delivery in its session, or about the next, which the client had not read yet. What was
-so taken back was certainly held at no moment. Nor was a delivery that was read while an answer to
-an earlier one of its message was under way in the session, since that may have let go of it.
+A ``timeout`` row says that a message was taken back at some moment before that row. It is about the
+latest delivery in its session, or about the next one, which the client had not read yet. A delivery
+that was so taken back was certainly held at no moment. Nor was a delivery that was read while an
+ack or nack of an earlier one of its message was unanswered in the session, since that may have
+settled it.
 
-A *late* acknowledgement is one that was answered when what it acknowledges had lapsed. Where stale
-acknowledgements may be answered ``ok``, such an ``ok`` settles nothing: SQS confirms to delete a
-message by an old receipt handle, and deletes nothing.
+An acknowledgement is *late* if it was answered when the delivery that it acknowledges had lapsed.
+Where stale acknowledgements may be answered ``ok``, such an ``ok`` settles nothing: SQS confirms to
+delete a message by an old receipt handle, and deletes nothing.
 
-Only messages that were delivered again, or of which a ``timeout`` tells, are looked at one by one.
+Only messages that were delivered again, or that a ``timeout`` row names, are examined one by one.
 """
 
 from __future__ import annotations
@@ -60,18 +61,21 @@ from checkers.running import segments
 from checkers.verdict import Promises
 
 NEVER: Final = int(np.iinfo(np.int64).max)
-"""When (ns) what nobody takes back lapses; what was taken back lapses at ``NONE``, before all."""
+"""The time (ns) at which a delivery lapses that no broker takes back.
+
+A delivery that was taken back lapses at ``NONE``, before all times.
+"""
 _ASKED: Final = (ACK_INVOKE, NACK_INVOKE)
 _ANSWERED: Final = (ACK_OK, ACK_FAIL, NACK_OK, NACK_FAIL)
 
 
 @dataclass(frozen=True, slots=True)
 class Lapses:
-    """The deliveries (``at``, in order of their positions) of messages that lapse.
+    """The deliveries that may lapse (``at``, sorted positions), and late acknowledgements.
 
-    ``since``: since when (ns) each can have been sent, ``lapse``: when it may have been taken back.
-    ``certain``: a row says that it was; ``unread``: before it was read. ``late``: the positions of
-    late acknowledgements, in order.
+    ``since``: the time (ns) since which each can have been sent, ``lapse``: the time (ns) from
+    which on it may have been taken back. ``certain``: a row says that it was; ``unread``: it may
+    have been before it was read. ``late``: the positions of late acknowledgements, sorted.
     """
 
     at: Numbers
@@ -83,33 +87,33 @@ class Lapses:
 
     @classmethod
     def none(cls) -> Lapses:
-        """Nothing lapses."""
+        """Return a table without deliveries: none lapses."""
         nothing, no = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
         return cls(nothing, nothing, nothing, no, no, nothing)
 
     def are_late(self, at: Numbers) -> Flags:
-        """Which of the acknowledgements at these positions are late."""
+        """Return which acknowledgements at some positions are late."""
         return np.isin(at, self.late) if len(self.late) else np.zeros(len(at), dtype=bool)
 
     def lapse_of(self, at: Numbers) -> Numbers:
-        """When the deliveries at these positions lapse; -1 is the position of none."""
+        """Return when (ns) the deliveries at some positions lapse; a position of -1 never does."""
         where, known = self._find(at)
         nothing = np.full(len(at), NEVER, dtype=np.int64)
         return np.where(known, self.lapse[where], nothing) if len(self.at) else nothing
 
     def since_of(self, at: Numbers) -> Numbers:
-        """Since when these can have been sent; ``NONE``: nobody asks."""
+        """Return since when (ns) some deliveries can have been sent; ``NONE`` for unknown ones."""
         where, known = self._find(at)
         nothing = np.full(len(at), NONE, dtype=np.int64)
         return np.where(known, self.since[where], nothing) if len(self.at) else nothing
 
     def unread_of(self, at: Numbers) -> Flags:
-        """Whether a row says that they were taken back before they were read."""
+        """Return which deliveries may have been taken back, by a row, before they were read."""
         where, known = self._find(at)
         return known & self.unread[where] if len(self.at) else known
 
     def certain_of(self, at: Numbers) -> Flags:
-        """Whether a row says that they were certainly taken back."""
+        """Return which deliveries were certainly taken back, by a row."""
         where, known = self._find(at)
         return known & self.certain[where] if len(self.at) else known
 
@@ -121,14 +125,14 @@ class Lapses:
 
 
 def waiting_ns(promises: Promises) -> int | None:
-    """How long (ns) a broker waits for an acknowledgement; None: for ever."""
+    """Return how long (ns) a broker waits for an acknowledgement; None: for ever."""
     return None if promises.ack_wait_s is None else int(promises.ack_wait_s * 1e9)
 
 
 def lapses(
     rows: Rows, ends: Ends, promises: Promises, known: SessionFacts | None = None, of: Flags | None = None
 ) -> Lapses:
-    """When deliveries lapse, of messages ``of`` (None: all)."""
+    """Return when the deliveries of messages ``of`` (None: all) lapse."""
     wait = waiting_ns(promises)
     told = rows.of(TIMEOUT)
     if wait is None and not len(told):
@@ -159,9 +163,9 @@ def lapses(
 
 
 def _late(rows: Rows, found: Lapses) -> Numbers:
-    """The acks and nacks answered ``ok`` when what they were asked for had lapsed.
+    """Return the acks and nacks that were answered ``ok`` when their delivery had lapsed.
 
-    That is the latest delivery in the session when the ack was asked for.
+    Their delivery is the latest one in the session before the invocation of the ack.
     """
     of = marked(rows.id[found.at], rows.messages)
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_OK)
@@ -174,7 +178,7 @@ def _late(rows: Rows, found: Lapses) -> Numbers:
     here = np.arange(len(at))
 
     def latest(of_kind: int) -> Numbers:
-        """The last row of a kind, up to each; -1: none in its segment."""
+        """Return the last row of a kind up to each row; -1 if its segment has none."""
         last = np.maximum.accumulate(np.where(kind == of_kind, here, -1))
         return np.where((last >= 0) & (one[last] == one), last, -1)
 
@@ -189,9 +193,9 @@ def _late(rows: Rows, found: Lapses) -> Numbers:
 def _asked_since(
     rows: Rows, ends: Ends, promises: Promises, known: SessionFacts | None, at: Numbers
 ) -> Numbers:
-    """Since when (ns) these deliveries can have been sent, as far as each says by itself.
+    """Return since when (ns) some deliveries can have been sent, without comparing deliveries.
 
-    ``NONE``: nothing says so.
+    ``NONE``: no row tells.
     """
     sends = rows.of(SEND_INVOKE)
     run, session = rows.run[at], rows.session[at]
@@ -211,11 +215,13 @@ def _asked_since(
 
 @dataclass(slots=True)
 class _Delivery:
-    """One delivery of a message that is looked at by itself.
+    """A delivery of a message that is examined by itself.
 
-    ``ended``: its session has an end; ``alive``: up to which row that certainly lived. ``told``: a
-    row says, perhaps of this one, that it was taken back. ``crossed``: an answer to an earlier one
-    was under way when it was read.
+    ``ended``: its session has an end; ``alive``: the row up to which the session was certainly
+    alive. ``told``: a row may say that the delivery was taken back. ``crossed``: when it was read,
+    an ack or nack of an earlier delivery was unanswered. ``release`` and ``release_ns`` are the row
+    and time of the first ack or nack that may settle it, ``settled_ns`` is the time of the first
+    ``ok`` to an ack.
     """
 
     number: int
@@ -239,7 +245,10 @@ class _Delivery:
 
 @dataclass(slots=True)
 class _Step:
-    """A row of a message: what it is, when, in which session, and what it releases (``NONE``)."""
+    """A row of a message.
+
+    ``releases`` is the row from which it may settle a delivery, or ``NONE``.
+    """
 
     kind: int
     index: int
@@ -251,7 +260,7 @@ class _Step:
 
 
 class _Look:
-    """The deliveries of some messages, each by what the others say of it."""
+    """The deliveries of some messages, each examined together with the others of its message."""
 
     def __init__(
         self,
@@ -275,7 +284,7 @@ class _Look:
         self._at = self._at[ordered(rows.id[self._at], rows.index[self._at])]
 
     def messages(self) -> Sequence[list[_Delivery]]:
-        """The deliveries of each message."""
+        """Return the deliveries of each message."""
         rows, at = self._rows, self._at
         run, transaction = rows.run[at], rows.transaction[at]
         asked, back = (self._ends.transactions.find(name, run, transaction) for name in ("asked", "back"))
@@ -308,7 +317,7 @@ class _Look:
         return found
 
     def _session(self, steps: Sequence[_Step]) -> list[_Delivery]:
-        """The deliveries of one session, and which of them rows say to have been taken back."""
+        """Return the deliveries of one session; marked are those that rows say were taken back."""
         found: list[_Delivery] = []
         asked = False
         open_ = 0
@@ -348,13 +357,13 @@ class _Look:
         )  # fmt: skip
 
     def _after(self, one: _Delivery, other: _Delivery) -> int:
-        """Since when (ns) a delivery can have been sent, by what one says that was read before."""
+        """Return since when (ns) a delivery can have been sent, by one that was read before."""
         older = is_older((other.mark, other.count), (one.mark, one.count), self._promises)
         least = other.since if older else NONE
         if self._wait is None or other.lapse == NONE or other.ended or other.since == NONE:
             return least
         if not older and one.since + self._wait <= other.time:
-            return least  # it may have been sent so long before that it had lapsed by then
+            return least  # the delivery may have been sent so long before that it had lapsed
         bound = other.since + self._wait
         if other.release != NONE and other.release < one.index:
             done = other.release_ns if other.settled_ns == NONE else other.settled_ns
@@ -366,9 +375,9 @@ class _Look:
 
 
 def is_older(one: tuple[int, int], other: tuple[int, int], promises: Promises) -> bool:
-    """Whether marks or counts say that one delivery was sent before another.
+    """Return whether marks or counts say that one delivery was sent before another.
 
-    Given are whether each is marked as a redelivery, and its count; ``NONE``: nobody says.
+    Each delivery is given by its mark as a redelivery and its count, ``NONE`` if not known.
     """
     marks = one[0] == 0 and other[0] == 1 and promises.marks_redeliveries == "always"
     return marks or (NONE < one[1] < other[1])
@@ -383,12 +392,12 @@ def taken_back_unread(
     promises: Promises,
     ends: Ends,
 ) -> Flags:
-    """The deliveries that may have been taken back, unread, before their message was settled.
+    """Return the deliveries that may have been taken back unread before their message was settled.
 
-    ``order`` has rows in order of message, session and index, ``settles`` the index since which
-    each of them settles its message. A row says so; or the delivery was sent so long before that it
-    had lapsed, and so before the one that was settled. A settlement behind ``under_way_after`` has
-    an excuse of its own.
+    ``order`` has rows sorted by message, session and index, ``settles`` the index since which each
+    of them settles its message. A row says that a delivery was taken back; or the delivery was sent
+    so long before that it had lapsed, and so before the one that was settled. A settlement behind
+    ``under_way_after`` needs no such excuse, because the delivery may have been under way.
     """
     result = found.unread_of(order)
     wait = waiting_ns(promises)

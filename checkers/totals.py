@@ -1,27 +1,28 @@
-"""A bank whose total does not hold: wrong-total.
+"""The rule ``wrong-total``: the amounts that are left at the end are those that were put in.
 
-A send may say that its message is an amount of something, and of which account: as JSON in
-``value``, ``{"amount": 70, "account": "a7"}``. Who takes such messages and sends others in one
-transaction moves what they stand for, and in the end, when everything was drained and every store
-read, there must be as much as was put in.
+A send may say that its message is an amount of an account: as JSON in ``value``, ``{"amount": 70,
+"account": "a7"}``. A client that takes such messages and sends others in one transaction moves the
+amounts. At the end, when everything was drained and every store read, there must be as much as was
+put in.
 
 Of each message with an amount three things are counted:
 
     made    its send outside of transactions was ``ok``, or it was delivered or stored; or its
-            transaction happened: the commit was ``ok``, or was asked for and not refused, and one
-            of the sends in it was delivered or stored
-    taken   by each transaction that happened and asked for an ack of it
+            transaction happened: the commit was ``ok``, or was invoked and not refused, and one of
+            the messages sent in it was delivered or stored
+    taken   by each transaction that happened and has an ack of it
     left    it was delivered in the drain, or a store had it, and no ack of it was certain before
 
-What was made and not taken is what must be left. A commit of unknown outcome changes nothing as
-long as it sends what it takes: that is added up, too, and where it does not, or a send outside of
-transactions may or may not have happened, nothing is claimed; nor where something else may have
-taken a message (an ack outside of transactions before the drain, a nack, a receive nobody heard
-of, a body that cannot be read, its expiry), or a session that was there before the drain read it
-only then: it may have been given that before another took it.
+An amount that was made and not taken must be left. A commit of unknown outcome changes nothing if
+it sends as much as it takes, which is added up, too. If it does not, or if a send outside of
+transactions is of unknown outcome, nothing is claimed. Nor is it where something else may have
+taken a message: an ack outside of transactions before the drain, a nack, a receive that was never
+heard answered, a body that cannot be read, or its expiry. Nor is it if a session that was there
+before the drain read the message only in the drain: the session may have been sent it before
+another took it.
 
-What is told is one message at which it does not add up, or one of the few that a commit without an
-``ok`` ties together, so that a few rows show it.
+The instance names one message at which the amounts do not add up, or one of the few that a commit
+without an ``ok`` ties together, so that a few rows show it.
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ NAME: Final = "wrong-total"
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """Messages with an amount, one a row; ``place`` as numbered in the table of their part.
+    """The messages with an amount, a row each; ``place`` is a number in the table of their part.
 
-    ``sent`` is the row that asked for the send, in ``transaction`` (``NONE``: none). ``shown``: it
-    was delivered or stored. ``loose``: something besides transactions may have taken it, it was
-    sent more than once, or what was read in the drain may have been given out before.
+    ``sent`` is the invocation of the send, in ``transaction`` (``NONE``: none). ``shown``: the
+    message was delivered or stored. ``left``: see above. ``loose``: something besides transactions
+    may have taken the message, it was sent more than once, or a delivery that was read in the drain
+    may have been sent before.
     """
 
     run: Numbers
@@ -93,9 +95,9 @@ class Balances:
 
 @dataclass(frozen=True, slots=True)
 class Takings:
-    """Acks of such messages in transactions, at most one in each.
+    """The acks of messages with an amount in transactions, at most one in each transaction.
 
-    ``of`` is a row of ``Balances``.
+    ``of`` is the row of the message in ``Balances``.
     """
 
     of: Numbers
@@ -107,9 +109,9 @@ class Takings:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Of one slice.
+    """The ledger of one slice: messages with an amount, and the acks of them in transactions.
 
-    ``unreadable`` are the (run, queue) where the drain or a store had what nobody can read.
+    ``unreadable`` are the (run, queue) where the drain or a store had a body that cannot be read.
     """
 
     balances: Balances
@@ -120,9 +122,9 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """A message at which it does not add up.
+    """A message at which the amounts do not add up.
 
-    ``transaction`` is the latest that took it (``taken``), else the one that sent it.
+    ``transaction`` is the latest that took it (``taken``), else the one that sent it, or None.
     """
 
     place: Place
@@ -137,9 +139,10 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class WrongTotal:
-    """What should be left and what is, and where it does not add up, in order.
+    """The amount that should be left and the one that is, and the culprits, in order.
 
-    ``together`` are the messages whose rows show the first of these, each where it was sent.
+    ``together`` are the messages whose rows show the first culprit, each with the place to which it
+    was sent.
     """
 
     run: int
@@ -150,16 +153,16 @@ class WrongTotal:
 
     @property
     def messages(self) -> frozenset[int]:
-        """Their ids."""
+        """The ids of the messages that show the first culprit."""
         return frozenset(message for message, _ in self.together)
 
     @property
     def short(self) -> bool:
-        """Whether there is too little."""
+        """True if there is too little."""
         return self.left < self.expected
 
     def instance(self) -> Instance:
-        """Shown by the first message that does not add up."""
+        """Return the instance, which the send of the first culprit shows."""
         at = self.culprits[0]
         _, queue, group = at.place
         key = None if at.transaction is None else str(at.transaction)
@@ -168,7 +171,7 @@ class WrongTotal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run's amounts add up to, and if that is certainly wrong, where."""
+    """The total of a run's amounts, and where it is wrong, if it certainly is."""
 
     run: int
     total: Total
@@ -181,9 +184,9 @@ class Outcome:
 def books(
     rows: Rows, places: PlaceTable, ends: Ends, drained_from: Mapping[int, int], lapsed: Lapses
 ) -> Books:
-    """What a slice says of its messages with an amount.
+    """Return the ledger of one slice.
 
-    ``drained_from`` has the row with which each run's drain began, ``lapsed`` which acks were late.
+    ``drained_from`` has the row with which each run's drain began, ``lapsed`` the late acks.
     """
     size = rows.messages
     asked = rows.of(SEND_INVOKE)
@@ -191,7 +194,7 @@ def books(
     told = [amount_of(value) for value in rows.value.values]
     saying = np.array([one is not None for one in told] + [False], dtype=bool)
     saying = saying[rows.value.codes[asked]]
-    number = np.full(size, NONE, dtype=np.int64)  # of each message its row here
+    number = np.full(size, NONE, dtype=np.int64)  # the row of each message in the balances
     paying = asked[saying]
     which = np.unique(rows.id[paying])
     number[which] = np.arange(len(which))
@@ -234,7 +237,10 @@ def _unreadable(rows: Rows, places: PlaceTable, drain: Numbers) -> frozenset[tup
 
 
 def _read_late(rows: Rows, ends: Ends, drain: Numbers) -> Numbers:
-    """What sessions of before read in the drain, and may have been given long before it."""
+    """Return the deliveries in the drain to sessions that began before it.
+
+    The broker may have sent them long before the drain.
+    """
     at = rows.of(DELIVER)
     at = at[(rows.index[at] > drain[at]) & (rows.session[at] != NONE)]
     begun = ends.sessions.find("begun", rows.run[at], rows.session[at])
@@ -243,7 +249,7 @@ def _read_late(rows: Rows, ends: Ends, drain: Numbers) -> Numbers:
 
 
 def _settled(rows: Rows, ends: Ends, lapsed: Lapses) -> Numbers:
-    """Since when an ack of each message was certain; ``NONE``: none ever was."""
+    """Return the row since which an ack of each message was certain; ``NONE`` if none ever was."""
     oks = rows.of(ACK_OK)
     oks = oks[(rows.session[oks] != NONE) & ~lapsed.are_late(oks)]
     transaction = rows.transaction[oks]
@@ -284,10 +290,10 @@ def outcomes(
     complete: Collection[int],
     unheard: Collection[tuple[int, str | None]],
 ) -> list[Outcome]:
-    """Of each run in which messages have amounts, in order.
+    """Return the outcome of each run in which messages have amounts, in order.
 
-    ``complete`` are those in which everything was drained and every store read, ``unheard`` the
-    (run, queue) of which a message may have been received without being heard of.
+    ``complete`` are the runs in which everything was drained and every store read, ``unheard`` the
+    (run, queue) with a receive whose client never heard its answer.
     """
     some = list(parts)
     whole, takings, named = _together(some)
@@ -339,7 +345,7 @@ def outcomes(
 
 
 def _together(parts: Sequence[Books]) -> tuple[Balances, Takings, list[Place]]:
-    """The books of all parts, their places and rows numbered anew."""
+    """Return the ledgers of all parts as one, with places and rows numbered anew."""
     named: list[Place] = []
     balances, takings = [_NO_BALANCES], [_NO_TAKINGS]
     before = 0
@@ -353,11 +359,12 @@ def _together(parts: Sequence[Books]) -> tuple[Balances, Takings, list[Place]]:
 
 @dataclass(frozen=True, slots=True)
 class _Transactions:
-    """All transactions in which an amount was sent or taken, numbered.
+    """All transactions in which an amount was sent or taken, a row each, and one row for none.
 
-    ``unknown``: it may have happened; ``unconfirmed``: so it may, or must have by what was seen.
-    ``sending`` and ``taking`` are their numbers for each balance and each taking (the last one,
-    which is none, for what is in none).
+    ``unknown``: the transaction may have happened. ``unconfirmed``: its commit was not answered
+    ``ok``, and it may have happened or must have, as one of its messages was seen. ``net`` is what
+    it sent less what it took. ``sending`` and ``taking`` have the row of the transaction of each
+    balance and each taking; the last row stands for no transaction.
     """
 
     run: Numbers
@@ -397,13 +404,13 @@ class _Transactions:
         )  # fmt: skip
 
     def unclear(self, run: int) -> bool:
-        """Whether it depends on an outcome that nobody knows how much there must be."""
+        """Return whether the amount that must be left depends on a commit of unknown outcome."""
         mine = np.flatnonzero(self.run == run)
         unknown, may = self.unknown[mine], self.unknown[mine] | self.happened[mine]
         return bool((unknown & (self.net[mine] != 0)).any() or (may & self.failed[mine]).any())
 
     def tied(self, at: Numbers, takings: Takings) -> dict[int, Numbers]:
-        """Of each balance of a run all those that commits without an ``ok`` tie to it."""
+        """Return, for each balance of a run, all those that commits without an ``ok`` tie to it."""
         parent = {one: one for one in at.tolist()}
 
         def root(one: int) -> int:
@@ -435,7 +442,10 @@ def _culprits(
     flow: Numbers,
     together: Mapping[int, Numbers],
 ) -> list[tuple[Culprit, int]]:
-    """One of each set that does not add up, in the wrong direction: the one that was sent first."""
+    """Return one culprit of each set of balances that is wrong in the direction of the total.
+
+    It is the message of the set that was sent first; with it comes its row in the balances.
+    """
     weight = flow * whole.amount
     latest: dict[int, tuple[int, int]] = {}
     may = transactions.happened | transactions.unknown
@@ -464,9 +474,9 @@ def _culprits(
 
 
 def certain(found: Iterable[Outcome], seen: Mapping[tuple[int, int], set[Place]]) -> list[Outcome]:
-    """The same, without claims about messages that were seen in another place than their own.
+    """Return the outcomes without claims about messages that were seen in a place not their own.
 
-    ``seen``: of each (run, message) the places where it was.
+    ``seen`` has, for each (run, message), the places where it was.
     """
     return [
         one

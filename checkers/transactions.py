@@ -1,23 +1,24 @@
-"""Transactions of which one part happened and another did not: torn-transaction.
+"""The rule ``torn-transaction``: all effects of a transaction happen, or none does.
 
-An effect is a send or an ack that was asked for in a transaction and did not fail. Of each it is
-asked whether it *happened* or certainly *did not*; most that were rolled back, and all of which the
-history says too little, are neither. The effects of one transaction lie in several parts. So parts
-first name the transactions that have an effect against their outcome, which are few (a commit that
-was asked for without one of its effects, a roll-back with one); and if there are any, all parts are
-asked for the effects of these.
+An effect is a send or an ack that was invoked in a transaction and did not fail. An effect may have
+certainly *happened* or certainly *not happened*. Neither is certain of most effects that were
+rolled back, and of all about which the history says too little. The effects of one transaction lie
+in several parts. So parts first name the transactions with an effect that contradicts their
+outcome: a commit that was invoked without one of its effects, a roll-back with one. These are few;
+if there are any, all parts are asked for their effects.
 
 A send happened if its message was delivered, or is in a store; it did not if it was answered ``ok``
-and its message is nowhere. An ack did not happen if its message was certainly given to a session
-again after the delivery that it answers, or is in a store after the end of its transaction was
-asked for; it happened if its message is nowhere any more, and nothing else can have settled it.
-What is nowhere can be told only when everything was drained and every store read, and not of a
-subscription that was dropped, or made anew for another selector, and its backlog with it.
+and its message is nowhere. An ack did not happen if its message was certainly delivered to a
+session again after the delivery that it is of, or is in a store after the end of its transaction
+was invoked. It happened if its message is nowhere any more, and nothing else can have settled it.
+That a message is nowhere can be told only when everything was drained and every store read. It
+cannot be told of a subscription that was dropped, or made anew for another selector, as its backlog
+went with it.
 
 A send to a topic is one effect for each of its subscriptions. A copy is nowhere only if its
-subscription was owed it to the end of the test, and if the brokers of that are of the node that
-answered the send. Or a subscription did not get its copy although it read what was sent later
-(``checkers.skipped``). A send to a temporary queue tells nothing.
+subscription was owed it to the end of the test, and if the brokers of the subscription are of the
+node that answered the send. Or a subscription did not get its copy although it read a message that
+was sent later (``checkers.skipped``). A send to a temporary queue tells nothing.
 """
 
 from __future__ import annotations
@@ -70,16 +71,17 @@ from checkers.verdict import Promises
 
 NAME: Final = "torn-transaction"
 HOW: Final = ("delivered", "stored", "consumed", "nowhere", "again", "kept", "skipped")
-"""How each effect is known: of the first three that it happened, of the others that it did not."""
+"""How an effect is known: the first three prove that it happened, the others that it did not."""
 _HAPPENED: Final = 3
 _ABSENT: Final = ("consumed", "nowhere", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """One row an effect of which something is certain; ``how`` of ``HOW``.
+    """The effects that certainly happened or certainly did not, a row each.
 
-    ``index`` is the row that asked for it. ``sending``: a send, else an ack.
+    ``how`` is a position in ``HOW``, ``index`` the invocation of the effect. ``sending``: the
+    effect is a send, else an ack.
     """
 
     run: Numbers
@@ -99,7 +101,7 @@ NO_EFFECTS: Final = Effects(
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One of them, for people."""
+    """An effect with its place and words, for reports."""
 
     f: str
     place: Place
@@ -118,7 +120,7 @@ class Torn:
     missing: Sequence[Effect]
 
     def instance(self) -> Instance:
-        """Shown by the first effect that is missing."""
+        """Return the instance, which the first missing effect shows."""
         at = self.missing[0]
         _, queue, group = at.place
         return Instance(NAME, queue, group, at.message, at.index, str(self.transaction), self.run)
@@ -136,11 +138,11 @@ def effects(
     last_ns: Mapping[int, int],
     unheard: Container[tuple[int, str | None]] = frozenset(),
 ) -> Effects:
-    """All effects of whole messages of which something is certain.
+    """Return all effects of whole messages that certainly happened or certainly did not.
 
     ``complete`` are the runs in which everything was drained and every store read, ``last_ns`` has
-    the moment of each run's last row. ``unheard`` are the (run, queue) of which something may have
-    been received without being heard of.
+    the time of each run's last row. ``unheard`` are the (run, queue) with a receive whose client
+    never heard its answer.
     """
     if rows.transaction.absent:
         return NO_EFFECTS
@@ -176,7 +178,7 @@ def _gone(
 
 
 def skipped_effects(found: SkippedMessages, named: Sequence[Place]) -> Effects:
-    """Return the sends in transactions of which a copy was skipped."""
+    """Return the sends in transactions with a copy that was skipped."""
     of_topic = np.array([split(queue) is not None for _, queue, _ in named], dtype=bool)
     at = np.flatnonzero((found.effect_of != NONE) & of_topic[found.place])
     run = np.array([named[place][0] for place in found.place[at].tolist()], dtype=np.int64)
@@ -187,7 +189,7 @@ def skipped_effects(found: SkippedMessages, named: Sequence[Place]) -> Effects:
 
 
 def _owed(rows: Rows, places: PlaceTable, subscriptions: Subscriptions, deaths: Deaths) -> Flags:
-    """Return which messages are owed to their place, and by the node that took them."""
+    """Return which messages are owed to their place by the node that took them."""
     owed = np.ones(rows.messages, dtype=bool)
     at = np.flatnonzero(places.topics()[rows.place[rows.first_row]])
     if len(at):
@@ -202,7 +204,7 @@ def _owed(rows: Rows, places: PlaceTable, subscriptions: Subscriptions, deaths: 
 
 
 def suspects(found: Effects, ends: Ends) -> Effects:
-    """Those against the outcome of their transaction."""
+    """Return the effects that contradict the outcome of their transaction."""
     asked, refused, abort = (
         ends.transactions.find(name, found.run, found.transaction) for name in ("asked", "refused", "abort")
     )
@@ -211,13 +213,13 @@ def suspects(found: Effects, ends: Ends) -> Effects:
 
 
 def by_transaction(found: Effects) -> Keyed:
-    """The transactions of some effects, to look up whether one is among them."""
+    """Return the transactions of some effects as a table to look them up."""
     every = np.ones(len(found.run), dtype=bool)
     return Keyed.of(found.run, found.transaction, {"index": (every, found.index)})
 
 
 def of(found: Effects, wanted: Keyed) -> Effects:
-    """The effects of some transactions."""
+    """Return the effects of some transactions."""
     return _chosen(found, wanted.find("index", found.run, found.transaction) != NONE)
 
 
@@ -235,7 +237,7 @@ def _sends(rows: Rows, places: PlaceTable, whole: Flags) -> Effects:
     delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
     ids, transaction = rows.id[asked], rows.transaction[asked]
     number = highest(ids, transaction, size)
-    alone = marked(ids[transaction != number[ids]], size)  # a send of it was in no or another transaction
+    alone = marked(ids[transaction != number[ids]], size)  # another send was in none or another
     sent = first(ids, rows.index[asked], size)
     mine = (number != NONE) & ~alone & ~marked(rows.id[fails], size)
     judged = ~places.passing() | np.array(
@@ -258,9 +260,10 @@ def _sends(rows: Rows, places: PlaceTable, whole: Flags) -> Effects:
 
 
 def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
-    """Acks in transactions: each by what lies around it in its session, and after it anywhere.
+    """Return the acks in transactions that certainly happened or certainly did not.
 
-    ``got``: the delivery that it answers. ``upto``: the next answer in its session.
+    Each is judged by the rows around it in its session, and by all later rows of its message.
+    ``got`` is the delivery that it is of, ``upto`` the next ack or nack in its session.
     """
     involved = rows.of(ACK_INVOKE)
     involved = involved[rows.transaction[involved] != NONE]
@@ -311,7 +314,10 @@ def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Acks in transactions, by the rows that asked for them."""
+    """The acks in transactions, a row each; ``index`` is the invocation.
+
+    ``got`` is the delivery that an ack is of, ``upto`` the next ack or nack in its session.
+    """
 
     id: Numbers
     run: Numbers
@@ -323,15 +329,15 @@ class _Asked:
 
 
 def _positions(order: Numbers, one: Numbers, kind: Numbers) -> Numbers:
-    """The position of the latest delivery before each row in its segment; -1: none."""
+    """Return the position of the latest delivery before each row in its segment; -1 if none."""
     last = highest_before(one, np.where(kind == DELIVER, np.arange(len(order)), NONE))
     return np.where(last == NONE, -1, order[np.maximum(last, 0)])
 
 
 def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
-    """Whether a session got the message, and had been asked for after ``got`` had been read.
+    """Return whether a session got the message that was asked for after ``got`` had been read.
 
-    Not if what was acknowledged may have lapsed by then (``lapse``, ns).
+    It does not count if the acknowledged delivery may have lapsed by then (``lapse``, ns).
     """
     if (lapse != NEVER).any():
         return _given_before(rows, ends, ask, lapse)
@@ -351,7 +357,7 @@ def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Fla
 
 
 def _given_before(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
-    """The same, one by one."""
+    """Do the same as ``_given_elsewhere`` in a loop, where deliveries may lapse."""
     delivers = rows.of(DELIVER)
     delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
     begun = ends.sessions.find("begun", rows.run[delivers], rows.session[delivers])
@@ -364,7 +370,7 @@ def _given_before(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
 
 
 def _stayed(ends: Ends, ask: _Asked) -> Flags:
-    """Whether the session had not ended when the commit was asked for."""
+    """Return whether the session had not ended when the commit was invoked."""
     ended = ends.sessions.find("ended", ask.run, ask.session)
     asked = ends.transactions.find("asked", ask.run, ask.transaction)
     result: Flags = (ended == NONE) | (asked == NONE) | (ended > asked)
@@ -372,7 +378,7 @@ def _stayed(ends: Ends, ask: _Asked) -> Flags:
 
 
 def _kept(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
-    """Whether a store had it after the commit, or else the ack, was asked for."""
+    """Return whether a store had the message after the commit and the ack were invoked."""
     stored = rows.of(BROWSE)
     stored = stored[
         np.isin(rows.value.codes[stored], [rows.value.code(v) for v in ("main", "dead-letter", "expired")])
@@ -384,7 +390,7 @@ def _kept(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
 
 
 def _consumed(rows: Rows, ends: Ends, promises: Promises, ask: _Asked) -> Flags:
-    """Whether it is gone since ``got``, and this ack is all that can have settled it."""
+    """Return whether the message is gone since ``got``, and only this ack can have settled it."""
     size = rows.messages
     delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
     gone = ~marked(rows.id[stored], size)[ask.id]
@@ -412,7 +418,7 @@ def _may_be_committed(ends: Ends, run: Numbers, transaction: Numbers) -> Flags:
 def together(
     parts: Iterable[tuple[Effects, Sequence[Place]]],
 ) -> tuple[Effects, Sequence[Place]]:
-    """The effects of all parts, their places numbered anew."""
+    """Return the effects of all parts, with their places numbered anew."""
     named: list[Place] = []
     some = []
     for found, places in parts:
@@ -424,10 +430,10 @@ def together(
 def torn(
     found: Effects, named: Sequence[Place], elsewhere: Mapping[tuple[int, int], set[Place]]
 ) -> list[Torn]:
-    """Transactions with effects of both kinds, in order of what shows them.
+    """Return the transactions with effects of both kinds, sorted by their first missing effect.
 
-    ``elsewhere``: of each (run, message) the places where it was seen. One that was seen in
-    another place than its own, and than other subscriptions of its topic, is not nowhere.
+    ``elsewhere`` has, for each (run, message), the places where it was seen. A message is not
+    nowhere if it was seen in a place that is neither its own nor another subscription of its topic.
     """
     by_transaction: dict[tuple[int, int], list[Effect]] = {}
     for n in np.argsort(found.index, kind="stable").tolist():
@@ -448,7 +454,7 @@ def torn(
 
 
 def absent(found: Iterable[Torn]) -> frozenset[tuple[int, int]]:
-    """What is told only because it was seen nowhere: (run, message)."""
+    """Return the (run, message) of effects that are claimed because the message is nowhere."""
     return frozenset(
         (one.run, effect.message)
         for one in found
@@ -460,7 +466,7 @@ def absent(found: Iterable[Torn]) -> frozenset[tuple[int, int]]:
 def seen(
     rows: Rows, named: Sequence[Place], wanted: frozenset[tuple[int, int]]
 ) -> set[tuple[int, int, Place]]:
-    """Where some messages were delivered or stored."""
+    """Return the places where some messages, given by run and id, were delivered or stored."""
     at = rows.of(DELIVER, BROWSE)
     at = at[np.isin(rows.message[at], np.array([message for _, message in sorted(wanted)], dtype=np.int64))]
     told = zip(rows.run[at].tolist(), rows.message[at].tolist(), rows.place[at].tolist(), strict=True)

@@ -1,8 +1,8 @@
-"""What a check is asked and what it answers: plain data that can be written as JSON.
+"""The options and the verdict of a check: plain data that can be written as JSON.
 
-Why apart from the judging: reports, batches and shrinkers read verdicts long after the run, without
-Spark. Times are seconds since the start of the test in texts, nanoseconds in rows, as in
-``checkers.schema``.
+Why apart from the rules: reports, batches and shrinkers read verdicts long after the run, without
+Spark. Times in texts are in seconds since the start of the test, times in rows in nanoseconds, as
+in ``checkers.schema``.
 """
 
 from __future__ import annotations
@@ -13,71 +13,75 @@ from typing import Any, Final, Literal
 import msgspec
 
 Severity = Literal["grave", "warning", "info"]
-"""``grave`` makes the test invalid under its guarantee.
+"""The severity of a finding under the test's guarantee.
 
-``warning`` and ``info`` are reported only.
+``grave`` makes the test invalid; ``warning`` and ``info`` are only reported.
 """
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
 NOT_JUDGED: Final = ": not judged, "
-"""In a reason of a verdict: behind the rules that were left out, before why.
+"""The words in a reason of a verdict between the rules that were left out and the cause.
 
-They are told, and leave a verdict valid.
+Such rules are reported; the verdict may be valid all the same.
 """
 
 NOT_DECIDED: Final = " cannot be decided, because "
-"""The same of rules that the history says too little of, which leaves no verdict valid."""
+"""The words in a reason between the rules that the history says too little about and the cause.
+
+With such rules a verdict is never valid.
+"""
 
 
 class Promises(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker's acknowledgements and refusals mean.
+    """The promises of a broker's dialect, as far as a verdict depends on them.
 
-    What its dialect promises, as far as a verdict depends on it.
+    They say above all what the broker's acknowledgements and refusals mean.
 
-    ``nack`` says what becomes of a message that a client refused ("none": nobody can);
-    ``delivery_attempts`` after how many attempts it may be a dead letter (-1: never),
-    ``most_attempts`` after how many refusals that were answered it certainly is one (-1: nobody can
-    say), and ``keeps_dead_letters`` whether a store keeps those. ``keeps_expired``: so does a store
-    what has expired, until the end of the test. ``attempts`` says what counts as
-    one: that it was "refused" (nacks, and acks that were rolled back), or "given back" by whatever:
-    by the end of a session, too, which may hold what its client never read.
+    ``nack``: the fate of a message that a client refused ("none": clients cannot refuse).
+    ``delivery_attempts``: after how many attempts a message may be a dead letter (-1: never).
+    ``most_attempts``: after how many answered refusals it certainly is one (-1: not known).
+    ``keeps_dead_letters``: a store keeps dead letters. ``keeps_expired``: a store keeps expired
+    messages until the end of the test. ``attempts`` says what counts as an attempt. "refused": only
+    nacks, and acks that were rolled back. "given back": whatever gives a message back, the end of a
+    session, too, which may hold messages that its client never read.
 
-    ``redelivery_s``: how long at most what was given back waits until it is delivered again, and
-    with it what its group has behind it.
+    ``redelivery_s``: how long at most a message that was given back, and the messages behind it in
+    its group, wait until it is delivered again.
 
-    ``durable_acks``: an ack that was answered ``ok`` outlives every failure that a send outlives;
-    where not, what was acknowledged may come again. ``refuses_stale_acks``: an ack of what that
-    session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
-    and deliveries arrive in the order in which the broker made them, so that what is read after an
-    answer was sent after the question.
+    ``durable_acks``: an ack that was answered ``ok`` outlives every failure that a send outlives.
+    Without it an acknowledged message may come again. ``refuses_stale_acks``: an ack of a message
+    that the session does not hold is never answered ``ok``. ``answers_in_order``: on one connection
+    answers and deliveries arrive in the order in which the broker made them. So a delivery that is
+    read after an answer was sent after the invocation.
 
     ``ack_wait_s``: after how many seconds without an acknowledgement the broker takes a message
     back and may give it to another session (SQS' visibility time-out, JetStream's AckWait,
     RabbitMQ's ``consumer_timeout``); None: never. ``counts``: which redeliveries must have a higher
     delivery count than the delivery before: "never" any, or those after a message was "given back".
-    ``durable_counts``: how often a message was refused outlives the broker's process; where not, a
-    broker that was restarted, or took over, may count from the beginning.
+    ``durable_counts``: the number of a message's refusals outlives the broker's process. Without it
+    a broker that was restarted, or took over, may count from the beginning.
 
-    ``independent_pairs``: an operation needs the broker that it goes to and its pair, and no other
-    but for votes while the pair changes its roles. Where not (queues with a majority of all
-    brokers, a master broker), a fault of any broker may explain that nothing succeeds.
-    ``monotonic_clocks``: leases, heart-beats and delays are measured by clocks that nobody sets;
-    where not, a wrong wall clock may explain it, too.
+    ``independent_pairs``: an operation needs only the broker that it goes to and its pair, and
+    others only for votes while the pair changes its roles. Without it (queues with a majority of
+    all brokers, a master broker), a fault of any broker may explain that no operation succeeds.
+    ``monotonic_clocks``: leases, heart-beats and delays are measured by clocks that are never set.
+    Without it a wrong wall clock may explain that, too.
 
-    ``admits``: what an answer says by which a broker admits an error of its own, a bug; no answer
-    does where it is empty.
+    ``admits``: a text in answers by which a broker admits an internal error, a bug. If it is empty,
+    no answer does.
 
-    ``marks_redeliveries``: whether a delivery that is not the first of its message says so:
-    "always"; only where the "same-process" of a broker has delivered it before, as a broker does
-    that keeps count in memory alone; or "never". ``groups``: a group of messages is one consumer's
-    at a time, and in order. ``sticky_groups``: it stays with that consumer, though nothing of it is
-    unacknowledged; where not (SQS), it may then go to another. ``fifo``: so is a queue without
-    groups in order, given out first what was sent first. ``single``: so is a message, and neither
-    is with two brokers at once, as both may have what one forwarded without hearing that it
-    arrived. ``atomic``: a transaction happens wholly or not at all; where not, it is a batch.
-    ``untold`` is what nobody can ask these brokers for: their roles, their stores; rules that need
-    it are left out.
+    ``marks_redeliveries``: which redeliveries say that they are such. "always": all.
+    "same-process": those of a message that the same process of a broker has delivered before, if
+    the broker counts in memory only. Or "never". ``groups``: a group of messages belongs to one
+    consumer at a time, and its messages come in order. ``sticky_groups``: a group stays with its
+    consumer, even if none of its messages is unacknowledged. Without it (SQS), the group may then
+    go to another consumer. ``fifo``: a queue without groups is in order, too: the message that was
+    sent first is delivered first. ``single``: a message belongs to one consumer at a time, and a
+    message or group is with one broker at a time. Without it two brokers may have a message that
+    one forwarded without hearing that it arrived. ``atomic``: a transaction happens wholly or not
+    at all. Without it a transaction is a batch. ``untold``: what these brokers cannot be asked for,
+    their roles or their stores; rules that need it are left out.
     """
 
     nack: Literal["requeue", "dead-letter", "consume", "none"] = "requeue"
@@ -106,7 +110,10 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dies_after(self) -> int:
-        """After how many refusals that were answered it is certainly dead; -1: nobody can say."""
+        """The number of answered refusals after which a message is certainly a dead letter.
+
+        -1: not known.
+        """
         return 1 if self.nack == "dead-letter" else self.most_attempts if self.nack == "requeue" else -1
 
 
@@ -120,19 +127,22 @@ CAUTIOUS: Final = Promises(
     independent_pairs=False,
     monotonic_clocks=False,
 )
-"""Of brokers that no module knows nobody is accused of what they never promised."""
+"""The promises of a broker that no module knows.
+
+Why so few: no broker may be accused of breaking a promise that it never made.
+"""
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the test promised and how patient the judge is.
+    """The guarantee of a test and the bounds of its checking.
 
-    ``deadline_s`` bounds each checker family alone; one that runs past it becomes unknown and hides
-    no other. ``expect_faults`` says that the schedule had faults: then a history in which none was
-    seen to bit is unknown. ``trouble`` is why the machine, not the broker, spoiled the run: then a
-    history without grave findings is unknown. ``broker`` is what the broker's dialect promises.
-    ``examples`` is how many instances of a finding are named and kept in its details.
-    ``not_judged`` are rules that are left out, by name, each with why this history cannot tell of
-    it; the verdict says so.
+    ``deadline_s`` bounds each family of rules by itself; a family that runs past it becomes unknown
+    and does not affect the others. ``expect_faults`` says that the schedule had faults: then a
+    history in which none was seen to take effect is unknown. ``trouble`` is why the machine, not
+    the broker, spoiled the run: then a history without grave findings is unknown. ``broker`` has
+    the promises of the broker's dialect. ``examples`` is how many instances of a finding are named
+    and kept in its details. ``not_judged`` are the rules that are left out, by name, each with the
+    cause in this history; the verdict says so.
     """
 
     guarantee: str = "at-least-once"
@@ -159,9 +169,8 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Witness(msgspec.Struct, frozen=True):
     """The smallest set of history rows that shows one finding.
 
-    Checking only these rows finds it again.
-
-    ``rows`` are in order of ``index`` and leave out columns that are null.
+    Checking only these rows finds the anomaly again. ``rows`` are in order of ``index``, and leave
+    out columns that are null.
     """
 
     indexes: tuple[int, ...]
@@ -169,11 +178,11 @@ class Witness(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of anomaly that was found, however often.
+    """A kind of anomaly that was found, with all its instances.
 
-    ``name`` is the anomaly's; ``count`` its instances (messages, groups, pairs of brokers, windows:
-    the sentence says which). ``details`` has ``examples`` (a list of objects, the earliest first)
-    and what else the kind knows.
+    ``name`` is the name of the anomaly; ``count`` the number of instances (messages, groups, pairs
+    of brokers, windows: the sentence says which). ``details`` has ``examples`` (a list of objects,
+    the earliest first) and further facts that depend on the kind.
     """
 
     name: str
@@ -185,12 +194,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """Quantiles in milliseconds of one operation's time from invocation to ``ok``.
+    """The quantiles in milliseconds of one operation's time from invocation to ``ok``.
 
-    ``deliver`` is send to first delivery.
-
-    Read from a histogram with 8 bins per octave: within 9 % of the exact value, which costs no
-    sort.
+    For ``deliver`` it is the time from send to first delivery. The quantiles are read from a
+    histogram with 8 bins per octave: they are within 9 % of the exact value and need no sort.
     """
 
     count: int
@@ -201,9 +208,9 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LongestPause(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose sends paused longest: a pair of brokers ("a1+a2") or a client ("producer 3").
+    """The longest pause in the sends of a pair of brokers ("a1+a2") or a client ("producer 3").
 
-    ``seconds`` is None if none of its sends was ok any more.
+    ``seconds`` is None if no later send of it was ``ok``.
     """
 
     of: str
@@ -213,14 +220,13 @@ class LongestPause(msgspec.Struct, frozen=True, kw_only=True):
 class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
     """How long one fault kept clients from sending.
 
-    The longest pause between two ``ok`` sends that touches it.
-
-    ``start_s`` and ``end_s`` are when it was asked for and when its healing was, None for a fault
-    that was not healed in the history. ``recovery_s`` is of the whole cluster, None if nothing was
-    ok after it; ``pair`` and ``client`` are those of all pairs and
-    clients that were kept longest (a cluster of three pairs hides that one of them is away).
-    Brokers that had one node ID are a pair. A fault that found no target (``found_target``: no
-    broker had the role, say) was never in force, and has no recovery.
+    That is the longest pause between two ``ok`` sends that touches the fault. ``start_s`` and
+    ``end_s`` are when the fault and its healing were asked for; ``end_s`` is None if the fault was
+    not healed in the history. ``recovery_s`` is the pause of the whole cluster, None if no send was
+    ``ok`` after the fault began. ``pair`` and ``client`` have the longest pause of all pairs and of
+    all clients, because a cluster of three pairs hides that one of them is away. Brokers that had
+    one node ID are a pair. A fault that found no target (``found_target``; perhaps no broker had
+    the role) was never in force, and has no recovery.
     """
 
     fault: str
@@ -235,9 +241,10 @@ class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
-    """What messages with amounts add up to in the end, and what they must (``wrong-total``).
+    """The total of messages with amounts at the end, and the expected one (``wrong-total``).
 
-    ``unjudged`` says why nothing is claimed where the two differ, or the history ends too early.
+    ``unjudged`` says why nothing is claimed although the two differ, or because the history ends
+    too early.
     """
 
     accounts: int
@@ -247,26 +254,26 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What is always reported and never a failure."""
+    """The figures that are always reported and are never a failure."""
 
     rows: int = 0
     duration_s: float = 0.0
     operations: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    """f -> type -> rows."""
+    """The number of rows by operation and type: f -> type -> rows."""
     latency: dict[str, Latency] = msgspec.field(default_factory=dict)
     faults: tuple[FaultRecovery, ...] = ()
     redeliveries: int = 0
-    """Deliveries beyond the first of their message."""
+    """The number of deliveries beyond the first of their message."""
     sends_recovered: int = 0
-    """Messages delivered though their send ended ``info`` or never completed."""
+    """The number of messages delivered though their send ended ``info`` or never completed."""
     total: Total | None = None
-    """None: no message had an amount."""
+    """The total of amounts; None: no message had an amount."""
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
-    """What the checking itself took, by part."""
+    """How long the checking itself took, by part."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What was judged: ``valid`` None is unknown; ``reasons`` say why, the gravest first."""
+    """The result of a check: ``valid`` None is unknown; ``reasons`` say why, the gravest first."""
 
     valid: bool | None
     reasons: tuple[str, ...] = ()
@@ -277,21 +284,24 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Rules that were not judged, each with the reason."""
+        """The rules that were not judged, each with the reason."""
         told = (reason.partition(NOT_JUDGED) for reason in self.reasons if NOT_JUDGED in reason)
         return {name: why for names, _, why in told for name in names.split(", ")}
 
     @property
     def undecided(self) -> dict[str, str]:
-        """Rules of which this history says nothing either way, each with the reason."""
+        """The rules that this history says too little to decide, each with the reason."""
         told = (reason.partition(NOT_DECIDED) for reason in self.reasons if NOT_DECIDED in reason)
         return {name: why for names, _, why in told for name in names.split(" and ")}
 
     def to_json(self) -> bytes:
-        """Indented JSON; ``from_json`` gives an equal verdict back."""
+        """Return the verdict as indented JSON, of which ``from_json`` makes an equal verdict."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Verdict:
-        """Raises msgspec.ValidationError naming the path of what is wrong."""
+        """Return the verdict of a JSON text.
+
+        Raises msgspec.ValidationError, which names the path of what is wrong.
+        """
         return msgspec.json.decode(data, type=cls)

@@ -1,13 +1,13 @@
 """The smallest set of rows that shows a finding.
 
-How: fetch what could matter (the rows of the messages involved, of their sessions' ends and proofs
-of life, of their transactions), then take away row after row, the earliest first, for as long as
-the second implementation still finds the same instance. What is left shows the finding by
-construction, and no row of it can be spared.
+How: fetch the rows that could matter (those of the messages involved, of the ends of their sessions
+and the proofs that these lived, and of their transactions). Then take away row after row, the
+earliest first, as long as the second implementation still finds the same instance. The remaining
+rows show the finding by construction, and none of them can be spared.
 
-Why the earliest first: of three deliveries in one session with a nack after the first, the pair
-that is to blame is the last two; taking away from the front never removes an excuse while what it
-excuses is still there.
+Why the earliest first: of three deliveries in one session with a nack after the first, the last two
+are the anomaly. Rows that are taken away from the front never remove an excuse while the rows that
+it excuses are still there.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PARTNER_ROWS: Final = 2_000
 _REACH: Final = 20_000
 _CONTEXT_ROWS: Final = 400
 _ENDS: Final = ("subscribe", "unsubscribe", "disconnect", "drop")
-"""What says how long a temporary queue lived."""
+"""The operations that say how long a temporary queue lived."""
 _CONTROL: Final = sorted({f for anomaly in ANOMALIES for f in anomaly.evidence.control})
-"""Of what the monitor and the harness recorded, what can show anything."""
+"""The operations of monitor and harness that can show an anomaly."""
 
 
 def witnesses(
@@ -45,12 +45,12 @@ def witnesses(
     shows: Mapping[Instance, Sequence[int]],
     beside: Mapping[Instance, set[int]],
 ) -> dict[Instance, Witness]:
-    """A witness for each instance; a few short jobs whatever their number.
+    """Return a witness for each instance, by a few short jobs whatever the number of instances.
 
-    ``shows`` has the rows that are known to show some of them, ``ends_ns`` says when each window of
-    unavailability ended. A partner farther away than ``_REACH`` rows is not looked for: such a
-    witness has the row that completes the anomaly and the rows of its message only. ``beside``
-    names the partners of those that are known.
+    ``shows`` has rows that are known to show some instances, ``ends_ns`` the time at which each
+    window of unavailability ended. ``beside`` has the messages that are known to be partners of
+    some instances. A partner farther away than ``_REACH`` rows is not looked for: such a witness
+    has only the row that completes the anomaly and the rows of its message.
     """
     if not instances:
         return {}
@@ -63,7 +63,7 @@ def witnesses(
         table["process"],
         pc.unique(table["process"].filter(pc.and_(shown, pc.greater_equal(table["process"], 0)))),
     )
-    if pc.any(asking).as_py():  # an answer in control, of one that carries no message: with what asked for it
+    if pc.any(asking).as_py():  # control rows of clients that answer: each with its invocation
         control = _unique([*control, *_asked(control_rows(source, asking), instances)])
     messages = {i.message for i in instances if i.message is not None}
     paired = [i for i in instances if _evidence(i).paired]
@@ -126,15 +126,18 @@ def witnesses(
 
 
 def _is_sensible(row: Row) -> bool:
-    """Whether a row of the monitor says when what it tells of happened, and of which broker.
+    """Return whether a role or takeover row says of which broker it is, and when it happened.
 
-    Nothing is judged by rows that do not; the verdict names them.
+    The rules leave out rows that do not; the verdict names these.
     """
     return row["f"] not in ("role", "takeover") or {"broker", "time_low", "time_high"} <= row.keys()
 
 
 def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> list[Row] | None:
-    """Rows that show the instance, none of which can be spared; None if all do not show it."""
+    """Return rows that show an instance, none of which can be spared.
+
+    Return None if all rows together do not show it.
+    """
     kept = sorted(rows, key=lambda r: r["index"])
 
     def shows(some: list[Row]) -> bool:
@@ -151,13 +154,13 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
                 kept = fewer
             else:
                 n += size
-        if size == 1 and len(kept) == before:  # without others a row may be spared that was needed
+        if size == 1 and len(kept) == before:  # a row may become needless when others are gone
             return kept
         size = max(1, size // 2)
 
 
 def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
-    """Those of rows in order that show an instance, and the latest invocation before each."""
+    """Yield the rows (sorted) that show an instance, and the latest invocation before each."""
     shown = {i.index for i in instances}
     latest: dict[tuple[int, str], Row] = {}
     for row in rows:
@@ -170,7 +173,7 @@ def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
 
 
 def _values(rows: Iterable[Row], column: str) -> set[Any]:
-    """What some rows have in a column."""
+    """Return the values that some rows have in a column."""
     return {row[column] for row in rows if row.get(column) is not None}
 
 
@@ -183,7 +186,7 @@ def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:
 
 
 def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
-    """The other message of a pair, from the rows around it."""
+    """Return the possible other messages of an instance's pair, from the rows around it."""
     here = [r for r in rows if _is_of(i.queue, r) and r.get("group") == i.group]
     before = [
         r for r in here if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
@@ -201,7 +204,7 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
             if r.get("message") == i.message and r["f"] == "send" and r["type"] == "ok"
         ]
         sends = {r["message"]: r["index"] for r in here if r["f"] == "send" and r["type"] == "invoke"}
-        if not ok:  # its taker was seen to be gone some time before the latest of them was sent
+        if not ok:  # its broker was seen gone before the message that was sent last
             latest = max(
                 (r["message"] for r in before if r["message"] in sends), key=sends.__getitem__, default=None
             )
@@ -217,7 +220,7 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
             and (partner == "higher-number" or r.get("session") == own.get("session"))
         ]
         return set(overtakers[-1:])
-    done = {  # what was refused may have come to the same session again
+    done = {  # a refused message may have come to the same session again
         (r.get("message"), r.get("session")): r["index"]
         for r in here
         if r["f"] in ("ack", "nack")
@@ -231,12 +234,12 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
         if r.get("session") != own.get("session")
         and done.get((r["message"], r.get("session")), -1) < r["index"]
     ]
-    recent = [r["message"] for r in before[-20:]]  # a group that alternates is held by nobody twice
+    recent = [r["message"] for r in before[-20:]]  # a group that alternates needs no second holder
     return {*held[-20:], *recent, own["message"]} if own.get("message") is not None else set()
 
 
 def _is_of(place: str | None, row: Row) -> bool:
-    """Whether a row, as the history has it, is of a place."""
+    """Return whether a row of the history is of a place."""
     both = split(place)
     if both is None:
         return bool(row.get("queue") == place)
@@ -250,7 +253,7 @@ def _proofs(
     partners: dict[Instance, set[int]],
     near: Sequence[Row],
 ) -> list[Row]:
-    """Rows that prove the sessions of a conflict alive after it."""
+    """Return rows that prove that the sessions of a conflict were alive after it."""
     wanted = []
     for i in instances:
         if _evidence(i).alive:
@@ -268,7 +271,7 @@ def _proofs(
 
 
 def _links(i: Instance, near: Sequence[Row]) -> list[AnsweredBefore]:
-    """The session and connection of the delivery that is accused."""
+    """Return the session and connection of the delivery that completes an instance."""
     return [
         AnsweredBefore(r.get("session"), r.get("connection"), i.index)
         for r in near
@@ -290,7 +293,7 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
     if _evidence(i).linked:
         connections = {link.connection for link in _links(i, near)} - {None}
         more += [r for r in _unique(rows) if r.get("connection") in connections]
-    if _evidence(i).alive:  # what a session got proves it alive by its send
+    if _evidence(i).alive:  # the send of a message that a session got proves the session alive
         got = _values((r for r in more if r["f"] == "deliver"), "message")
         more += [r for r in _unique(rows) if r["f"] == "send" and r.get("message") in got]
     chosen = sorted(_unique([*near, *more]), key=lambda r: r["index"])
