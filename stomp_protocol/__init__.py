@@ -1,5 +1,5 @@
-"""STOMP without I/O: versions, frames, limits and codec, as a broker and its clients share them.
+"""STOMP without I/O: the versions, frames, limits and codec that a broker and its clients share.
 
-Why not named ``stomp``: that is the name of stomp.py's package, a client with which our users may
-share an environment.
+Why the package is not named ``stomp``: stomp.py's package has that name, a client that our users
+may have installed in the same environment.
 """

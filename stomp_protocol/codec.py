@@ -1,18 +1,18 @@
-"""STOMP without I/O: bytes in, frames out; frames in, bytes out.
+"""The STOMP codec without I/O: a parser of bytes into frames, and an encoder of frames.
 
 Why no I/O: the same codec serves the broker's sessions, the test clients and a simulated network,
-and its tests need no socket. Why so little per frame: all load on the broker and all that the
+and its tests need no socket. Why so little work per frame: all load on the broker and all that the
 clients record passes through here, in pure Python. A frame costs one search for the end of its
-headers, one decoding of the whole header block, one split into lines; only blocks with an escape, a
-carriage return or a repeated header go the long way.
+headers, one decoding of the whole header block, and one split into lines. Only blocks with an
+escape, a carriage return or a repeated header take the slow path.
 
-A server reads all versions of the protocol (``versions``); what is written here is 1.2, the
-clients' half.
+A server reads all versions of the protocol (``versions``); the encoder writes 1.2, the clients'
+half.
 
-Sources: the STOMP specifications. Two readings of them: an unescaped ":" in a header's *value* is
-accepted, as every server does (the first one ends the name); a frame other than SEND, MESSAGE and
-ERROR with a body is refused, unless there are only line ends in it, with which many clients end
-their CONNECT.
+Sources: the STOMP specifications. Two interpretations of them: an unescaped ":" in a header's
+*value* is accepted, as every server does (the first ":" ends the name). A frame other than SEND,
+MESSAGE and ERROR with a body is refused, unless the body has only line ends, with which many
+clients end their CONNECT.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stomp_protocol.versions import V1_2, Version, escaped
 _HEADERS_END: Final = re.compile(rb"\n\r?\n")
 _NOT_A_LINE_END: Final = re.compile(rb"[^\r\n]|\r(?!\n)")
 _COMMAND_BYTES: Final = max(map(len, COMMANDS)) + len("\r")
-"""A first line longer than this is no command."""
+"""The length of the longest first line that can be a command."""
 _LENGTH_DIGITS: Final = 18
 
 NOT_LARGE: Final = -1
@@ -37,11 +37,12 @@ UNTIL_NUL: Final = -2
 
 
 class Parser:
-    """Turns a stream of bytes, cut anywhere, into frames.
+    """A parser that turns a stream of bytes, cut anywhere, into frames.
 
-    Memory is bounded by the limits; where these have ``large_from``, large bodies come as
-    ``LargeHead`` and ``LargePart``s, and nothing of them is kept. After a RemoteProtocolError the
-    stream cannot be resynchronised: every later ``feed`` raises it again, without frames.
+    Memory is bounded by the limits. Where these have ``large_from``, large bodies are returned as
+    ``LargeHead`` and ``LargePart``s, and the parser keeps nothing of them. After a
+    RemoteProtocolError the stream cannot be resynchronised: every later ``feed`` raises the error
+    again, without frames.
     """
 
     __slots__ = ("_chunks", "_error", "_held", "_large", "_limits", "_searched", "_version", "_wanted")
@@ -49,24 +50,24 @@ class Parser:
     def __init__(self, limits: Limits = DEFAULT_LIMITS, version: Version = V1_2) -> None:
         self._limits = limits
         self._version = version
-        self._chunks: list[bytes] = []  # what has come of a frame that is not whole
-        self._held = 0  # bytes in _chunks
-        self._wanted = 0  # no use in looking again before so many bytes are here; -1: before a NUL is
+        self._chunks: list[bytes] = []  # the bytes so far of a frame that is not whole
+        self._held = 0  # the number of bytes in _chunks
+        self._wanted = 0  # parse again when so many bytes are here; -1: when a NUL is
         self._searched = 0  # bytes of the unfinished frame in which its headers do not end
         self._error: RemoteProtocolError | None = None
         self._large = (
-            NOT_LARGE  # bytes to come of a large body; UNTIL_NUL - bytes that came, if only its NUL ends it
+            NOT_LARGE  # missing bytes of a large body; UNTIL_NUL - bytes so far, if only a NUL ends it
         )
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of an unfinished frame; 0 between frames."""
+        """The number of bytes of an unfinished frame; 0 between frames."""
         return self._held
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
-        """Take what arrived; return the frames that it completed.
+        """Take the bytes that arrived, and return the frames that they completed.
 
-        Line ends between frames are heart-beats and vanish.
+        Line ends between frames are heart-beats, and are dropped.
 
         Raises RemoteProtocolError, with the whole frames before the damage in ``.frames``.
         """
@@ -98,9 +99,9 @@ class Parser:
         return self._held > limits.max_header_bytes + body
 
     def _parse(self, data: bytes, frames: list[Frame]) -> int:
-        """Append the whole frames in ``data`` and return how many bytes they took.
+        """Append the whole frames in ``data``, and return how many bytes they took.
 
-        _wanted is what the rest waits for.
+        ``_wanted`` says afterwards what the rest of the data waits for.
         """
         limits = self._limits
         max_body_bytes = limits.max_body_bytes
@@ -121,7 +122,7 @@ class Parser:
                     return size
                 position = found.start()
                 if data[position] == 13 and position + 1 == size:
-                    return position  # perhaps the first half of a line end
+                    return position  # it may be the first half of a line end
             ends = _HEADERS_END.search(data, position + searched)
             if ends is None:
                 _refuse_early(data[position : position + limits.max_header_bytes + 2], limits)
@@ -174,7 +175,7 @@ class Parser:
         return size
 
     def _go_on(self, data: bytes, position: int, frames: list[Frame]) -> int:
-        """The next part of a large body; where it ends in ``data``."""
+        """Append the next part of a large body, and return where it ends in ``data``."""
         size = len(data)
         due = self._large
         if due <= UNTIL_NUL:
@@ -197,7 +198,7 @@ class Parser:
 
 
 def _head(block: bytes, limits: Limits, version: Version) -> tuple[str, dict[str, str]]:
-    """Command and headers of a block without its last line end."""
+    """Return the command and the headers of a block without its last line end."""
     try:
         text = block.decode()
     except UnicodeDecodeError:
@@ -222,7 +223,10 @@ def _head(block: bytes, limits: Limits, version: Version) -> tuple[str, dict[str
 
 
 def _head_slowly(block: bytes, limits: Limits, version: Version) -> tuple[str, dict[str, str]]:
-    """The same by the letter of the specification, line by line; says what is wrong."""
+    """Return the command and the headers of a block, parsed line by line.
+
+    Raises RemoteProtocolError for any violation of the specification, with the violation.
+    """
     if len(block) + 1 > limits.max_header_bytes:
         raise RemoteProtocolError(f"the headers of a frame are longer than {limits.max_header_bytes} bytes")
     first, *lines = block.split(b"\n")
@@ -260,11 +264,11 @@ def _head_slowly(block: bytes, limits: Limits, version: Version) -> tuple[str, d
 
 
 def _refuse_early(block: bytes, limits: Limits) -> None:
-    """Refuse a header block that no continuation can make good: no waiting for its end."""
+    """Refuse the beginning of a header block at once if no continuation can make it valid."""
     line = block.split(b"\n", 1)[0]
     if len(line) > _COMMAND_BYTES or (len(line) < len(block) and line.removesuffix(b"\r") not in COMMANDS):
         raise _unknown_command(line)
-    if len(block) > limits.max_header_bytes + 1:  # the blank line's carriage return may be there already
+    if len(block) > limits.max_header_bytes + 1:  # it may include the blank line's carriage return
         raise RemoteProtocolError(f"the headers of a frame are longer than {limits.max_header_bytes} bytes")
 
 
@@ -288,7 +292,7 @@ _COMMANDS: Final = {name: name for name in COMMANDS.values()}
 
 
 def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """One frame as bytes; a body always gets its content-length.
+    """Return a frame as bytes; a body always gets its content-length.
 
     Raises LocalProtocolError for what STOMP 1.2 cannot express: an unknown command, an empty header
     name, a body where none may be, a content-length that is not the body's, a line break in a
@@ -307,10 +311,11 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
 
 
 def head(command: str, headers: Mapping[str, str]) -> bytes:
-    r"""Command and header lines, each with its line end, but not the blank line.
+    r"""Return the command and the header lines, each with its line end, without the blank line.
 
-    For those who send many frames that differ in few headers: encode the common part once, append
-    ``b"receipt:17\n\n"``, body and NUL. Raises LocalProtocolError as ``encode``.
+    This is for callers that send many frames which differ in few headers. They encode the common
+    part once, and append ``b"receipt:17\n\n"``, body and NUL. Raises LocalProtocolError as
+    ``encode`` does.
     """
     if command not in _COMMANDS:
         raise LocalProtocolError(f"unknown command {command!r}")

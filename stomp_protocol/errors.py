@@ -1,8 +1,7 @@
-"""Whose fault a broken protocol is: ours or the peer's.
+"""The errors of the protocol, divided by whose fault they are: ours or the peer's.
 
-Why two classes: a peer that speaks nonsense is an event of daily life (answer with an ERROR frame
-and close); a frame that we ourselves cannot write is a bug or bad input on this side, and the
-connection is still good.
+Why two classes: a peer that sends invalid data is common (answer with an ERROR frame and close). A
+frame that we cannot write is a bug or bad input on this side, and the connection is still usable.
 """
 
 from __future__ import annotations
@@ -14,21 +13,23 @@ if TYPE_CHECKING:
 
 
 class ProtocolError(Exception):
-    """What the two have in common; raise one of them, never this."""
+    """The base of the two errors of the protocol; never raised itself."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We were asked to write what STOMP 1.2 cannot express: nothing was, the connection is good."""
+    """We were asked to write a frame that STOMP 1.2 cannot express.
+
+    Nothing was written, and the connection is still usable.
+    """
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent what is not STOMP 1.2, or more than the limits allow.
+    """The peer sent data that are not STOMP, or more than the limits allow.
 
-    The stream is lost: say so with ERROR and close.
+    The stream cannot be read further: send ERROR and close.
 
-    ``frames`` are the whole frames that came before the damage in the same ``feed``; they were sent
-    in good faith and are to be handled first, or what is done would depend on how the network cut
-    the stream.
+    ``frames`` are the whole frames that came before the damage in the same ``feed``. They must be
+    handled first; otherwise the outcome would depend on how the network cut the stream.
     """
 
     def __init__(self, message: str, frames: list[Frame] | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Frames: what travels on a STOMP connection, and which of them may carry what.
+"""The frames of a STOMP connection, and what each command may carry.
 
-Everything that the codec knows about single commands stands in this file.
+Everything that the codec knows about single commands is in this file.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ CLIENT_COMMANDS: Final = (
 SERVER_COMMANDS: Final = ("CONNECTED", "MESSAGE", "RECEIPT", "ERROR")
 
 COMMANDS: Final[dict[bytes, str]] = {name.encode(): name for name in (*CLIENT_COMMANDS, *SERVER_COMMANDS)}
-"""Bytes as they come -> the one string object for them.
+"""The commands: the bytes on the wire, each with the string for it.
 
 One lookup decodes and validates a command.
 """
 
 WITH_BODY: Final = frozenset({"SEND", "MESSAGE", "ERROR"})
-"""Only these may have a body (STOMP 1.2, "Body")."""
+"""The commands that may have a body (STOMP 1.2, "Body")."""
 
 UNESCAPED: Final = frozenset({"CONNECT", "CONNECTED"})
-"""Their headers are taken literally, for the sake of STOMP 1.0 (STOMP 1.2, "Value Encoding").
+"""The commands whose headers have no escapes, for the sake of STOMP 1.0.
 
-STOMP is not among them.
+See STOMP 1.2, "Value Encoding". The command STOMP is not among them.
 """
 
 
 class Frame(msgspec.Struct):
-    """Of repeated headers the first value counts (STOMP 1.2, "Repeated Header Entries")."""
+    """A frame; the first value of a repeated header counts.
+
+    See STOMP 1.2, "Repeated Header Entries".
+    """
 
     command: str
     headers: dict[str, str]
@@ -49,11 +52,11 @@ class Frame(msgspec.Struct):
 
 
 class LargeHead(Frame):
-    """The beginning of a SEND with a large body; its ``LargePart``s follow, and nothing between."""
+    """The beginning of a SEND with a large body; its ``LargePart``s follow directly."""
 
 
 class LargePart(Frame):
-    """The next bytes of a large body; ``last``: and there are no more."""
+    """The next bytes of a large body; ``last``: they end the body."""
 
     last: bool = False
 

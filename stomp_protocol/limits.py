@@ -1,4 +1,4 @@
-"""How much a peer may make us remember before its first frame is whole."""
+"""The limits of a frame, which bound the memory that a peer can make us use."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on one frame (STOMP 1.2, "Size Limits"), all but the first in bytes.
+    """The limits of a frame (STOMP 1.2, "Size Limits"), all but the first in bytes.
 
-    What exceeds them is a RemoteProtocolError.
+    A frame that exceeds them is a RemoteProtocolError.
 
-    ``large_from``: SENDs with a body of so many bytes come in parts, as it arrives; None: every
-    frame comes whole. ``max_header_bytes`` counts the command and all header lines with their line
-    ends, the blank line excepted; ``max_header_line_bytes`` one header line without its end. A
-    parser holds at most the header and body limits together, and the data of one ``feed``. Raises
-    ValueError for a bound below 1.
+    ``large_from``: SENDs with a body of at least so many bytes are returned in parts, as these
+    arrive; None: every frame is returned whole. ``max_header_bytes`` counts the command and all
+    header lines with their line ends, without the blank line. ``max_header_line_bytes`` counts one
+    header line without its end. A parser holds at most the header and body limits together, and the
+    data of one ``feed``. Raises ValueError for a limit below 1.
     """
 
     max_headers: int = 128

@@ -1,10 +1,8 @@
-r"""STOMP 1.0, 1.1 and 1.2.
+r"""The versions 1.0, 1.1 and 1.2 of STOMP: their differences in one table, and the negotiation.
 
-What differs between them, in one table, and which of them two peers speak.
-
-Why a table: a session asks it once, at CONNECT, and no code elsewhere compares versions. What a
-queue keeps is written in the escapes of 1.2 (``header_line``), which can say everything; a
-consumer of an earlier version gets it rewritten if an escape is in it.
+Why a table: a session reads it once, at CONNECT, and no code elsewhere compares versions. Queues
+keep headers in the escapes of 1.2 (``header_line``), which can express everything. For a consumer
+of an earlier version, headers with an escape are rewritten.
 
                        1.0                      1.1                      1.2
     escapes            none                     \n \c \\                 \n \c \\ \r
@@ -17,11 +15,11 @@ consumer of an earlier version gets it rewritten if an escape is in it.
     NACK, heart-beats  no                       yes                      yes
     SUBSCRIBE          by id or destination     by id                    by id
 
-Of a repeated header the first counts in all of them. A header that 1.0 cannot express (a line feed;
-a colon in a name) keeps its escape there, so that the frame stays whole.
+In all versions the first value of a repeated header counts. A header that 1.0 cannot express (a
+line feed; a colon in a name) keeps its escape there, so that the frame stays whole.
 
-Sources: the three specifications; for the spaces of 1.0, which its text does not forbid and clients
-of its time send, ActiveMQ.
+Sources: the three specifications. The spaces of 1.0 follow ActiveMQ: the text of 1.0 does not
+forbid them, and clients of its time send them.
 """
 
 from __future__ import annotations
@@ -35,28 +33,29 @@ from stomp_protocol.frames import CLIENT_COMMANDS
 
 _ESCAPED: Final = re.compile(r"\\(?:.|\Z)", re.DOTALL)
 UNESCAPE: Final = {"\\\\": "\\", "\\n": "\n", "\\c": ":", "\\r": "\r"}
-"""All that an escape can mean, in STOMP 1.2."""
+"""The escapes of STOMP 1.2, each with its meaning."""
 
 
 class VersionRefusedError(Exception):
-    """The client speaks none of our versions; the ERROR frame names them."""
+    """The client speaks none of our versions; the text, for the ERROR frame, names ours."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Version:
-    """One version of the protocol; see the table above.
+    """A version of the protocol; see the table above.
 
-    ``escapes`` are those that may come, with their meanings.
+    ``escapes`` are the escapes that a client may send, with their meanings. ``trims``: spaces at
+    the ends of names and values are cut off.
 
-    ``header_line`` writes one header; ``rewritten`` the headers of a message, which come in the
-    escapes of 1.2.
+    ``header_line`` encodes one header. ``rewritten`` rewrites the header block of a message, which
+    has the escapes of 1.2.
     """
 
     name: str
     escapes: Mapping[str, str]
     trims: bool = False
     carriage_returns: bool
-    """Is a carriage return before a line feed part of the line's end?"""
+    """True if a carriage return before a line feed is part of the line's end."""
     acks_by_message: bool
     ack_needs_subscription: bool = False
     ack_modes: tuple[str, ...] = ("auto", "client", "client-individual")
@@ -67,19 +66,19 @@ class Version:
     rewritten: Callable[[bytes], bytes]
 
     def unescape(self, text: str) -> str:
-        """What a header's name or value means. Raises KeyError with an undefined escape."""
+        """Return a header's name or value without escapes; raises KeyError for an undefined one."""
         if not self.escapes:
             return text
         return _ESCAPED.sub(lambda found: self.escapes[found[0]], text)
 
 
 def header_line(name: str, value: str) -> bytes:
-    """One header as it travels, with the escapes of STOMP 1.2 ("Value Encoding")."""
+    """Return a header's line, with the escapes of STOMP 1.2 ("Value Encoding")."""
     return f"{escaped(name)}:{escaped(value)}\n".encode()
 
 
 def escaped(text: str) -> str:
-    """A header's name or value with the escapes of STOMP 1.2."""
+    """Return a header's name or value with the escapes of STOMP 1.2."""
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if ":" in text:
@@ -154,12 +153,15 @@ V1_2: Final = Version(
 )
 
 VERSIONS: Final = (V1_0, V1_1, V1_2)
-"""All that are spoken, oldest first."""
+"""The versions that are spoken, oldest first."""
 SPOKEN: Final = ",".join(version.name for version in VERSIONS)
 
 
 def negotiate(headers: Mapping[str, str]) -> Version:
-    """The highest both speak; without ``accept-version`` 1.0. Raises VersionRefusedError."""
+    """Return the highest version that both sides speak; raises VersionRefusedError if none is.
+
+    A client without ``accept-version`` speaks 1.0.
+    """
     offer = headers.get("accept-version", V1_0.name)
     offered = {name.strip() for name in offer.split(",")}
     for version in reversed(VERSIONS):
