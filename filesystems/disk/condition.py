@@ -1,7 +1,6 @@
-"""What is wrong with a disk now.
+"""The condition of a disk, and its effect on operations.
 
-``harness.interface.in_process.DiskCondition`` as the program behind a mount knows it, and what it
-does to an operation.
+It is ``harness.interface.in_process.DiskCondition`` in the program behind a mount.
 """
 
 from __future__ import annotations
@@ -30,7 +29,10 @@ class ConditionFields:
 
 
 def together(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The fields of all conditions at once: delays add up, whatever one refuses is refused."""
+    """Return the fields of all conditions in force together.
+
+    Delays add up, and an operation that one condition refuses is refused.
+    """
     given = [ConditionFields(**one) for one in conditions]
     return {
         "delay_ms": sum((one.delay_ms for one in given), 0.0),
@@ -42,7 +44,7 @@ def together(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class DiskState:
-    """One disk; who waits for a stalled one goes on when `set` gives it another condition."""
+    """The state of a disk; operations on a stalled disk go on when ``set`` ends the stall."""
 
     def __init__(self, chance: random.Random) -> None:
         self.condition = ConditionFields()
@@ -50,13 +52,13 @@ class DiskState:
         self._changed = asyncio.Event()
 
     def set(self, **condition: Any) -> None:
-        """From now on; TypeError for a field that there is not."""
+        """Set the condition from now on; raises TypeError for an unknown field."""
         self.condition = ConditionFields(**condition)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def settle(self) -> None:
-        """What every sync and every change of a directory takes."""
+        """Wait for as long as every sync and every change of a directory takes."""
         now = self.condition
         if now.delay_ms or now.jitter_ms:
             await asyncio.sleep((now.delay_ms + self._chance.random() * now.jitter_ms) / 1000)
@@ -64,7 +66,10 @@ class DiskState:
             await self._changed.wait()
 
     def change(self, *, grows: bool = False) -> None:
-        """Whether something may change at all. Raises OSError: ENOSPC, EIO."""
+        """Check that the disk permits a change; raises OSError (ENOSPC, EIO) if not.
+
+        ``grows``: the change needs more space.
+        """
         if grows and self.condition.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if WRITE in self.condition.failing:
@@ -72,5 +77,5 @@ class DiskState:
 
     @property
     def sync_fails(self) -> bool:
-        """The kernel gives up on what a sync was to write."""
+        """True if syncs fail: the kernel then drops the data that a sync was to write."""
         return SYNC in self.condition.failing

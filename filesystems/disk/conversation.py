@@ -13,7 +13,7 @@ class DiskFailedError(Exception):
 
 
 class Conversation:
-    """Over the process' standard input and output."""
+    """The conversation over the standard input and output of a disk's process."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -26,9 +26,9 @@ class Conversation:
             await self._line()
 
     async def ask(self, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What the disk answers. Raises DiskFailedError."""
+        """Ask the disk, and return its answer. Raises DiskFailedError."""
         question = json.dumps({"do": do, "with": dict(arguments or {})}).encode() + b"\n"
-        # To its answer, though the asker may go: the next one would be given it.
+        # The answer is read even if the caller is cancelled: else the next caller would get it.
         return await asyncio.shield(self._asked(question))
 
     async def _asked(self, question: bytes) -> Any:
@@ -47,7 +47,7 @@ class Conversation:
         return said["ok"]
 
     def close(self) -> None:
-        """Let it end."""
+        """Close the disk's standard input, which ends its process."""
         self._writer.close()
 
     async def _line(self) -> dict[str, Any]:

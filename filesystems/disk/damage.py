@@ -1,7 +1,4 @@
-"""What a disk does to bytes that it had kept: bits that turn over, files that lose their end.
-
-And whether a reader would still meet it.
-"""
+"""The damage that a disk does to stored bytes: flipped bits, and files that lose their end."""
 
 from __future__ import annotations
 
@@ -12,14 +9,17 @@ from typing import NamedTuple
 
 
 class DamagedSpot(NamedTuple):
-    """A bit that was turned over, and the byte it made; or where a file was cut (``bit`` None)."""
+    """A place in a file where a bit was flipped, or where the file was cut (``bit`` None).
+
+    ``byte`` is the byte that the flipped bit made.
+    """
 
     place: int
     bit: int | None = None
     byte: int = 0
 
     def is_in(self, data: bytes | bytearray) -> bool:
-        """Whether a reader of the file would still meet it."""
+        """Return whether a reader of the file would still find the damage."""
         if self.bit is None:
             return len(data) == self.place
         return data[self.place : self.place + 1] == bytes([self.byte])
@@ -31,7 +31,7 @@ class DamagedSpot(NamedTuple):
 
 
 class Damages:
-    """All damage done to the files below one directory, the last one last."""
+    """All damage done to the files below a directory, in order."""
 
     def __init__(self, behind: Path, chance: random.Random) -> None:
         self._behind = behind
@@ -39,9 +39,9 @@ class Damages:
         self._done: list[tuple[Path, DamagedSpot]] = []
 
     def corrupt(self, *, files: str = "*", cut: bool = False) -> str | None:
-        """Turn over one bit of what files hold, each as likely as any other, or cut the file there.
+        """Flip a bit in the files, each bit as likely as any other, or cut the file there.
 
-        Where, or None if there is nothing.
+        ``files`` is a pattern of names. Returns where, or None if there is nothing to damage.
         """
         sizes = {
             path: path.stat().st_size
@@ -52,7 +52,7 @@ class Damages:
         if not total:
             return None
         place, bit = self._chance.randrange(total), self._chance.randrange(8)
-        for path, size in sizes.items():  # noqa: B007 - where it stops is what is looked for
+        for path, size in sizes.items():  # noqa: B007 - the path at which the loop stops is needed
             if place < size:
                 break
             place -= size
@@ -70,7 +70,7 @@ class Damages:
         return f"{self._name(path)} {spot}"
 
     def last(self) -> str:
-        """The last damage that a reader would still meet; "" if none."""
+        """Return the last damage that a reader would still find; "" if none."""
         for path, spot in reversed(self._done):
             try:
                 if spot.is_in(path.read_bytes()):

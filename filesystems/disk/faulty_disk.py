@@ -1,6 +1,6 @@
-"""A disk that breaks, as whoever runs it sees it.
+"""A disk that breaks, for the program that runs it.
 
-A process behind a mount, told what to do over its standard input.
+It is a process behind a mount, which gets its commands over its standard input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATIENCE_S: Final = 10.0
 
 
 class FaultyDisk:
-    """One mounted disk; one question at a time."""
+    """A mounted disk, which answers one question at a time."""
 
     def __init__(self, directory: Path, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -51,11 +51,11 @@ class FaultyDisk:
         return disk
 
     async def ask(self, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What the disk answers. Raises DiskFailedError."""
+        """Ask the disk, and return its answer. Raises DiskFailedError."""
         return await self._conversation.ask(do, arguments)
 
     async def close(self) -> None:
-        """Unmount, whoever still uses it."""
+        """Unmount the disk, even if it is still in use."""
         process = self._process
         if process.returncode is None:
             self._conversation.close()

@@ -1,4 +1,4 @@
-"""The files that the kernel knows of by number, each found again by where it lies behind."""
+"""The files that the kernel knows by number, each with its path in the directory behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from filesystems.fuse.node_table import ROOT, NodeTable
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """A file or directory: where it was last found, what is open of it, what is not synced."""
+    """A file or directory: its latest name, its open descriptors, and its unsynced data."""
 
     number: int
     key: tuple[int, int]
@@ -24,12 +24,12 @@ class Inode:
 
     @property
     def needed(self) -> bool:
-        """Whether it is open, or the disk still owes it something."""
+        """True if the file is open, or has data that are not synced."""
         return self.unsynced is not None or bool(self.descriptors)
 
 
 def status_of(path: bytes) -> os.stat_result | None:
-    """The lstat(2) of a path; None where nothing is. Raises OSError."""
+    """Return the lstat(2) of a path; None where nothing is. Raises OSError."""
     try:
         return os.lstat(path)
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def status_of(path: bytes) -> os.stat_result | None:
 
 
 class Inodes(NodeTable[Inode]):
-    """Numbers and files (device, inode) both lead to the same."""
+    """The table of inodes, by number and by file (device, inode)."""
 
     def __init__(self, root: Path) -> None:
         found = root.stat()
@@ -45,7 +45,7 @@ class Inodes(NodeTable[Inode]):
         self._root = os.fsencode(root)
 
     def path(self, inode: Inode) -> bytes:
-        """Where it lies behind."""
+        """Return the path of a file in the directory behind."""
         names: list[bytes] = []
         at: Inode | None = inode
         while at is not None and at.parent is not None:
@@ -54,34 +54,37 @@ class Inodes(NodeTable[Inode]):
         return b"/".join((self._root, *reversed(names)))
 
     def reached(self, inode: Inode) -> bytes:
-        """A path that leads to it even if it has lost its name, as long as it is open."""
+        """Return a path that leads to a file; if the file is open, even without its name."""
         return b"/proc/self/fd/%d" % inode.descriptors[0] if inode.descriptors else self.path(inode)
 
     def inside(self, parent: Inode, name: bytes) -> bytes:
-        """Where a name in a directory leads to."""
+        """Return the path of a name in a directory."""
         return self.path(parent) + b"/" + name
 
     def status(self, inode: Inode) -> os.stat_result:
-        """Its stat(2). Raises OSError."""
-        if inode.descriptors:  # it may have lost its name
+        """Return the stat(2) of a file. Raises OSError."""
+        if inode.descriptors:  # the file may have lost its name
             return os.fstat(inode.descriptors[0])
         return os.lstat(self.path(inode))
 
     def found(self, parent: Inode, name: bytes, status: os.stat_result) -> Inode:
-        """The inode that a name led to, counted as one more thing the kernel knows."""
+        """Return the inode that a name led to, and count one more lookup of the kernel."""
         key = (status.st_dev, status.st_ino)
         inode = self.counted(key, lambda number: Inode(number, key, parent, os.fsdecode(name)))
         inode.parent, inode.name = parent, os.fsdecode(name)
         return inode
 
     def moved(self, status: os.stat_result, parent: Inode, name: bytes) -> None:
-        """A file has another name now."""
+        """Record the new name of a file."""
         inode = self.known((status.st_dev, status.st_ino))
         if inode is not None:
             inode.parent, inode.name = parent, os.fsdecode(name)
 
     def removed(self, status: os.stat_result) -> None:
-        """Its last name is gone; a new file that gets its place owes nothing for it."""
+        """Record that a file has lost a name; with the last name it loses its unsynced data.
+
+        A new file may get the same inode, and must not get that data.
+        """
         inode = self.known((status.st_dev, status.st_ino))
         if inode is not None and status.st_nlink <= 1:
             self.orphan(inode)

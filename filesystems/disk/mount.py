@@ -1,19 +1,19 @@
-"""``python -m filesystems.disk.mount BEHIND DIRECTORY``.
+"""``python -m filesystems.disk.mount BEHIND DIRECTORY``: a disk that breaks on command.
 
-A disk that breaks when it is told to, mounted on DIRECTORY; what it keeps lies in BEHIND.
+The disk is mounted on DIRECTORY; its files are stored in BEHIND.
 
-Says ``{"mounted": DIRECTORY}`` when it can be used, then answers a line of JSON ``{"do": NAME,
-"with": {...}}`` on its standard input with a line ``{"ok": ...}`` or ``{"error": TEXT}`` on its
-standard output:
+The program writes ``{"mounted": DIRECTORY}`` when the disk can be used. Then it answers a line of
+JSON ``{"do": NAME, "with": {...}}`` on its standard input with a line ``{"ok": ...}`` or
+``{"error": TEXT}`` on its standard output:
 
-    condition    delay_ms, jitter_ms, stalled, full, failing: from now on (none: a sound disk)
-    power-loss   what was not synced is gone; how many bytes
-    corrupt      files (a pattern of names), cut: a bit is turned over, or a file loses its end;
-                 where, or null if there is nothing
-    probe        "sound", "slow 20 ms", "stalled", "full", "failing write", "failing sync", "damaged
-                 FILE byte N bit K"
+    condition    sets delay_ms, jitter_ms, stalled, full, failing from now on (none: a sound disk)
+    power-loss   drops what was not synced, and returns how many bytes that was
+    corrupt      flips a bit, or cuts a file (cut), of some files (files, a pattern of names), and
+                 returns where; null if there is nothing to damage
+    probe        returns "sound", "slow 20 ms", "stalled", "full", "failing write", "failing sync",
+                 "damaged FILE byte N bit K"
 
-Ends, unmounting, with its standard input: a disk never outlives who runs it.
+It unmounts and ends when its standard input ends: a disk never outlives the program that runs it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from filesystems.fuse.mount import log, mounted
 KIND: Final = "fuse.disk"
 
 PROBE_S: Final = 0.3
-"""How long a probe waits before it calls the disk stalled."""
+"""The seconds after which a probe calls the disk stalled."""
 
 SLOW_S: Final = 0.001
 
@@ -47,7 +47,7 @@ tell = functools.partial(log, "disk")
 
 
 async def look(disk: Passthrough) -> str:
-    """How the disk is: what a write and a sync of its own would meet."""
+    """Return the state of the disk, as a write and a sync would find it."""
     began_s = time.monotonic()
     try:
         async with asyncio.timeout(PROBE_S):
@@ -67,7 +67,7 @@ async def look(disk: Passthrough) -> str:
 
 
 async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
-    """Do what a line asks for. Raises ValueError for what there is not."""
+    """Carry out a command, and return its answer. Raises ValueError for an unknown command."""
     name, given = request["do"], request.get("with", {})
     if name == "condition":
         disk.state.set(**given)
@@ -87,7 +87,7 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
 
 
 async def serve(behind: Path, directory: Path) -> None:
-    """Mount, serve until the standard input ends, unmount. OSError if it does not mount."""
+    """Mount, serve until the standard input ends, unmount. Raises OSError if mounting fails."""
     disk = Passthrough(behind, random.Random())
     async with mounted(str(behind), directory, disk.serve, tell, kind=KIND) as connection:
         loop = asyncio.get_running_loop()
@@ -100,19 +100,19 @@ async def serve(behind: Path, directory: Path) -> None:
 
 
 async def listen(disk: Passthrough, commands: asyncio.StreamReader, connection: FuseConnection) -> None:
-    """Answer lines until there are no more."""
+    """Answer lines until the input ends; then end the mount."""
     while line := await commands.readline():
         try:
             said: dict[str, Any] = {"ok": await answer(disk, json.loads(line))}
         except (OSError, ValueError, TypeError, KeyError) as error:
             said = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(said), flush=True)
-    disk.state.set()  # whoever waits for a stalled disk goes on
+    disk.state.set()  # operations that wait for a stalled disk go on
     connection.stop()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program: 0 ended as asked, 1 the machine refused, 254 wrong usage."""
+    """Run the program: 0 if it ended as asked, 1 if the machine refused, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m filesystems.disk.mount", description="Mount a disk that breaks when it is told to."
     )

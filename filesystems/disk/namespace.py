@@ -1,6 +1,6 @@
 """Names on the disk: looking up, making, moving and removing; directories; attributes.
 
-Each is done to the directory behind, unless the disk refuses changes.
+Each operation is done in the directory behind, unless the disk refuses changes.
 """
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
@@ -25,7 +25,7 @@ _RENAME_NOREPLACE: Final = 1
 
 
 class DiskNamespace:
-    """Answers requests about names in ``behind``; all raise OSError for the caller to see."""
+    """The names in ``behind``; all methods raise the OSError that the caller is to see."""
 
     def __init__(self, behind: Path, inodes: Inodes, state: DiskState) -> None:
         self._behind = behind
@@ -33,13 +33,13 @@ class DiskNamespace:
         self._state = state
 
     def found(self, parent: Inode, name: bytes) -> tuple[Inode, bytes]:
-        """What a name leads to, and how the kernel is told so."""
+        """Return the inode that a name leads to, and the answer to the kernel for it."""
         status = os.lstat(self._inodes.inside(parent, name))
         inode = self._inodes.found(parent, name, status)
         return inode, kernel.entry_out(inode.number, _attributes(status), 0.0, 0.0)
 
     async def listed(self, request: FuseRequest) -> list[Entry]:
-        """What is in a directory."""
+        """Return the entries of a directory."""
         path = self._inodes.path(self._inodes[request.node])
         found = [(b".", os.lstat(path)), (b"..", os.lstat(path + b"/.."))]
         for name in sorted(os.listdir(path)):

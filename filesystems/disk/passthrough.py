@@ -1,9 +1,10 @@
 """The file system that passes requests through to a directory.
 
-Each FUSE request is done to the files of the directory behind, unless the disk is to do otherwise.
+Each FUSE request is done to the files of the directory behind, unless the disk's condition says
+otherwise.
 
 Names, sizes and directories are durable at once, as on a file system that journals them; bytes of
-files are durable when they were synced. Locks are the kernel's own: this disk belongs to one
+files are durable when they were synced. The kernel keeps the locks itself: this disk belongs to one
 machine.
 """
 
@@ -32,10 +33,10 @@ _WANTED: Final = kernel.WANTED & ~(kernel.POSIX_LOCKS | kernel.FLOCK_LOCKS)
 
 
 class Passthrough:
-    """One disk.
+    """A disk that passes requests through.
 
-    ``serve`` raises OSError for what the caller is to see; ``state`` is what is wrong with the disk
-    now, ``damages`` what was done to its bytes.
+    ``serve`` raises the OSError that the caller is to see. ``state`` is the condition of the disk
+    now, ``damages`` the damage done to its bytes.
     """
 
     def __init__(self, behind: Path, chance: random.Random) -> None:
@@ -50,10 +51,13 @@ class Passthrough:
             FuseSession(self._inodes.forget, wanted=_WANTED),
             Directories(self._namespace.listed),
         ).serve
-        """Answers one request."""
+        """The function that answers a request."""
 
     def power_lost(self) -> int:
-        """Forget what was not synced while nobody uses the disk; how many bytes that were."""
+        """Drop the data that were not synced, and return how many bytes that were.
+
+        Nobody may use the disk meanwhile.
+        """
         lost = 0
         for inode in self._inodes:
             if inode.unsynced is None:
@@ -76,7 +80,7 @@ class Passthrough:
     async def open(self, request: FuseRequest) -> Answer:
         flags, _ = kernel.OPEN_IN.unpack_from(request.body)
         inode = self._inodes[request.node]
-        # Who writes must be able to read here: what is overwritten is remembered.
+        # A file that is open for writing must be readable here: overwritten data are remembered.
         access = os.O_RDWR if flags & os.O_ACCMODE else os.O_RDONLY
         return self._opened(inode, os.open(self._inodes.path(inode), access | os.O_NOFOLLOW))
 
@@ -111,12 +115,12 @@ class Passthrough:
         end = os.fstat(descriptor).st_size
         if flags & os.O_APPEND:
             offset = end
-        if inode.unsynced is None and self._inodes.known(inode.key) is inode:  # or a loss of power takes all
+        if inode.unsynced is None and self._inodes.known(inode.key) is inode:  # a removed file is lost whole
             inode.unsynced = Unsynced(end)
         if inode.unsynced is not None:
             inode.unsynced.write(descriptor, offset, len(data))
         taken = os.pwrite(descriptor, data, offset)
-        if flags & os.O_DSYNC:  # the kernel asks for no sync after what goes past its cache
+        if flags & os.O_DSYNC:  # the kernel sends no fsync after a write that bypasses its cache
             await self._sync(inode, descriptor)
         return kernel.WRITE_OUT.pack(taken, 0)
 

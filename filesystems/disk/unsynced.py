@@ -1,9 +1,11 @@
-"""What of a file would be gone if the power went out now, kept as what was there before.
+"""The unsynced data of a file, kept as an undo log of the bytes that were there before.
 
-Why an undo log and not a cache: reads and writes then go straight to the file behind, and a broker
-that is killed leaves there what the system had taken from it, as it would on a real disk. Only a
-loss of power looks in here. What a failed sync held is not on the disk whatever a later one says:
-the kernel forgets that those pages were ever dirty ("fsyncgate", 2018).
+A loss of power undoes them.
+
+Why an undo log and not a cache: reads and writes then go straight to the file behind. A broker that
+is killed leaves there what the system had taken from it, as it would on a real disk. Only a loss of
+power reads the log. Data whose sync failed are not on the disk, even if a later sync succeeds: the
+kernel forgets that those pages were ever dirty ("fsyncgate", 2018).
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ SECTOR_BYTES: Final = 512
 
 @dataclass(slots=True)
 class Unsynced:
-    """What the disk does not have yet of one file.
+    """The data of a file that the disk does not have yet.
 
-    ``size`` bytes are on the disk but for what was ``overwritten`` since the last sync and what was
-    ``dropped`` by one that failed, both as (offset, what the disk has there).
+    ``size`` bytes are on the disk, except those that were ``overwritten`` since the last sync and
+    those that a failed sync ``dropped``. Both are kept as (offset, bytes that the disk has there).
     """
 
     size: int
@@ -31,7 +33,10 @@ class Unsynced:
     dropped: list[tuple[int, bytes]] = field(default_factory=list)
 
     def write(self, descriptor: int, offset: int, length: int) -> None:
-        """Remember what the disk has where a write goes; what was dropped there is written anew."""
+        """Remember the bytes that the disk has where a write goes.
+
+        Bytes there that a failed sync dropped are written anew, and are no longer dropped.
+        """
         if offset >= self.size or not length:
             return
         on_disk = bytearray(os.pread(descriptor, min(length, self.size - offset), offset))
@@ -48,7 +53,10 @@ class Unsynced:
         self.overwritten.append((offset, bytes(on_disk)))
 
     def cut(self, size: int, end: int) -> None:
-        """A file of ``end`` bytes is made shorter or longer, durably; none of it is synced."""
+        """Record that a file of ``end`` bytes gets another size, durably.
+
+        Its bytes are not synced by that.
+        """
         self.overwritten.append((self.size, bytes(max(0, min(size, end) - self.size))))
         self.size = size
         self.overwritten, self.dropped = (
@@ -57,23 +65,26 @@ class Unsynced:
         )
 
     def kept(self, size: int, overwritten: int) -> None:
-        """A sync has ended well.
+        """Record that a sync has succeeded.
 
-        It began when the file had ``size`` bytes and so many parts of it were ``overwritten``.
+        It began when the file had ``size`` bytes, and ``overwritten`` parts of it were overwritten.
         """
         self.size = max(self.size, size)
         del self.overwritten[:overwritten]
 
     def drop(self, size: int) -> None:
-        """A sync of ``size`` bytes has failed: what it was to write is forgotten."""
+        """Record that the sync of a file of ``size`` bytes has failed.
+
+        The data that it was to write are never written.
+        """
         self.dropped[:0] = [*reversed(self.overwritten), (self.size, bytes(max(0, size - self.size)))]
         self.overwritten.clear()
         self.size = max(self.size, size)
 
     def power_lost(self, descriptor: int, chance: random.Random) -> int:
-        """Leave in the file what a disk would have; how many bytes were lost.
+        """Leave in the file what a disk would have, and return how many bytes were lost.
 
-        Any of the last sectors may be missing, not only the last ones.
+        Any of the added sectors may be missing, not only the last ones.
         """
         end = os.fstat(descriptor).st_size
         lost = self._tear(descriptor, end, chance)
@@ -87,9 +98,10 @@ class Unsynced:
         return lost
 
     def _undone(self, chance: random.Random) -> list[tuple[int, bytes]]:
-        """What of the overwritten comes back, the latest first.
+        """Return the overwritten pieces that come back, the latest first.
 
-        A sector is written whole, at some time: what it got before that is kept, and the rest not.
+        A disk writes a sector whole, at some time: earlier writes to the sector are kept, and later
+        ones are undone.
         """
         pieces = [
             (offset + start, old[start:stop])
@@ -106,9 +118,10 @@ class Unsynced:
         return undone
 
     def _tear(self, descriptor: int, end: int, chance: random.Random) -> int:
-        """Decide, sector by sector, how much of what was added had reached the disk.
+        """Decide, sector by sector, how much of the added bytes had reached the disk.
 
-        A disk writes a sector whole or not at all: what is left ends with one, or as it had ended.
+        A disk writes a sector whole or not at all: the file then ends with a whole sector, or where
+        it had ended. Returns how many bytes were lost.
         """
         if end <= self.size:
             return 0
@@ -126,7 +139,7 @@ class Unsynced:
 
 
 def _sectors(offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """From where to where each sector's part of so many bytes goes, which lie at ``offset``."""
+    """Yield the begin and end of each sector's part among ``length`` bytes at ``offset``."""
     start = 0
     while start < length:
         stop = min(length, start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)

@@ -1,4 +1,4 @@
-"""A FUSE request, and the connection to the kernel that requests come from and answers go to."""
+"""FUSE requests, and the connection to the kernel that sends requests and takes answers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SIGKILL_BIT: Final = 1 << 8
 _FINISHED: Final = frozenset(
     (Opcode.FLUSH, Opcode.RELEASE, Opcode.RELEASEDIR, Opcode.FORGET, Opcode.BATCH_FORGET)
 )
-"""What is carried out even for a process that was killed: it lets go of what that held."""
+"""The requests that are carried out even for a killed process: they release what it held."""
 _LOOK_AGAIN_S: Final = 0.2
 _KNOWN: Final = frozenset(int(opcode) for opcode in Opcode)
 
 
 @dataclass(frozen=True, slots=True)
 class FuseRequest:
-    """What the kernel asks, and for whom."""
+    """A request of the kernel, with the user and the process that it is for."""
 
     opcode: int
     unique: int
@@ -40,13 +40,13 @@ Answer = bytes | list[bytes] | None
 
 
 class FuseConnection:
-    """Reads requests from an open /dev/fuse and answers each in a task of its own.
+    """A connection that reads requests from an open /dev/fuse and answers each in its own task.
 
-    They end in any order.
+    The tasks end in any order.
 
     ``interruptible``: a signal to the waiting process ends its request with EINTR (the mount option
-    intr); without it only SIGKILL does, because a program that was not written for it would take
-    EINTR for an error of the disk.
+    intr). Without it only SIGKILL does, because a program that does not expect EINTR would take it
+    for an error of the disk.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FuseConnection:
         interruptible: bool,
     ) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the file system was unmounted or its connection aborted."""
+        """A future that is done when the file system was unmounted or its connection aborted."""
         self._device = device
         self._serve = serve
         self._tell = tell
@@ -68,7 +68,7 @@ class FuseConnection:
         asyncio.get_running_loop().add_reader(device, self._readable)
 
     def stop(self) -> None:
-        """Read no more; what is under way is cancelled."""
+        """Stop reading, and cancel the requests under way."""
         asyncio.get_running_loop().remove_reader(self._device)
         for task, _, _ in self._waiting.values():
             task.cancel()
@@ -76,13 +76,13 @@ class FuseConnection:
             self.ended.set_result(None)
 
     def close(self) -> None:
-        """Give the device back; what is still under way is answered to nobody."""
+        """Close the device; requests that are still under way get no answer."""
         device, self._device = self._device, -1
         if device >= 0:
             os.close(device)
 
     def _readable(self) -> None:
-        for _ in range(16):  # then others have their turn
+        for _ in range(16):  # then other tasks have their turn
             try:
                 data = os.read(self._device, kernel.BUFFER_BYTES)
             except OSError as error:
@@ -108,7 +108,7 @@ class FuseConnection:
 
     def _ended(self, unique: int, task: asyncio.Task[None]) -> None:
         del self._waiting[unique]
-        if task.cancelled():  # here and not in the task: one that is cancelled before it began never runs
+        if task.cancelled():  # not in the task itself: one that is cancelled before it began never runs
             self._reply(unique, -errno.EINTR)
 
     def _interrupt(self, unique: int) -> None:
@@ -117,7 +117,7 @@ class FuseConnection:
             return
         if self._interruptible or _is_killed(pid):
             task.cancel()
-        else:  # the kernel says it once for each request: a SIGKILL that comes later must be looked for
+        else:  # the kernel sends one INTERRUPT for each request: a later SIGKILL must be polled for
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._interrupt, unique)
 
     async def _answer(self, request: FuseRequest) -> None:
@@ -142,11 +142,11 @@ class FuseConnection:
             os.writev(self._device, [kernel.OUT_HEADER.pack(size, error, unique), *filter(None, parts)])
         except OSError as failure:
             if failure.errno not in (errno.ENOENT, errno.ENODEV, errno.ECONNABORTED):
-                raise  # those: nobody waits for it any more
+                raise  # after the errors above no process waits for the answer any more
 
 
 def _is_killed(pid: int) -> bool:
-    """Whether SIGKILL is on its way to a process, or it is gone already."""
+    """Return whether SIGKILL is pending for a process, or the process is gone already."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,9 +1,9 @@
 """/dev/fuse: mounting, unmounting, and ending a mount that is stuck.
 
-Nothing here ever touches the mounted directory itself.
+No function here touches the mounted directory itself.
 
-Root mounts by mount(2); everybody else through fusermount3, which passes the open device back over
-a socket.
+Root mounts by mount(2); other users mount through fusermount3, which passes the open device back
+over a socket.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _CONNECTIONS: Final = Path("/sys/fs/fuse/connections")
 
 
 class MountError(OSError):
-    """The kernel, or fusermount3, refused."""
+    """The kernel, or fusermount3, refused to mount."""
 
 
 def missing() -> str:
-    """What this machine lacks for a FUSE mount; "" if nothing."""
+    """Return what this machine lacks for a FUSE mount; "" if nothing."""
     if not DEVICE.exists():
         return (
             f"{DEVICE} is missing (load the kernel module: sudo modprobe fuse; in a container: "
@@ -48,9 +48,9 @@ def missing() -> str:
 
 
 def mount(source: str, directory: Path, *, kind: str, read_only: bool = False) -> int:
-    """Mount on a directory, as a file system of this ``kind`` ("fuse.NAME").
+    """Mount a file system of a ``kind`` ("fuse.NAME") on a directory.
 
-    The descriptor that requests are read from. Raises MountError.
+    Returns the descriptor that requests are read from. Raises MountError.
     """
     if os.geteuid() != 0:
         return _by_helper(source, directory, read_only=read_only, kind=kind)
@@ -95,7 +95,7 @@ def _by_helper(source: str, directory: Path, *, read_only: bool, kind: str) -> i
 
 
 def unmount(directory: Path) -> None:
-    """Take the mount, if any, away from its users at once, whether or not its server answers."""
+    """Unmount a directory, if it is mounted, at once, whether or not the file system answers."""
     if os.geteuid() == 0:
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(directory), _DETACH)
     else:
@@ -103,7 +103,10 @@ def unmount(directory: Path) -> None:
 
 
 def connection(directory: Path) -> int | None:
-    """The number of the FUSE connection on a directory, which is not touched; None if none is."""
+    """Return the number of the FUSE connection on a directory; None if there is none.
+
+    The directory itself is not touched.
+    """
     found = None
     for place, kind, device in places():
         if place == str(directory.parent.resolve() / directory.name) and kind.startswith("fuse"):
@@ -112,9 +115,10 @@ def connection(directory: Path) -> int | None:
 
 
 def places(mounts: bytes | None = None) -> Iterator[tuple[str, str, str]]:
-    """Of a ``mountinfo`` (the kernel's now) each directory, what file system is on it, its device.
+    """Yield the directory, the kind of file system and the device of each mount.
 
-    Some bytes of a directory are octal numbers there, and no others: it may be no UTF-8.
+    ``mounts`` is the text of a ``mountinfo``; None: the kernel's now. Some bytes of a directory are
+    octal numbers there, and all others are literal: it may not be UTF-8.
     """
     told = MOUNTS.read_bytes() if mounts is None else mounts
     for line in filter(None, told.split(b"\n")):
@@ -125,9 +129,9 @@ def places(mounts: bytes | None = None) -> Iterator[tuple[str, str, str]]:
 
 
 def abort(number: int) -> bool:
-    """End a connection: who waits in it gets ENOTCONN or ECONNABORTED.
+    """Abort a connection: processes that wait in it get ENOTCONN or ECONNABORTED.
 
-    False if this machine does not show it (fusectl is not mounted).
+    Returns false if this machine does not offer that (fusectl is not mounted).
     """
     try:
         (_CONNECTIONS / str(number) / "abort").write_text("1")

@@ -1,9 +1,9 @@
-"""Reading directories.
+"""The reading of directories.
 
-What is in one is looked up when reading begins, and handed out piece by piece.
+The entries of a directory are listed when reading begins, and handed out piece by piece.
 
-Why kept in between: the kernel goes on by a position, and a position in what changes meanwhile
-would give names twice or never.
+Why the list is kept meanwhile: the kernel continues at a position. If the list changed, a position
+would return names twice or never.
 """
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
@@ -18,7 +18,7 @@ from filesystems.fuse.connection import Answer, FuseRequest
 
 
 class Entry(NamedTuple):
-    """A name in a directory; of ``mode`` only the bits of its type count."""
+    """A name in a directory; only the bits of the type count in ``mode``."""
 
     file_id: int
     mode: int
@@ -26,10 +26,10 @@ class Entry(NamedTuple):
 
 
 class Directories:
-    """Those that are open.
+    """The open directories.
 
-    ``listed`` says what is in the one that a request is about, "." and ".." first; it raises
-    OSError.
+    ``listed`` returns the entries of the directory that a request is about, "." and ".." first; it
+    raises OSError.
     """
 
     def __init__(self, listed: Callable[[FuseRequest], Awaitable[list[Entry]]]) -> None:
@@ -45,7 +45,7 @@ class Directories:
     async def readdir(self, request: FuseRequest) -> Answer:
         handle, offset, size, _, _, _, _ = kernel.READ_IN.unpack_from(request.body)
         listing = self._listings[handle]
-        if offset == 0:  # from the beginning: look again
+        if offset == 0:  # reading begins: list anew
             found = await self._listed(request)
             listing[:] = [
                 kernel.dirent(entry.file_id, at, entry.mode, entry.name) for at, entry in enumerate(found, 1)

@@ -1,9 +1,9 @@
-"""Which part of a file system answers which request.
+"""The dispatch of requests to the parts of a file system.
 
-The one that has a method of the request's name.
+The part that has a method of the request's name answers the request.
 
-A file system is put together of parts, each a noun of its own (names, content, locks), and of those
-that are the same for all: ``Session``, ``Directories``.
+A file system consists of parts of its own, each a noun (names, content, locks), and of those that
+are the same for all: ``FuseSession``, ``Directories``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from filesystems.fuse.kernel import Opcode
 
 
 class Dispatch:
-    """The answers of all ``parts`` together.
+    """The dispatcher of the requests to ``parts``.
 
-    ``serve`` raises OSError for what the caller is to see: ENOSYS for what no part answers.
+    ``serve`` raises the OSError that the caller is to see: ENOSYS for a request that no part
+    answers.
     """
 
     def __init__(self, *parts: object) -> None:
@@ -31,7 +32,7 @@ class Dispatch:
                     self._serves[opcode] = serve
 
     async def serve(self, request: FuseRequest) -> Answer:
-        """Answer one request."""
+        """Answer a request."""
         serve = self._serves.get(request.opcode)
         if serve is None:
             raise OSError(errno.ENOSYS, "this file system has no such operation")

@@ -1,9 +1,9 @@
 """The kernel's side of FUSE (linux/fuse.h, protocol 7.31) as structures of bytes.
 
-What comes out of /dev/fuse, and what goes in.
+They are what is read from /dev/fuse, and what is written to it.
 
-Why spoken directly: the protocol is forty structures; a library between would take threads, and
-would hide what locks need (who asks, and when the question is withdrawn).
+Why without a library: the protocol has forty structures. A library would need threads, and would
+hide what locks need (which process asks, and when the request is withdrawn).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 
 class Opcode(IntEnum):
-    """What the kernel asks."""
+    """The kinds of requests of the kernel."""
 
     LOOKUP = 1
     FORGET = 2
@@ -61,7 +61,7 @@ WANTED: Final = (
 )
 
 DIRECT_IO: Final = 1
-"""Nothing is kept in this machine's page cache: it would be stale once another host writes."""
+"""The flag of files that bypass the page cache: it would be stale once another host writes."""
 READ_LOCKOWNER: Final = 2
 WRITE_LOCKOWNER: Final = 2
 RELEASE_FLOCK_UNLOCK: Final = 2
@@ -108,9 +108,9 @@ BLOCK_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """One file as its file system knew it when it was asked.
+    """The attributes of a file, as its file system knew them when it was asked.
 
-    ``mode`` has the bits of its type too, as in stat(2); times are (seconds, nanoseconds).
+    ``mode`` has the bits of its type, too, as in stat(2); times are (seconds, nanoseconds).
     """
 
     file_id: int
@@ -126,7 +126,7 @@ class Attributes:
 
 
 def attributes_out(found: Attributes) -> bytes:
-    """fuse_attr."""
+    """Return the bytes of ``fuse_attr``."""
     return ATTRIBUTES.pack(
         found.file_id,
         found.size,
@@ -153,25 +153,31 @@ def _seconds(duration_s: float) -> tuple[int, int]:
 
 
 def entry_out(number: int, found: Attributes, lookup_s: float, attribute_s: float) -> bytes:
-    """What a name led to, and for how long the kernel may believe it."""
+    """Return the bytes of the file that a name led to, and for how long the kernel may cache it.
+
+    ``lookup_s`` is for the name, ``attribute_s`` for the attributes.
+    """
     (names, names_ns), (values, values_ns) = _seconds(lookup_s), _seconds(attribute_s)
     return ENTRY_OUT.pack(number, 0, names, values, names_ns, values_ns) + attributes_out(found)
 
 
 def attr_out(found: Attributes, attribute_s: float) -> bytes:
-    """Attributes, and for how long the kernel may believe them."""
+    """Return the bytes of attributes, and for how long the kernel may cache them."""
     values, values_ns = _seconds(attribute_s)
     return ATTR_OUT.pack(values, values_ns, 0) + attributes_out(found)
 
 
 def dirent(file_id: int, offset: int, mode: int, name: bytes) -> bytes:
-    """One entry; reading goes on at ``offset`` after it, ``mode`` has the bits of its type."""
+    """Return the bytes of a directory's entry; reading continues at ``offset`` after it.
+
+    ``mode`` has the bits of the entry's type.
+    """
     body = DIRENT.pack(file_id, offset, len(name), stat.S_IFMT(mode) >> 12) + name
     return body + bytes(-len(body) & 7)
 
 
 def renaming(opcode: int, body: bytes) -> tuple[int, int, bytes, bytes]:
-    """What RENAME or RENAME2 asks for: the new directory, flags, the old name and the new one."""
+    """Return the new directory, the flags, the old name and the new one of a RENAME or RENAME2."""
     header = RENAME_IN if opcode == Opcode.RENAME else RENAME2_IN
     target, *flags = header.unpack_from(body)
     old, new = names(body[header.size :], 2)
@@ -179,6 +185,6 @@ def renaming(opcode: int, body: bytes) -> tuple[int, int, bytes, bytes]:
 
 
 def names(data: bytes, count: int) -> list[bytes]:
-    """``count`` names, each ended by a zero byte."""
+    """Return ``count`` names, each of which ends with a zero byte."""
     found = data.split(b"\0", count)
     return found[:count]

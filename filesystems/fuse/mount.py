@@ -1,4 +1,4 @@
-"""A mount for as long as a program serves it: opened, answered, and given back at the end."""
+"""A mount that lasts as long as a program serves it, and is unmounted at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from filesystems.fuse.connection import Answer, FuseConnection, FuseRequest
 
 
 def log(program: str, line: str) -> None:
-    """One line to the log of a program that mounts, with the time of day."""
+    """Write a line to the log of a program that mounts, with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {program}: {line}", file=sys.stderr, flush=True)
 
 
@@ -30,11 +30,12 @@ async def mounted(
     read_only: bool = False,
     interruptible: bool = False,
 ) -> AsyncIterator[FuseConnection]:
-    """Mounts a file system of this ``kind`` ("fuse.NAME"), and answers its requests.
+    """Mount a file system of a ``kind`` ("fuse.NAME"), and answer its requests.
 
-    Until it is unmounted, or SIGTERM or SIGINT comes; then it is unmounted here.
+    That lasts until the file system is unmounted, or SIGTERM or SIGINT comes; then it is unmounted
+    here.
 
-    What the block does comes first; its end waits for the end of the mount. Raises MountError.
+    The `async with` body runs first; its end waits for the end of the mount. Raises MountError.
     """
     device = await asyncio.to_thread(fuse_device.mount, source, directory, kind=kind, read_only=read_only)
     connection = FuseConnection(device, serve, tell, interruptible=interruptible)
@@ -47,6 +48,6 @@ async def mounted(
     finally:
         if not connection.ended.done():
             connection.stop()
-        # In a thread: the kernel may ask this file system something before it lets go of it.
+        # In a thread: the kernel may send a request to this file system before it unmounts it.
         await asyncio.to_thread(fuse_device.unmount, directory)
         connection.close()

@@ -1,7 +1,7 @@
-"""The files that the kernel knows of, each under the number it was given for it.
+"""The table of the files that the kernel knows, each by the number that the kernel was given.
 
-The kernel counts how often a number was given to it, and says how many of these it forgets; until
-it has forgotten all, the number must mean the same file.
+The kernel counts how often a number was given to it, and says how many of these lookups it forgets.
+Until it has forgotten all, the number must mean the same file.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ ROOT: Final = 1
 
 
 class TableNode(Protocol):
-    """A file found again by ``key``; ``lookups`` is how often the kernel has its number."""
+    """A file, identified by ``key``; ``lookups`` is how often the kernel was given its number."""
 
     number: int
     lookups: int
 
     @property
     def key(self) -> Hashable:
-        """What leads to this file and no other in the file system behind."""
+        """The key of this file, and of no other, in the file system behind."""
         ...
 
     @property
     def needed(self) -> bool:
-        """Whether it must stay though the kernel has forgotten it."""
+        """True if the node must be kept though the kernel has forgotten it."""
         ...
 
 
@@ -49,11 +49,11 @@ class NodeTable(Generic[K]):
         return iter(list(self._by_number.values()))
 
     def known(self, key: Hashable) -> K | None:
-        """The node of a key, if there is one."""
+        """Return the node of a key; None if there is none."""
         return self._by_key.get(key)
 
     def counted(self, key: Hashable, make: Callable[[int], K]) -> K:
-        """The node of a key, made if there is none, counted as one more thing the kernel knows."""
+        """Return the node of a key, made if there is none, and count one more lookup."""
         node = self._by_key.get(key)
         if node is None:
             node = make(next(self._numbers))
@@ -62,11 +62,11 @@ class NodeTable(Generic[K]):
         return node
 
     def orphan(self, node: K) -> None:
-        """Its key may stand for another file from now on."""
+        """Drop the key of a node: it may stand for another file from now on."""
         del self._by_key[node.key]
 
     def forget(self, number: int, lookups: int) -> None:
-        """The kernel forgets ``lookups`` findings; at none the number may be used no more."""
+        """Subtract the lookups that the kernel forgets; at 0, drop a node that is not needed."""
         node = self._by_number.get(number)
         if node is None or number == ROOT:
             return

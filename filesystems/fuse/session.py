@@ -1,4 +1,4 @@
-"""What kernel and file system tell each other: the greeting, what is forgotten, the end."""
+"""The session between kernel and file system: its begin, forgotten lookups, and its end."""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations
@@ -11,13 +11,14 @@ from filesystems.fuse import kernel
 from filesystems.fuse.connection import Answer, FuseRequest
 
 _BACKGROUND: Final = 64
-"""Requests that nobody waits for, under way at once."""
+"""The number of background requests, for which no process waits, under way at once."""
 
 
 class FuseSession:
-    """One mount's. ``forget(number, lookups)`` is told of what the kernel forgets.
+    """The session of a mount.
 
-    ``write_bytes`` is the largest write that may come.
+    ``forget(number, lookups)`` is called when the kernel forgets lookups. ``wanted`` are the
+    features that are asked for, ``write_bytes`` is the size of the largest write.
     """
 
     def __init__(
