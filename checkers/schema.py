@@ -1,4 +1,4 @@
-"""The history's columns: the one thing that checkers, recorder and readers share.
+"""The columns of a history, which checkers, recorder and readers share.
 
 Why columns and not records: histories are enormous relative to the tests that make them, and a
 verdict reads a few columns of all rows. Every event is one row; an operation is an ``invoke`` row
@@ -6,7 +6,7 @@ and at most one completion (``ok``, ``fail``, ``info``) by the same process. Row
 ``index``, dense from 0.
 
 Processes: clients are >= 0; ``NEMESIS`` (-1) records faults, ``MONITOR`` (-2) broker roles,
-``HARNESS`` (-3) phases and what was found in the stores at the end.
+``HARNESS`` (-3) phases and the contents of the stores at the end.
 
 Operations ``f`` of clients
     send          queue, group, message, producer, sequence, digest; broker on completion;
@@ -15,115 +15,120 @@ Operations ``f`` of clients
                   transaction if in one
     deliver       one ``ok`` row without invocation: queue, group, message, producer, sequence,
                   session, broker, redelivered, delivery_count, digest (of the body that arrived). A
-                  body that cannot be read has message null and ``error`` set. time_low (ns): it
-                  was asked for since then, and taken only afterwards
+                  body that cannot be read has message null and ``error`` set. time_low (ns): the
+                  client asked for the delivery at that time, and the broker chose it only after
+                  that
     begin, commit, abort   transaction, broker on completion
     subscribe     queue, session, broker; ``ok`` begins the session
     unsubscribe   queue, session, broker; ``ok`` ends it
-    drop          queue (a topic), subscription, broker: the subscription of that name is to end,
-                  with what waits for it; or it ends with its connection, ``info`` if that is lost.
-                  Of a temporary queue without subscription: its owner ends its connection, ``ok``
-                  when that was answered, ``info`` if it was lost
-    disconnect    ``info``, one row a session: the client noticed or made the end of the connection;
-                  session, broker, error
+    drop          queue (a topic), subscription, broker: a request to end the subscription of that
+                  name, with the messages that wait for it. If it ends with its connection,
+                  ``info`` if that is lost. For a temporary queue, without subscription: its owner
+                  ends its connection; ``ok`` if that was answered, ``info`` if it was lost
+    disconnect    ``info``, one row for each session: the client noticed or caused the end of the
+                  connection; session, broker, error
     connect       broker on completion; a failed connect is ``fail``
     timeout       ``info``, one row without invocation: the broker took a message back because its
                   acknowledgement was late; queue, group, message, producer, sequence, and the
-                  session that had it. It is written when the client knows, so the broker did it
-                  earlier. It ends neither the process nor the session
-    receive       ``info``, one row without invocation: a client had asked for one message, to be
-                  acknowledged by being handed out, and never heard whether it got one; queue. It
-                  may have taken one message of that queue, nobody knows which: so many messages
-                  that are missing there are not lost for certain. Where the history ends, each that
-                  still waits for its answer has such a row
-Of the harness
-    phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end";
-                  "drained" of histories of others: everything was received in the end, which counts
-                  as a reading of every store that found nothing else
-    restart       broker: it had ended by itself and was started again, as a service manager would,
-                  when no fault was in force
-    browse        ``ok`` per message found in a store: queue, group, message, producer, sequence,
-                  digest, broker, value = the store ("main", "dead-letter", "expired",
-                  "store-and-forward");
-                  ``info`` without message: that broker's stores could not be read (error); ``ok``
-                  without queue: that broker's stores were read completely, this reading ends here.
-                  Brokers that have a message twice, or that another has, too, are read once more.
-                  In a main store queue and group are what the broker says, else what the body says;
-                  of a dead letter and of what has expired the queue where it was is what the broker
-                  says, if it does.
-                  digest is null where the body was cut and its digest is not known; a body that is
-                  nobody's has a digest and no message
-    view          what a live broker takes for true when the cluster has recovered and had time to
-                  agree: broker, time_low, time_high, value = JSON {"kind", "key", "value"}: of kind
-                  "members" or "topology" the key is a node ID, the value who is live with it; of
-                  others what there is to agree on (the owner of a group). Of kind "subscription"
-                  the key is a topic and a subscription, " > " between, the value "there" or "gone":
-                  as clients were answered (broker "clients"), as brokers had it before the drain.
-                  Of kind "destination" the key is a queue and the pair that holds it, the value how
-                  much, with a checksum, or "nothing": what its live holds, and what its backup
-                  would if it took over; only of a live whose receipts wait for that backup, and
-                  while both say that the last change they have is the same one.
-                  ``ok``: it gave this answer, and no other, to every question from one that was
-                  answered by time_low to one that was asked at time_high, so that time_low is after
-                  time_high where it was asked once. A null value: it knows nothing of what others
-                  know. ``info``: it could not be asked (error)
-Of the monitor
+                  session that had it. The row is written when the client knows, so the broker did
+                  it earlier. It ends neither the process nor the session
+    receive       ``info``, one row without invocation: a client had asked for one message, which
+                  counts as acknowledged when it is handed out, and never heard whether it got one;
+                  queue. It may have taken any one message of that queue, so as many messages that
+                  are missing there are not certainly lost. At the end of the history, each request
+                  that still waits for its answer has such a row
+Operations of the harness
+    phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end".
+                  "drained" in histories of other harnesses: every message was received in the end,
+                  which counts as a reading of every store that found nothing more
+    restart       broker: it had ended by itself, when no fault was in force, and was started again,
+                  as a service manager would do
+    browse        ``ok``, one row for each message found in a store: queue, group, message,
+                  producer, sequence, digest, broker, value = the store ("main", "dead-letter",
+                  "expired", "store-and-forward").
+                  ``info`` without message: that broker's stores could not be read (error).
+                  ``ok`` without queue: that broker's stores were read completely, and this reading
+                  ends here. The stores of brokers with two copies of a message, or with a message
+                  that another broker has, too, are read once more.
+                  For a main store, queue and group are those that the broker tells, else those in
+                  the body. For a dead letter or an expired message, the queue is its former queue,
+                  if the broker tells it.
+                  digest is null if the body was cut and its digest is not known. A body that cannot
+                  be read has a digest and no message
+    view          an answer of a live broker about the cluster, when that has recovered and had time
+                  to agree: broker, time_low, time_high, value = JSON {"kind", "key", "value"}.
+                  For the kinds "members" and "topology" the key is a node ID, the value the broker
+                  that is live with it; for other kinds the value is what brokers must agree on (the
+                  owner of a group).
+                  For "subscription" the key is a topic and a subscription, with " > " between, the
+                  value "there" or "gone": as clients were answered (broker "clients"), and as
+                  brokers had it before the drain.
+                  For "destination" the key is a queue and the pair that holds it, the value the
+                  amount of its messages, with a checksum, or "nothing": what its live holds, and
+                  what its backup would hold if it took over. Only for a live whose receipts wait
+                  for that backup, and while both say that they have the same last change.
+                  ``ok``: the broker gave this answer, and no other, to every question, from one
+                  that was answered by time_low to one that was asked at time_high. So time_low is
+                  after time_high if it was asked once. A null value: the broker knows nothing of
+                  what others know. ``info``: the broker could not be asked (error)
+Operations of the monitor
     role          broker, node_id, role, time_low, time_high: the change *to* ``role`` happened
-                  within [time_low, time_high] (ns). Role "unreachable" means nobody answered: no
-                  claim is made until the next row. value, of a live that tells: the number of its
-                  life, which grows with each life and each takeover of that node (activation, life
-                  of a shared store, epoch in a database); a takeover with a higher number fences
-                  it: it can have nothing stored any more
+                  within [time_low, time_high] (ns). Role "unreachable" means that the broker did
+                  not answer: no claim is made until the next row. value, for a live broker that
+                  tells it: the number of its life, which grows with each life and each takeover of
+                  that node (activation, life of a shared store, epoch in a database). A takeover
+                  with a higher number fences it: after that it cannot have stored anything
     takeover      broker, node_id, value, time_low, time_high: within [time_low, time_high] that
-                  broker completed a takeover of that node's data; value is the takeover's number in
-                  the same count. Only from brokers that tell
+                  broker completed a takeover of that node's data; value is the number of the
+                  takeover in the same count. Only from brokers that tell it
     replication     broker, node_id, value "replicated" or "unreplicated", time_low, time_high: from
-                    within this interval on, that live had, or had not, an up-to-date backup. Only
-                    from brokers that tell; a live without a row makes no claim
-Of the nemesis
+                    within this interval on, that live broker had, or had not, an up-to-date backup.
+                    Only from brokers that tell it; a live broker without a row makes no claim
+Operations of the nemesis
     the fault's kind (``partition``, ``kill`` ...), ``invoke`` when asked for and ``info`` when it
-    was seen to begin; then ``heal:<kind>`` the same way. value is JSON: {"label", "shape",
+    was seen to begin; then ``heal:<kind>`` in the same way. value is JSON: {"label", "shape",
     "target", "links", "nodes", "observed", "bit"}.
 
 ``time`` is nanoseconds since the start of the test on the harness' monotonic clock. ``message`` is
 a signed 64-bit id unique in the history. ``sequence`` counts a producer's sends within one group
-(or within the queue where the message has no group), from 0. ``digest`` is the CRC-32C of the
+(or within the queue if the message has no group), from 0. ``digest`` is the CRC-32C of the
 payload. ``headers`` is a digest of the application's own headers: in a send of those that the
-producer set, in a deliver or browse of the same names as they arrived; null where nobody looked.
+producer set, in a deliver or browse of the same names as they arrived; null if they were not read.
 
-``connection`` numbers the connections of clients to brokers, one number for each that came about,
-unique in the history: a process outlives its connections, and what a broker answers in order it
-answers in the order of one connection. It is on the ``ok`` of a connect and on every row of a
-client that happened over one; null where nothing was connected, and in histories of before.
+``connection`` numbers the connections of clients to brokers, one number for each that was made,
+unique in the history. Why: a process outlives its connections, and a broker that answers in order
+does so only on one connection. The column is set on the ``ok`` of a connect and on every row of a
+client that happened over a connection. It is null if there was no connection, and in older
+histories.
 A queue whose name begins with ``/topic/`` is a topic. ``subscription`` is the name of one of its
 subscriptions, in every row of a consumer of it: subscribe, unsubscribe, deliver, ack, nack, and
-browse of what is stored for it. A queue whose name begins with ``/temp-queue/`` is a temporary one:
-its name is unique in the history, its owner is the connection of its first subscribe, and it lives
-as long as that (``checkers.temporaries``).
-``value`` of a send or a subscribe may be a JSON object of what it asks for (``checkers.asked``): of
-a subscribe a ``selector``, of a send ``properties``, ``priority``, ``expires`` and ``delay`` (each
-[low, high] in ns), ``reply_to``, ``amount``, ``close``. Else ``value`` of a send or a delivery is
-what others call its message, where that is no number of 64 bits.
+browse of messages that are stored for it. A queue whose name begins with ``/temp-queue/`` is a
+temporary one: its name is unique in the history, its owner is the connection of its first
+subscribe, and it lives as long as that connection (``checkers.temporaries``).
+``value`` of a send or a subscribe may be a JSON object with options (``checkers.asked``): of a
+subscribe a ``selector``, of a send ``properties``, ``priority``, ``expires`` and ``delay`` (each
+[low, high] in ns), ``reply_to``, ``amount``, ``close``. Otherwise ``value`` of a send or a delivery
+is the name of its message in a history of another harness, if that is not a number of 64 bits.
 
 What a history must be before it is judged
-    columns       of the types below; texts plain or by dictionary. ``connection``,
-                  ``subscription`` and ``headers`` may be missing. A history that was made by others
-                  may lack more, if each of its files says so: the key-value metadata
+    columns       of the types below; texts plain or dictionary-encoded. ``connection``,
+                  ``subscription`` and ``headers`` may be missing. A history of another harness may
+                  lack more, if each of its files says so: the key-value metadata
                   ``jepsen-run-columns`` of the Parquet file names the columns that it has, with
-                  commas between. Those of ``ALWAYS`` it must have. What takes others to be told is
-                  not judged, and the verdict says so
-    index         every number from 0 to the number of rows minus 1, once. What a killed harness
-                  leaves ends early, and is a history; rows cut out of the middle are missed. Below
-                  2^32 - 1
+                  commas between. It must have those of ``ALWAYS``. Rules that need others are not
+                  judged, and the verdict says so
+    index         every number from 0 to the number of rows minus 1, once. The rows that a killed
+                  harness leaves end early, and are a history; rows that are cut out of the middle
+                  are noticed. Below 2^32 - 1
     time          never goes back from one index to the next
-    words         ``type`` and ``f`` are those above; what the processes below 0 write is theirs
-                  alone, and what clients write is theirs
-    not null      index, time, process, type, f; queue and message of a send, and producer where it
+    words         ``type`` and ``f`` are those above; operations of the processes below 0 and of
+                  clients are never mixed
+    not null      index, time, process, type, f; queue and message of a send, and producer if it
                   has a sequence; queue and session of ack, nack, deliver and timeout, and
                   message of a timeout; session of subscribe,
                   unsubscribe and disconnect; transaction of begin, commit and abort; queue and
-                  subscription of a drop of a topic; subscription of what consumers of a topic do;
-                  broker, role,
+                  subscription of a drop of a topic; subscription of every row of a topic's
+                  consumer; broker, role,
                   time_low and time_high of a role; broker, node_id and both times of a takeover;
                   broker, value and both times of a replication; value of a phase; broker, value and
                   both times of a view that is ``ok``; broker of a browse that is ``ok`` and has no
@@ -134,15 +139,15 @@ What a history must be before it is judged
     pairs         one invocation and at most one completion after it, by the same process, for send,
                   ack and nack (of a message), subscribe and unsubscribe (of a session), begin,
                   commit and abort (of a transaction), drop (of a subscription, or a queue) and
-                  connect; a fault's by its label. All others have no invocation
+                  connect; the rows of a fault by its label. All others have no invocation
     files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver, timeout and
                   browse that name a queue, all of one queue and group in one file, and those
                   without a group all of one queue and producer (none counts as 0);
                   ``control.parquet`` has the others. Files of other names may have any rows
-What breaks this is no finding about a broker: one line names file, row and cause, the exit status
-is 254, and the other runs of a batch are judged. A row of the monitor, the nemesis or the harness
-that says nothing sensible leaves unjudged what such rows tell of; findings that other rows prove
-stand, and the exit status is 1.
+A history that breaks this is no finding about a broker: one line names file, row and cause, the
+exit status is 254, and the other runs of a batch are judged. If a row of the monitor, the nemesis
+or the harness makes no sense, the rules that need such rows are not judged. Findings that other
+rows prove stand, and the exit status is 1.
 """
 
 from __future__ import annotations
