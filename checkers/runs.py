@@ -1,4 +1,4 @@
-"""Judging many small histories at once: a data set of files with one whole run each.
+"""A source of many small histories that are judged at once: files with one whole run each.
 
 A column ``run`` tells the runs apart. Why: if each of a thousand simulated runs had a Spark job and
 a plan of its own, each would take a second; as one data set they are one job. A run lies whole in

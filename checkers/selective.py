@@ -1,20 +1,20 @@
-"""Consumers with a selector, and the order of which messages they undo.
+"""Consumers with a selector, and the messages whose order they undo.
 
-A consumer with a selector takes what it asked for and leaves behind what waits in front of it. So
-the order between m1 and m2 is off if, while both may have waited, a consumer may have existed whose
-selector matches m2 and not m1. A consumer that was there before or afterwards, or that matches
-both, changes nothing.
+A consumer with a selector takes the messages that match it and leaves behind others that wait in
+front of them. So the order between m1 and m2 is off if, while both may have waited, a consumer may
+have existed whose selector matches m2 and not m1. A consumer that existed before or afterwards, or
+that matches both, changes nothing.
 
 Both may have waited from when the later of them may have been in the queue until m2, which came
-first, was read. If m2 came into the queue later, whether it may have passed m1 follows from m2 and
-from what selectors say of m1: its *class*, a number with a bit for each different selector of the
-queue. There are few classes, and the messages of each are compared with those that cannot have
-passed it (``comparisons``). If m1 came later, it cannot have been passed by what was read before
-the consumers in question came that were there with it.
+first, was read. If m2 came into the queue later, m2 and the *class* of m1 tell whether m2 may have
+passed m1. The class is a number with a bit for each different selector of the queue, which says
+whether it matches m1. There are few classes, and the messages of each are compared with those that
+cannot have passed them (``comparisons``). If m1 came later, only consumers in question that existed
+since then count: a message that was read before the first of these came cannot have passed m1.
 
-A consumer may have been there from the invocation of its subscribe on, unless that failed, until
-its unsubscribe was answered or the process that served it was seen to be gone. A lost connection
-does not end it for certain. A subscription of a topic has only what matches, but may have been made
+A consumer may have existed from the invocation of its subscribe on, unless that failed, until its
+unsubscribe was answered or the process that served it was seen gone. A lost connection does not
+certainly end it. A topic's subscription has only messages that match, but it may have been made
 again with another selector.
 """
 
@@ -35,12 +35,12 @@ from checkers.schema import SELECTORS_MOST
 from checkers.selection import Selection
 
 Queue = tuple[int, str | None]
-"""(run, queue); a consumer of which no row says the queue may be of any (None)."""
+"""A queue of a run: (run, queue); a consumer may be of any queue if no row tells it (None)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choosers:
-    """The consumers with a selector of one queue; ``selectors`` are the different ones."""
+    """The consumers with a selector of one queue; ``selectors`` are their different selectors."""
 
     selectors: Sequence[Selector]
     number: Numbers
@@ -49,7 +49,7 @@ class Choosers:
 
     @classmethod
     def of(cls, consumers: Sequence[Consumer]) -> Choosers:
-        """Number the different selectors."""
+        """Return the consumers with the number of the selector of each."""
         different: list[Selector] = []
         numbers = []
         for selector in (one.selector for one in consumers if one.selector is not None):
@@ -64,7 +64,7 @@ class Choosers:
 
     @property
     def too_many(self) -> bool:
-        """Whether the order of this queue is not judged."""
+        """True if the queue has too many selectors to judge its order."""
         return len(self.selectors) > SELECTORS_MOST
 
     def passers(self, of: int, wanted: int) -> Spans:
@@ -74,20 +74,23 @@ class Choosers:
 
     @property
     def all(self) -> Spans:
-        """When any of these consumers may have existed."""
+        """The spans in which any of these consumers may have existed."""
         return Spans.of(self.begun, self.over)
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Spans of rows, by their begin; ``over`` is the highest end of each and all before it."""
+    """A list of spans of rows, sorted by begin.
+
+    ``over`` is the highest end of each span and all spans before it.
+    """
 
     begun: Numbers
     over: Numbers
 
     @classmethod
     def of(cls, begun: Numbers, over: Numbers) -> Spans:
-        """In order."""
+        """Return the spans in order."""
         order = np.argsort(begun, kind="stable")
         return cls(begun[order], np.maximum.accumulate(over[order]))
 
@@ -98,7 +101,7 @@ class Spans:
         return result
 
     def first_after(self, since: Numbers) -> Numbers:
-        """Return up to which ``until`` no span meets that ends after ``since``."""
+        """Return the highest ``until`` for which ``meet`` finds no span for each ``since``."""
         return np.append(self.begun, FOREVER)[np.searchsorted(self.over, since, "right")]
 
 
@@ -109,14 +112,14 @@ class SelectiveQueues:
     consumers: Mapping[Queue, Sequence[Consumer]] = field(default_factory=dict)
 
     def of(self, run: int, queue: str | None) -> Choosers | None:
-        """Return those of a queue; None if it has none."""
+        """Return the consumers with a selector of a queue; None if it has none."""
         if not self.consumers:
             return None
         mine = [one for name in {queue, None} for one in self.consumers.get((run, name), ())]
         return Choosers.of(mine) if mine else None
 
     def by_queue(self, places: Sequence[Place]) -> dict[Queue, tuple[Choosers, list[int]]]:
-        """Return the queues of some places that have any, each with its places."""
+        """Return the queues of some places that have such consumers, each with its places."""
         if not self.consumers:
             return {}
         numbers: dict[Queue, list[int]] = defaultdict(list)
@@ -126,7 +129,7 @@ class SelectiveQueues:
         return {key: (choosers, some) for key, choosers, some in found if choosers is not None}
 
     def judged(self, places: Sequence[Place]) -> Flags:
-        """Return of which places the order can be judged."""
+        """Return whether the order of each place can be judged."""
         result = np.ones(len(places), dtype=bool)
         for choosers, some in self.by_queue(places).values():
             result[some] = not choosers.too_many
@@ -143,7 +146,7 @@ def group_by_queue(consumers: Iterable[Consumer]) -> SelectiveQueues:
 
 
 def classes(rows: Rows, places: PlaceTable, queues: SelectiveQueues) -> Numbers:
-    """Return the class of each message: which of the selectors of its queue match it, as bits."""
+    """Return the class of each message: the selectors of its queue that match it, as bits."""
     known = queues.by_queue(places.named)
     if not known:
         return np.broadcast_to(np.int64(0), rows.messages)
@@ -159,9 +162,10 @@ def classes(rows: Rows, places: PlaceTable, queues: SelectiveQueues) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """In which rows messages may have waited, one row a message: from ``begun`` until ``read``.
+    """The rows between which each message may have waited: from ``begun`` until ``read``.
 
-    ``closed``: a message that closes its group may have been given out before, and was read later.
+    ``closed``: a message that closes the group may have been sent to a consumer before, and was
+    read later.
     """
 
     place: npt.NDArray[np.int32]
@@ -173,10 +177,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Some messages: no ``late`` one may come after an ``early`` one that was sent after it.
+    """A set of messages in which no ``late`` one may come after an ``early`` one sent after it.
 
-    ``at`` are their rows; None: all messages are compared with all. ``until``: of each late one,
-    only early ones count that were read by then.
+    ``at`` are their positions; None: all messages are compared with all. ``until``: for each late
+    one, only early ones count that were read by then.
     """
 
     at: Numbers | None
@@ -190,7 +194,10 @@ ALL_WITH_ALL: Final[Sequence[Comparison]] = (Comparison(None, _NONE, _NONE),)
 
 
 def comparisons(waits: Waits, places: Sequence[Place], queues: SelectiveQueues) -> Sequence[Comparison]:
-    """Return which messages must keep an order: in no class and no closed group, all with all."""
+    """Return the sets of messages that must keep an order among each other.
+
+    Without selectors and closed groups, all messages are compared with all.
+    """
     known = queues.by_queue(places)
     if not known and not waits.closed.any():
         return ALL_WITH_ALL

@@ -71,7 +71,7 @@ from checkers.verdict import Promises
 
 NAME: Final = "torn-transaction"
 HOW: Final = ("delivered", "stored", "consumed", "nowhere", "again", "kept", "skipped")
-"""How an effect is known: the first three prove that it happened, the others that it did not."""
+"""The evidence of an effect: the first three prove that it happened, the others that it did not."""
 _HAPPENED: Final = 3
 _ABSENT: Final = ("consumed", "nowhere", "skipped")
 

@@ -218,7 +218,7 @@ class LongestPause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one fault kept clients from sending.
+    """The time for which one fault kept clients from sending.
 
     That is the longest pause between two ``ok`` sends that touches the fault. ``start_s`` and
     ``end_s`` are when the fault and its healing were asked for; ``end_s`` is None if the fault was
@@ -269,7 +269,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     total: Total | None = None
     """The total of amounts; None: no message had an amount."""
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
-    """How long the checking itself took, by part."""
+    """The time that the checking itself took, by part."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

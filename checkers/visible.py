@@ -18,7 +18,7 @@ _ESCAPES: Final = {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
 }
-"""How each character is written: as in JSON, if JSON allows the character only escaped."""
+"""The writing of each character: as in JSON, if JSON allows the character only escaped."""
 del _ESCAPES[ord("\t")]
 
 _LINES_KEPT: Final = {code: escape for code, escape in _ESCAPES.items() if code != ord("\n")}
