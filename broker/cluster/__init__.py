@@ -1,1 +1,1 @@
-"""What brokers say to each other."""
+"""The conversation between brokers: links, membership, forwarding, quorum votes."""

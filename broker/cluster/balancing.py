@@ -1,10 +1,11 @@
-"""Which broker shall have a message (``message-load-balancing``, AMQ 17.1.1), and what that takes.
+"""The choice of the broker for a message (``message-load-balancing``, AMQ 17.1.1).
 
-Counts of consumers, and bridges.
+It rests on counts of consumers, and uses bridges.
 
-ON_DEMAND: round robin over the brokers whose queue has consumers, ourselves among them; nobody has
-any: here. STRICT: over all live brokers, consumers or not. OFF: always here. A message with a group
-is never asked for: without a grouping handler two brokers could pick two owners for it.
+ON_DEMAND: round robin over the brokers whose queue has consumers, this broker among them; if no
+queue has any, the message stays here. STRICT: round robin over all live brokers, with or without
+consumers. OFF: always here. No broker is chosen for a message with a group: without a grouping
+handler two brokers could pick two owners for it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from broker.core.properties import unpack
 _log = logging.getLogger(__name__)
 
 COALESCE_S = 0.02
-"""Consumers that come and go within this time are told of once."""
+"""The time within which changes in the numbers of consumers are sent together."""
 
 
 class Balancing:
@@ -38,9 +39,9 @@ class Balancing:
         self._membership = membership
         self._engine: Engine | None = None
         self._remote: dict[str, dict[str, int]] = {}
-        """Broker -> queue -> consumers, as it told us."""
+        """Broker -> queue -> number of consumers, as that broker told us."""
         self._candidates: dict[str, list[str | None]] = {}
-        """Queue -> who may have its next messages, in turn; None stands for us."""
+        """Queue -> the nodes that get its next messages, in turn; None stands for us."""
         self._turn: dict[str, int] = {}
         self._bridges: dict[str, Bridge] = {}
         self._news: dict[str, int] = {}
@@ -48,7 +49,7 @@ class Balancing:
         self._mode = membership.section.message_load_balancing
 
     def attach(self, engine: Engine) -> None:
-        """Begin, with an engine that serves nobody yet; what waited for other brokers goes on."""
+        """Begin, with an engine that serves no clients yet; send what waits for other brokers."""
         self._engine = engine
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told
@@ -65,7 +66,7 @@ class Balancing:
         self._changed()
 
     def detach(self) -> None:
-        """Forward and accept no more."""
+        """Stop forwarding and accepting messages."""
         if self._engine is None:
             return
         self._engine = None
@@ -83,7 +84,7 @@ class Balancing:
         membership.broadcast(m.Consumers({}, whole=True))
 
     def route(self, queue: str, message: Message) -> str | None:  # noqa: ARG002 - the protocol is the Engine's
-        """See ``Router``."""
+        """Return the node ID for a message, None for this broker; see ``Router``."""
         candidates = self._candidates.get(queue)
         if candidates is None:
             candidates = self._candidates[queue] = self._find(queue)
@@ -190,4 +191,4 @@ def _refuse_full(engine: Engine, queue: str) -> None:
 
 
 class _FullError(Exception):
-    """No room: the message waits at its origin."""
+    """The queue has no room: the message waits at its origin."""

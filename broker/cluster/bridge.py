@@ -3,8 +3,8 @@
 It takes them from the store-and-forward queue of that node.
 
 Why exactly once although it repeats itself: a message leaves our journal only when the other broker
-says that it is durable there; whatever happened to an answer, the message is sent again, and the
-receiver knows it by our record id (``accept_forwarded``). The bridge belongs to a node ID, not to a
+says that it is durable there. If an answer is lost, the message is sent again, and the receiver
+recognises it by our record id (``accept_forwarded``). The bridge belongs to a node ID, not to a
 broker: when the live fails, it goes on with the backup that takes over.
 """
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 BATCH = 200
 BATCH_BYTES = 1024 * 1024
 WINDOW = 2000
-"""Messages taken from the queue and not yet confirmed."""
+"""The most messages that are taken from the queue and not yet confirmed."""
 
 
 class Bridge:
@@ -40,11 +40,11 @@ class Bridge:
         self._task = asyncio.create_task(self._run(), name=f"bridge to {node_id}")
 
     def wake(self) -> None:
-        """The cluster has changed."""
+        """Look again, because the cluster has changed."""
         self._changed.set()
 
     def stop(self) -> None:
-        """Forward no more; what was not confirmed stays in the queue."""
+        """Stop forwarding; what was not confirmed stays in the queue."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -116,7 +116,7 @@ class Bridge:
 
 
 def _batch(waiting: list[Delivery]) -> int:
-    """How many of the messages go into one request; at least one."""
+    """Return how many of the messages go into one request; at least one."""
     size = 0
     for count, delivery in enumerate(waiting[:BATCH]):
         size += delivery.message.size

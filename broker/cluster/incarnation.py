@@ -1,11 +1,11 @@
 """The incarnation number.
 
-Which of two starts of one broker is the later (as in SWIM's suspicion of members).
+It tells which of two starts of one broker is the later (as in SWIM's suspicion of members).
 
 Why a number that each start writes down and not the clock: a clock may be set back between two
-starts, and what others still tell of the former life would then count as news of the present one
-(bug 36). The clock still gives the least value, so that a broker whose disk was replaced is not
-taken for an older one.
+starts. Then what others still tell of the former life would count as news of the present one (bug
+36). The clock still gives the least value, so that a broker whose disk was replaced does not look
+like an older one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FILE: Final = "incarnation"
 
 
 async def next_incarnation(volume: Volume | None, seams: Seams) -> int:
-    """A number larger than that of every earlier start on this volume.
+    """Return a number larger than that of every earlier start on this volume.
 
-    Microseconds since the epoch, or one more than the last where the clock says less.
+    It is the microseconds since the epoch, or one more than the last number if the clock says less.
 
-    Without a volume of its own (a broker on a shared store) the clock alone decides. Durable when
-    it returns. Raises OSError.
+    Without a volume of its own (a broker on a shared store) the clock alone decides. The number is
+    durable when this returns. Raises OSError.
     """
     now = int(seams.wall_clock() * 1_000_000)
     if volume is None:

@@ -1,15 +1,15 @@
 """A link: one authenticated TCP connection between two brokers.
 
-With frames, heart-beats, and requests that end.
+It has frames, heartbeats, and requests that end.
 
-Why our own heart-beats: TCP tells of a lost peer after minutes, a partition tells nothing at all. A
+Why our own heartbeats: TCP notices a lost peer after minutes, and nothing notices a partition. A
 link is dead when no byte came for ``ttl`` seconds (``connection-ttl``, AMQ Appendix C).
 ``confirmed`` says more: the latest moment *of our own clock* at which the peer has certainly heard
-us, because it answered a ping that was sent then. A live broker's right to answer clients hangs on
-that.
+us, because it answered a ping that was sent then. A live broker's right to answer clients depends
+on that.
 
 The handshake proves the cluster password both ways without sending it: each side answers the
-other's nonce with an HMAC. Nobody says who it is before the other side has proved itself.
+other's nonce with an HMAC. No side introduces itself before the other has proved itself.
 
     connecting side        accepting side
     Hello(user, nonce)  ->
@@ -35,32 +35,35 @@ from broker.tls import Layer, TlsError
 _log = logging.getLogger(__name__)
 
 PINGS_PER_TTL = 4
-"""Several heart-beats may be lost before a link counts as dead.
+"""The heartbeats in one time to live: several may be lost before a link counts as dead.
 
 The client of AMQ sends two per time to live.
 """
 
 PINGS_PER_TTL_REPLICATING = 8
-"""A live's lease lasts from the latest ping that was answered, so it asks more often."""
+"""The heartbeats of a replication link in one time to live.
+
+They are more, because a live's lease lasts from the latest ping that was answered.
+"""
 
 HANDSHAKE_S_MAX = 10.0
 REASON_MAX = 200
-"""Characters of a stranger's reason that are told."""
+"""The most characters of a stranger's reason that are logged."""
 
 Purpose = Literal["cluster", "replication", "probe"]
 
 
 class LinkError(ConnectionError):
-    """The link is not there, or no more; the text says why. Connect again, or do without."""
+    """The link does not exist, or was lost; the text says why. Connect again, or do without."""
 
 
 class LinkRefusedError(LinkError):
-    """Refused for a wrong user, password or protocol version: mend the configuration."""
+    """The link was refused for a wrong user, password or protocol version: mend the settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What all links of a broker have in common; times in seconds."""
+    """The settings that all links of a broker have in common; times in seconds."""
 
     user: str
     password: str
@@ -68,29 +71,29 @@ class Terms:
     call_timeout_s: float
     nonce: Callable[[], bytes]
     member: Callable[[], m.Member]
-    """Who we are at this moment."""
+    """Returns how we introduce ourselves at this moment."""
     check_period_s: float = 30.0
-    """``check-period``: the longest a link goes unchecked.
+    """The ``check-period``: the longest time that a link goes unchecked.
 
-    Short times to live are checked more often by themselves.
+    A link with a short time to live is checked more often by itself.
     """
     tls: Layer | None = None
     strangers: StrangerLog = field(default_factory=lambda: StrangerLog(_log, "cluster port"))
 
     @property
     def handshake_s(self) -> float:
-        """How long a stranger may take to prove itself."""
+        """The time that a stranger may take to prove itself."""
         return min(self.call_timeout_s, self.ttl_s, HANDSHAKE_S_MAX)
 
 
 class ClusterLink(asyncio.Protocol):
-    """One end.
+    """An end of a link.
 
-    ``on_message`` gets what is no answer to a request, ``on_closed`` is called once, with the
-    reason, when an open link ends.
+    ``on_message`` gets every message that is not an answer to a request. ``on_closed`` is called
+    once, with the reason, when an open link ends.
 
-    ``purpose`` None: the accepting side, which learns it from the other's introduction and then
-    calls ``on_open``.
+    ``purpose`` is None on the accepting side, which learns it from the other's introduction and
+    then calls ``on_open``.
     """
 
     def __init__(
@@ -111,16 +114,16 @@ class ClusterLink(asyncio.Protocol):
         self.on_message: Callable[[m.LinkMessage], None] = _ignore
         self.on_closed: Callable[[str], None] = _ignore
         self.on_refused: Callable[[LinkError], None] = _ignore
-        """Called instead of ``on_open`` when no link came about."""
+        """Called instead of ``on_open`` when the link could not be made."""
         self.is_open = False
         self.closed = False
         self.ended = asyncio.Event()
         self.received = 0.0
-        """When the last byte came."""
+        """The time at which the last byte came."""
         self.confirmed = 0.0
         """The latest moment at which the peer has certainly heard us."""
         self.stalled = False
-        """Our own process did not run for long: a timer came late. A pong clears it."""
+        """True if our own process did not run for long: a timer came late. A pong clears it."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._rest: list[bytes] = []
@@ -154,18 +157,21 @@ class ClusterLink(asyncio.Protocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else "unknown"
 
     def send(self, message: m.LinkMessage) -> None:
-        """Hand a message to the connection; a closed one, of which ``on_closed`` told, drops it."""
+        """Give a message to the connection; drops it if the link is closed (``on_closed``)."""
         if self._transport is not None and not self.closed:
             self._said = self._loop.time()
             self._transport.write(m.encode(message))
 
     def number(self) -> int:
-        """The number of the next request."""
+        """Return the number of the next request."""
         self._numbers += 1
         return self._numbers
 
     async def call(self, request: m.Request, timeout_s: float | None = None) -> m.Reply:
-        """The answer to a request, numbered by ``number``. Raises LinkError, TimeoutError."""
+        """Send a request, numbered by ``number``, and return its answer.
+
+        Raises LinkError, TimeoutError.
+        """
         if not self.is_open:
             raise LinkError(f"no link to {self.peer}")
         future: asyncio.Future[m.Reply] = self._loop.create_future()
@@ -178,23 +184,23 @@ class ClusterLink(asyncio.Protocol):
             self._waiting.pop(request.number, None)
 
     async def drain(self) -> None:
-        """Return when the connection takes more.
+        """Return when the connection has room for more.
 
-        Await it between large messages, so that heart-beats never queue behind megabytes.
+        Await this between large messages, so that heartbeats never queue behind megabytes.
         """
         await self._writable.wait()
 
     @property
     def buffered(self) -> int:
-        """Bytes that were handed over and have not left."""
+        """The bytes that were given to the connection and have not left."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def ping(self) -> None:
-        """Ask now whether we are heard."""
+        """Send a ping now, to learn whether the peer hears us."""
         self.send(m.Ping(self._loop.time()))
 
     def set_ttl(self, ttl_s: float) -> None:
-        """Change how long silence is borne, and with it how often we speak."""
+        """Change how long silence is tolerated, and with it how often we send pings."""
         self.ttl_s = ttl_s
         if self.is_open:
             self._beat_later()
@@ -215,7 +221,7 @@ class ClusterLink(asyncio.Protocol):
             self._ended()
 
     def refuse(self, reason: str) -> None:
-        """Tell the other side why not, and end the link."""
+        """Tell the other side why it is refused, and end the link."""
         self.send(m.Refusal(reason))
         self.close(reason)
 
@@ -225,7 +231,7 @@ class ClusterLink(asyncio.Protocol):
         """Begin the handshake."""
         transport = cast(
             "asyncio.Transport", transport
-        )  # by what it does: uvloop's transports are no subclass
+        )  # uvloop's transports behave as such but are no subclass
         self._transport = transport
         if self.closed:
             transport.abort()
@@ -237,20 +243,20 @@ class ClusterLink(asyncio.Protocol):
         self._timer = self._loop.call_later(self.terms.handshake_s, self._handshake_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side, or the network, ended it."""
+        """Note that the other side, or the network, ended the link."""
         self._reason = self._reason or (str(exc) if exc else "closed by the other side")
         self._ended(LinkRefusedError(str(exc)) if isinstance(exc, TlsError) else None)
 
     def pause_writing(self) -> None:
-        """The buffer is full: ``drain`` waits."""
+        """Let ``drain`` wait, because the buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """The buffer has room."""
+        """Let ``drain`` return, because the buffer has room."""
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Cut the stream into frames. What came in part waits uncopied until its frame is whole."""
+        """Cut the stream into frames; a part of a frame waits uncopied until the frame is whole."""
         self.received = self._loop.time()
         if self._rest:
             self._rest.append(data)
@@ -374,15 +380,15 @@ class ClusterLink(asyncio.Protocol):
         now = self._loop.time()
         late = now - self._due
         if late > self.ttl_s / 4:
-            # We did not run: what the peer said meanwhile is still unread, and says whether it is
-            # there.
+            # We did not run: what the peer sent meanwhile is still unread, and will show whether it
+            # is alive.
             self.stalled = True
         elif now - self.received > self.ttl_s:
             self.abort(f"nothing heard for {1000 * (now - self.received):.0f} ms (connection-ttl)")
             return
         if self.purpose == "replication" or now - self._said >= 0.9 * (self._due - self._begun):
-            # Between brokers that only want to hear each other an answer to the other's ping says
-            # as much as a ping of one's own; who replicates must know what was heard, and when.
+            # On an ordinary link an answer to the other's ping shows as much as a ping of our own.
+            # A replicating broker must know what its peer has heard, and when.
             self.send(m.Ping(now))
         self._beat_after(now)
 
@@ -393,7 +399,7 @@ class ClusterLink(asyncio.Protocol):
         self._fail(LinkError(late))
 
     def _warn(self, text: str) -> None:
-        """Say what somebody did who has not proved who he is."""
+        """Log what a peer did that has not proved who it is."""
         self.terms.strangers.tell(address_of(self._peername), text)
 
     def _reject(self, reason: str) -> None:
@@ -402,7 +408,7 @@ class ClusterLink(asyncio.Protocol):
         self.close(reason)
 
     def give_way(self, why: str) -> None:
-        """End one that has not proved who it is, for another."""
+        """End a link whose peer has not proved who it is, to make room for another."""
         self._warn(f"cluster: connection from {self.peer} closed: {why}")
         self.abort(why)
 
@@ -456,9 +462,9 @@ async def connect(
     ttl_s: float | None = None,
     timeout_s: float | None = None,
 ) -> ClusterLink:
-    """An open link to a broker.
+    """Connect to a broker and return an open link.
 
-    ``opened`` is called on it before any message is handed out, to set its callbacks.
+    ``opened`` is called on it before any message is delivered, to set its callbacks.
 
     Raises LinkError (LinkRefusedError for wrong credentials), OSError, TimeoutError after
     ``timeout_s`` (default ``call-timeout``).

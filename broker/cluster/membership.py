@@ -1,15 +1,15 @@
-"""Who belongs to the cluster, and who of them is live.
+"""The members of the cluster, and the live brokers among them.
 
-Learnt from anybody who belongs to it (static discovery, AMQ 17.2.1).
+Members are learnt from any member (static discovery, AMQ 17.2.1).
 
 Why direct links decide: a broker counts as live here only while we have a link to it on which it
-said so. What others tell of third brokers is where to find them, never that they live: a vote must
-not rest on hearsay (a silent broker stays in a cached topology until its time-out).
+said so. What others tell of third brokers is where to find them, never that they are alive. A vote
+must not rest on hearsay (a silent broker stays in a cached topology until its time-out).
 
 Every broker dials every other. Each tells all its links what has changed about itself, and tells a
-newcomer whom it is linked with; whoever is new to the listener is dialled. The largest number of
-live node IDs seen at one time is remembered until this process ends: it is the ``n`` of the quorum
-votes (17.3.3.1: the threshold does not shrink before a restart).
+newcomer whom it is linked with; a broker that is new to the listener is dialled. The largest number
+of live node IDs seen at one time is remembered until this process ends: it is the ``n`` of the
+quorum votes (17.3.3.1: the threshold does not shrink before a restart).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from broker.tls import Layer
 _log = logging.getLogger(__name__)
 
 STRANGERS_MAX: Final = 64
-"""Connections that have not proved who they are; beyond it the oldest gives way."""
+"""The most connections that have not proved who they are; beyond it, the oldest is closed."""
 
 Handler = Callable[[ClusterLink, Any], None]
 
@@ -45,9 +45,9 @@ class Membership:
 
     ``announce`` changes what others are told of us.
 
-    ``handlers`` has who takes which message from a member. ``on_change`` is called whenever a
-    member, or a link to one, has come, gone or changed. ``on_replication`` gets links that a backup
-    opened.
+    ``handlers`` has the handler of each type of message from a member. ``on_change`` is called
+    whenever a member, or a link to one, has come, gone or changed. ``on_replication`` gets links
+    that a backup opened.
     """
 
     def __init__(self, config: BrokerConfig, section: ClusterSection, seams: Seams) -> None:
@@ -77,18 +77,18 @@ class Membership:
         self.handlers: dict[type[m.LinkMessage], Handler] = {}
         self.on_change: list[Callable[[], None]] = []
         self.on_linked: list[Callable[[ClusterLink], None]] = []
-        """Called with each new cluster link, whoever dialled: for what newcomers must be told."""
+        """Called with each new cluster link, whoever dialled, to tell newcomers what they need."""
         self.on_replication: Callable[[ClusterLink], None] = lambda link: link.refuse(
             "this broker takes no backup"
         )
         self.live_nodes_seen = 0
         """The most live node IDs that were seen at one time since this process started."""
         self.known: dict[str, m.Member] = {}
-        """By name, what was last heard of each other broker, from itself or from others."""
+        """The last news of each other broker, from itself or from others, by name."""
         self._seams = seams
         self._peers: dict[str, Peer] = {}
         self._open: dict[ClusterLink, None] = {}
-        """Links with members, whoever dialled, in the order in which they were opened."""
+        """The links with members, whoever dialled, in the order in which they were opened."""
         self._probed: dict[ClusterLink, None] = {}
         self._unproved: list[ClusterLink] = []
         self._listener: asyncio.Server | None = None
@@ -100,9 +100,9 @@ class Membership:
     async def start(self, volume: Volume | None = None) -> None:
         """Take the next incarnation number, listen, and dial the static connectors.
 
-        Raises StartError when the address cannot be had.
+        Raises StartError when it cannot listen at the address.
 
-        ``volume`` is this broker's own; None where it has none.
+        ``volume`` is this broker's own; None if it has none.
         """
         section = self.section
         try:
@@ -135,7 +135,7 @@ class Membership:
 
     @property
     def port(self) -> int:
-        """Where it listens, which matters where the configuration says port 0."""
+        """The port on which it listens, which matters if the configuration says port 0."""
         assert self._listener is not None, "membership has not been started"
         port: int = self._listener.sockets[0].getsockname()[1]
         return port
@@ -156,7 +156,10 @@ class Membership:
             link.close("stopping")
 
     async def settled(self, timeout_s: float) -> None:
-        """Return when each known address was tried once, so that all is known, or in time."""
+        """Return when each known address was tried once, or after the time-out.
+
+        Then everything that the known brokers can tell is known.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while untried := [peer for peer in self._peers.values() if not peer.tried.is_set()]:
@@ -165,18 +168,18 @@ class Membership:
             _log.info("cluster: not every known broker answered within %g s", timeout_s)
 
     def meet(self, address: str) -> None:
-        """Dial a broker of whom somebody else has told us where it is."""
+        """Dial a broker whose address another broker has told us."""
         self._dial(address)
 
     # ---------------------------------------------------------------------------------- what we say
 
     def announce(self, **changes: Any) -> None:
-        """Changes what we say of ourselves, and tells every link.
+        """Change what we say of ourselves, and tell every link.
 
-        That is role, node_id, activation, live and heir.
+        The changes may be role, node_id, activation, live and heir.
 
-        ``live`` follows from the role, where it is not said: only a live that votes has to say it.
-        ``heir`` ends with the role it was said with.
+        ``live`` follows from the role if it is not given: only a live that votes has to give it.
+        ``heir`` ends with the role with which it was given.
         """
         if "role" in changes:
             changes.setdefault("live", changes["role"] == "live")
@@ -198,7 +201,7 @@ class Membership:
     # --------------------------------------------------------------------------------- what we know
 
     def linked(self) -> Iterator[tuple[m.Member, ClusterLink]]:
-        """Members we have dialled and are linked with, by name."""
+        """Yield the members that we have dialled and are linked with, by name."""
         found = {}
         for peer in self._peers.values():
             link = peer.link
@@ -208,7 +211,10 @@ class Membership:
             yield found[name]
 
     def lives(self) -> dict[str, tuple[m.Member, ClusterLink]]:
-        """The other lives that we are linked with, by node ID; of two the higher activation."""
+        """Return the other lives that we are linked with, by node ID.
+
+        Of two lives of one node ID, it has the one of the higher activation.
+        """
         found: dict[str, tuple[m.Member, ClusterLink]] = {}
         for member, link in self.linked():
             node_id = member.node_id
@@ -219,9 +225,10 @@ class Membership:
         return found
 
     def live_with(self, node_id: str) -> m.Member | None:
-        """Another broker that is live with that node ID, or about to be.
+        """Return another broker that is live with that node ID, or about to be.
 
-        As it or those linked with it said; that of the highest activation.
+        It is known from that broker or from those linked with it. Of several, it is the one of the
+        highest activation; None if there is none.
         """
         claims = [
             member
@@ -231,7 +238,7 @@ class Membership:
         return max(claims, key=lambda member: (member.activation, member.name), default=None)
 
     def heir_of(self, node_id: str) -> m.Member | None:
-        """A backup that we are linked with and whose copy of that node ID's journal is up to date.
+        """Return a linked backup whose copy of that node ID's journal is up to date, or None.
 
         It may be live in a moment.
         """
@@ -240,7 +247,7 @@ class Membership:
         )
 
     def lives_of_group(self, group_name: str | None) -> list[m.Member]:
-        """Live brokers of a group, newest activation first."""
+        """Return the live brokers of a group, newest activation first."""
         found = [
             member
             for member in self.known.values()
@@ -249,15 +256,15 @@ class Membership:
         return sorted(found, key=lambda member: (-member.activation, member.name))
 
     def link_to(self, name: str) -> ClusterLink | None:
-        """The link that we dialled to a broker, if it is open."""
+        """Return the link that we dialled to a broker, if it is open."""
         return next((link for member, link in self.linked() if member.name == name), None)
 
     def is_over(self, member: m.Member) -> bool:
         """Return whether another life of that broker shook hands with us later.
 
-        Only a broker that lives can shake hands. So what comes from a life that had done so before
-        was under way when that life ended. Numbers do not tell: they may come from a clock.
-        False of a broker that we are not linked with.
+        Only a broker that is alive can shake hands. So a message from a life that had done so
+        before was under way when that life ended. Numbers do not tell: they may come from a clock.
+        Returns False for a broker that we are not linked with.
         """
         present = self._present(member.name)
         return present is not None and not _same_life(present, member)
@@ -278,11 +285,11 @@ class Membership:
         member = link.member
         assert member is not None
         if member.name == self.own.name and member.incarnation == self.own.incarnation:
-            peer.retire()  # A static connector that leads to ourselves.
+            peer.retire()  # The address is a static connector that leads to ourselves.
             return
         known = self._peers.setdefault(member.connector, peer)
         if known is not peer and peer.address != member.connector:
-            peer.retire()  # Another name for a broker that is dialled under its own.
+            peer.retire()  # The address is another name for a broker that is dialled under its own.
             return
         link.on_message = lambda message: self._first(peer, link, message)
         link.on_closed = lambda reason: self._lost(link, reason)
@@ -302,7 +309,7 @@ class Membership:
             link.on_closed = lambda _: self._closed(link)
             dialled = self.link_to(member.name)
             if dialled is not None and not _same_life(dialled.member, member):
-                # Whoever answers there now says which of the two lives goes on.
+                # The broker that answers there now shows which of the two lives goes on.
                 dialled.abort(f"{member.name} has begun another life")
             link.send(m.Members((self.own, *(known for known, _ in self.linked()))))
             self._meet(link, member)
@@ -337,7 +344,7 @@ class Membership:
         return next((member for member in members if member.name == name), None)
 
     def _first(self, peer: Peer, link: ClusterLink, message: m.LinkMessage) -> None:
-        """The other side begins with the members it knows: so its address has told all it can."""
+        """Take the other side's first message, its members; then the address has been tried."""
         self._take(link, message)
         if isinstance(message, m.Members):
             peer.tried.set()
@@ -358,7 +365,7 @@ class Membership:
                 handler(link, message)
 
     def _learn(self, member: m.Member, *, direct: bool) -> None:
-        """Take in what is said of a broker; ``direct``: by itself."""
+        """Take in news of a broker; ``direct`` if they are from itself."""
         if member.name == self.own.name:
             return
         known = self.known.get(member.name)
@@ -368,7 +375,8 @@ class Membership:
             or (direct and known.incarnation != member.incarnation)
         ):
             self.known[member.name] = member
-        # Even if others had told us before: of who is live, they cannot convince us.
+        # Do this even if others had told us before: their word that a broker is live does not
+        # count.
         if direct:
             self._hear(member)
         peer = self._peers.get(member.connector)
@@ -379,10 +387,10 @@ class Membership:
         self._warn_of_duplicate(member)
 
     def _hear(self, member: m.Member) -> None:
-        """Set what that life's links say to what it said last.
+        """Set the member of that life's links to the last news from it.
 
-        News comes over one of two links between us, and may overtake what it had said before over
-        the other.
+        News comes over one of two links between us, and may overtake what the broker had said
+        before over the other.
         """
         links = [link for link in self._open if _same_life(link.member, member)]
         heard = (member, self.known.get(member.name), *(link.member for link in links))

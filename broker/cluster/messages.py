@@ -1,4 +1,4 @@
-"""What brokers say to each other: one type per message, as MessagePack arrays.
+"""The messages between brokers: one type per message, as MessagePack arrays.
 
 Why one place: both ends of every conversation are in this program, and a reader who wants to know
 the protocol needs only this file. A frame is ``length u32`` (big endian), then one message.
@@ -17,17 +17,17 @@ VERSION: Final = 5
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
-"""Bytes of one frame between brokers that know each other."""
+"""The most bytes of one frame between brokers that have proved themselves."""
 FRAME_MAX_STRANGER: Final = 4096
-"""Bytes of one frame from somebody who has not yet proved that it belongs to the cluster."""
+"""The most bytes of one frame from a peer that has not proved yet that it is of the cluster."""
 
 
 class NotUnderstoodError(ValueError):
-    """The bytes of a frame are no message; whoever sent them is no broker of this version."""
+    """The bytes of a frame are not a message; their sender is not a broker of this version."""
 
 
 class LinkMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Anything that travels on a link."""
+    """A message that travels on a link."""
 
 
 class Request(LinkMessage, frozen=True):
@@ -45,9 +45,9 @@ class Reply(LinkMessage, frozen=True):
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """A broker as it introduces itself (AMQ 17.1.3, 17.2.1).
 
-    ``incarnation`` orders the lives of one broker (``cluster.incarnation``) and ``version`` what it
-    said in one of them. ``activation`` counts the takeovers of a node ID: of two brokers that claim
-    one, the higher took over last.
+    ``incarnation`` orders the lives of one broker (``cluster.incarnation``), and ``version`` what
+    it said in one of them. ``activation`` counts the takeovers of a node ID: of two brokers that
+    claim one, the higher took over last.
     """
 
     name: str
@@ -60,16 +60,19 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     version: int
     activation: int
     live: bool = False
-    """It has an engine: it serves clients, or waits for the vote that says whether it may go on."""
+    """True if the broker has an engine.
+
+    It serves clients, or waits for the vote that says whether it may go on.
+    """
     heir: bool = False
-    """It is a backup whose copy is up to date.
+    """True for a backup whose copy is up to date.
 
     It takes over, or asks to, as soon as it notices that its live is gone.
     """
 
     @property
     def claims(self) -> bool:
-        """Is it live, or may it be so in a moment: a backup whose vote is under way?"""
+        """True if the broker is live, or may be in a moment: a backup whose vote is under way."""
         return self.live or self.role == "voting"
 
 
@@ -77,7 +80,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(LinkMessage, frozen=True):
-    """The first word of whoever connects; over ``nonce`` the other side must prove its password."""
+    """The first message of the connecting side, whose password the other proves over ``nonce``."""
 
     version: int
     user: str
@@ -85,7 +88,7 @@ class Hello(LinkMessage, frozen=True):
 
 
 class Challenge(LinkMessage, frozen=True):
-    """What the connecting side must prove its password over."""
+    """The nonce over which the connecting side must prove its password."""
 
     nonce: bytes
 
@@ -97,21 +100,21 @@ class Proof(LinkMessage, frozen=True):
 
 
 class Welcome(LinkMessage, frozen=True):
-    """The accepting side's proof, and who it is."""
+    """The accepting side's proof, and its introduction."""
 
     digest: bytes
     member: Member
 
 
 class Introduction(LinkMessage, frozen=True):
-    """Who connects, and what for; sent only after the other side has proved itself too."""
+    """The connecting side's introduction and purpose, sent once the other has proved itself."""
 
     member: Member
     purpose: Literal["cluster", "replication", "probe"]
 
 
 class Refusal(LinkMessage, frozen=True):
-    """No; ``reason`` is for both logs and says nothing that a stranger could use."""
+    """A refusal; ``reason`` is for both logs and tells a stranger nothing of use."""
 
     reason: str
 
@@ -120,13 +123,13 @@ class Refusal(LinkMessage, frozen=True):
 
 
 class Ping(LinkMessage, frozen=True):
-    """``at``, the sender's clock in seconds, comes back: since then the sender has been heard."""
+    """A ping; ``at``, the sender's clock in seconds, comes back: it has been heard since then."""
 
     at: float
 
 
 class Pong(LinkMessage, frozen=True):
-    """``at`` of the ping that is answered."""
+    """The answer to a ping; ``at`` is that of the ping."""
 
     at: float
 
@@ -135,7 +138,7 @@ class Pong(LinkMessage, frozen=True):
 
 
 class Members(LinkMessage, frozen=True):
-    """Brokers that the sender knows, itself included."""
+    """The brokers that the sender knows, itself included."""
 
     members: tuple[Member, ...]
 
@@ -148,7 +151,7 @@ class Leaving(LinkMessage, frozen=True):
 
 
 class Consumers(LinkMessage, frozen=True):
-    """How many clients' consumers queues of the sender have; ``whole``: no others have any."""
+    """The numbers of clients' consumers of the sender's queues; ``whole``: others have none."""
 
     counts: dict[str, int]
     whole: bool
@@ -162,16 +165,16 @@ class ForwardRequest(Request, frozen=True, tag="Forward"):
 
 
 class ForwardAskedRequest(ForwardRequest, frozen=True, tag="ForwardAsked"):
-    """The same where their clients ask something for them: for each its packed ``Properties``.
+    """Messages, some with options set by their clients: for each its packed ``Properties``.
 
-    b"" for one that asks nothing.
+    b"" stands for a message without options.
     """
 
     asked: tuple[bytes, ...]
 
 
 class Forwarded(Reply, frozen=True):
-    """The first ``count`` of them are durable here; 0 with a reason where none can be taken."""
+    """The first ``count`` messages are durable here; 0 with a reason if none can be taken."""
 
     count: int
     reason: str
@@ -181,11 +184,12 @@ class Forwarded(Reply, frozen=True):
 
 
 class VoteRequest(Request, frozen=True):
-    """Who may be live after replication ``session`` of ``node_id`` was interrupted?
+    """The question who may be live after replication ``session`` of ``node_id`` was interrupted.
 
     ``claimant`` asks for itself, for the ``round``-th time.
 
-    ``stays``: it is the live, and would stay; else its backup, which would take over.
+    ``stays`` is True for the live, which would stay, and False for its backup, which would take
+    over.
     """
 
     vote: str
@@ -197,7 +201,10 @@ class VoteRequest(Request, frozen=True):
 
 
 class VoteAnswer(Reply, frozen=True):
-    """``vote`` repeats the question's; ``voter`` is the node ID that answers."""
+    """The answer of a voter.
+
+    ``vote`` repeats the question's; ``voter`` is the node ID that answers.
+    """
 
     vote: str
     voter: str
@@ -215,10 +222,9 @@ class VoteWithdrawal(LinkMessage, frozen=True):
 
 
 class StartRequest(Request, frozen=True):
-    """The question whether another was voted into the sender's place.
+    """The question whether another broker was voted into the sender's place.
 
-    The sender is about to be live again as ``node_id``, with that activation, unless another was
-    voted into its place.
+    The sender is about to be live again as ``node_id``, with that activation, if none was.
     """
 
     node_id: str
@@ -226,7 +232,10 @@ class StartRequest(Request, frozen=True):
 
 
 class StartAnswer(Reply, frozen=True):
-    """``claimant`` was; None: nobody, and none will be by the sender while the link stands."""
+    """The broker that was voted into the asker's place, or None.
+
+    After None, the sender votes none into it while the link stands.
+    """
 
     claimant: str | None
 
@@ -235,10 +244,11 @@ class StartAnswer(Reply, frozen=True):
 
 
 class Attach(Request, frozen=True):
-    """May I be your backup?
+    """A request to become the receiver's backup.
 
-    ``node_id`` is what the asker's data carries. ``failback``: a master that wants to be live
-    again. ``patience_s``: how long the asker will wait in silence before it takes us for lost.
+    ``node_id`` is that of the asker's data. ``failback`` is True for a master that wants to be live
+    again. ``patience_s`` is how long the asker will wait in silence before it counts the receiver
+    as lost.
     """
 
     group_name: str | None
@@ -248,7 +258,7 @@ class Attach(Request, frozen=True):
 
 
 class Attached(Reply, frozen=True):
-    """Yes, if ``reason`` is empty; the backup takes the live's node ID."""
+    """The answer to ``Attach``: yes if ``reason`` is empty; the backup takes the live's node ID."""
 
     reason: str
     node_id: str
@@ -256,17 +266,17 @@ class Attached(Reply, frozen=True):
 
 
 class Ready(LinkMessage, frozen=True):
-    """The backup has moved its old data aside: send."""
+    """The backup has moved its old data aside, and is ready to receive."""
 
 
 class SnapshotBegin(LinkMessage, frozen=True):
-    """Everything up to ``last_sequence`` comes in chunks, everything above as entries."""
+    """A snapshot begins: what is up to ``last_sequence`` comes in chunks, the rest as entries."""
 
     last_sequence: int
 
 
 class Chunk(LinkMessage, frozen=True):
-    """Bytes of a segment of the snapshot, each file in order."""
+    """A chunk of a segment of the snapshot, each file in order."""
 
     name: str
     offset: int
@@ -274,7 +284,7 @@ class Chunk(LinkMessage, frozen=True):
 
 
 class SnapshotEnd(LinkMessage, frozen=True):
-    """The last chunk is out: verify, sync, and say so."""
+    """The last chunk is sent: the backup is to verify, sync, and say so."""
 
     last_sequence: int
 
@@ -306,7 +316,7 @@ class Acknowledgement(LinkMessage, frozen=True):
 
 
 class BlobChunk(LinkMessage, frozen=True):
-    """Bytes of a large body or a page (``kind`` names its directory), in order; ``last``: all."""
+    """A chunk of a large body or a page (``kind`` names its directory), in order; ``last``: all."""
 
     kind: str
     id: int
@@ -316,36 +326,36 @@ class BlobChunk(LinkMessage, frozen=True):
 
 
 class BlobTaken(LinkMessage, frozen=True):
-    """So many bytes of blobs were written: as many more may come."""
+    """A number of bytes of blobs that were written: as many more may come."""
 
     count: int
 
 
 class BlobRemoved(LinkMessage, frozen=True):
-    """Nothing names that blob any more."""
+    """A blob that no record names any more."""
 
     kind: str
     id: int
 
 
 class LiveStopping(Request, frozen=True):
-    """A clean stop; ``failover``: the backup shall take over, else it stays passive."""
+    """The live stops cleanly; ``failover``: the backup shall take over, else it stays passive."""
 
     failover: bool
 
 
 class LiveStopped(Reply, frozen=True):
-    """Understood; everything is on the backup's disk."""
+    """The answer to ``LiveStopping``: everything is on the backup's disk."""
 
 
 class HandOver(LinkMessage, frozen=True):
-    """The live is no longer live; whoever gets this is (failback)."""
+    """The live is no longer live; the broker that gets this is (failback)."""
 
     activation: int
 
 
 class BackupLeaving(LinkMessage, frozen=True):
-    """The backup stops cleanly: nothing was interrupted, nobody need vote."""
+    """The backup stops cleanly: nothing was interrupted, and no vote is needed."""
 
 
 Any = (
@@ -362,13 +372,13 @@ _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any)
 
 
 def encode(message: LinkMessage) -> bytes:
-    """A whole frame."""
+    """Return a message as a whole frame."""
     content = _encoder.encode(message)
     return LENGTH.pack(len(content)) + content
 
 
 def decode(content: bytes | memoryview) -> Any:
-    """The message in a frame without its length. Raises NotUnderstoodError for what is none."""
+    """Return the message in a frame without its length. Raises NotUnderstoodError."""
     try:
         return _decoder.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

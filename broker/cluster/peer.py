@@ -1,6 +1,6 @@
-"""Our side of the way to one other broker: dial, keep the link, dial again.
+"""Our link to one other broker: dial it, keep the link, dial again.
 
-Why each broker dials each other: two one-way relations need no agreement on who of the two keeps
+Why each broker dials each other: two one-way relations need no agreement on which of the two keeps
 which connection, and losing one direction does not hide the other.
 """
 
@@ -18,10 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 class Peer:
-    """Keeps a link to whoever answers at ``address`` (logical), until ``stop``.
+    """Keeps a link to the broker that answers at ``address`` (logical), until ``stop``.
 
-    ``tried`` is set when the first attempt has ended, well (we have heard whom the other knows) or
-    not. ``on_open`` is called with each new link before any message is handed out.
+    ``tried`` is set when the first attempt has ended, successfully (the other broker has said whom
+    it knows) or not. ``on_open`` is called with each new link before any message is delivered.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Peer:
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     def hurry(self) -> None:
-        """Dial now, if not linked: there is reason to believe that somebody answers."""
+        """Dial now, if not linked, because a broker probably answers."""
         self._hurry.set()
 
     async def stop(self) -> None:
@@ -53,7 +53,7 @@ class Peer:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def retire(self) -> None:
-        """As ``stop``, without waiting."""
+        """Close the link and dial no more, as ``stop`` does, without waiting."""
         self._task.cancel()
         if self.link is not None:
             self.link.close("stopping")
@@ -72,8 +72,7 @@ class Peer:
                     self._seams.resolve(self.address),
                     "cluster",
                     opened=self._opened,
-                    # A dead address must not keep the next attempt waiting longer than a lost link
-                    # would.
+                    # An attempt at a dead address must not take longer than a lost link is noticed.
                     timeout_s=min(self._terms.call_timeout_s, self._terms.ttl_s),
                 )
             except (LinkError, OSError, TimeoutError, ValueError) as error:
@@ -109,7 +108,7 @@ class Peer:
         self._on_open(self, link)
 
     def _failed(self, error: Exception) -> None:
-        """One line per kind of trouble, not one per attempt."""
+        """Log one line per kind of trouble, not one per attempt."""
         text = str(error) or type(error).__name__
         if text != self._last_error:
             self._last_error = text

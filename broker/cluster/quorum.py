@@ -1,16 +1,16 @@
-"""Quorum votes: who of a pair may be live.
+"""Quorum votes: which broker of a pair may be live.
 
-When their replication connection is interrupted (AMQ 17.3.3.1).
+They are taken when the pair's replication connection is interrupted (AMQ 17.3.3.1).
 
-Why grants: the documents let the backup start when it reaches a majority of the live brokers
-(17.3.1.3), and the live stay when it reaches one. Both can be true at once. A voter therefore
-grants one interruption to one claimant only; two majorities of the same voters share at least one
-voter, so at most one of the two parties gets one. An interruption is named by the replication
-*session* that it ended: a new one begins whenever a backup has become up to date, so a grant never
-outlives its occasion.
+Why grants: by the documents, the backup starts when it reaches a majority of the live brokers
+(17.3.1.3), and the live stays when it reaches one. Both can be true at once. A voter therefore
+grants one interruption to one claimant only. Two majorities of the same voters share at least one
+voter, so at most one of the two brokers gets one. An interruption is named by the replication
+*session* that it ended. A new session begins whenever a backup has become up to date, so a grant
+never outlives its occasion.
 
 A claimant whose round failed withdraws it, which frees what it was granted, and may ask again in a
-later round: otherwise two halves of the votes would block each other for ever. A voter remembers
+later round. Otherwise two halves of the votes would block each other for ever. A voter remembers
 the highest withdrawn round, so that a late question of an old one is not granted.
 """
 
@@ -29,19 +29,19 @@ from broker.cluster.membership import Membership
 _log = logging.getLogger(__name__)
 
 SESSIONS_KEPT = 8
-"""Interruptions of one node ID that a voter remembers.
+"""The number of interruptions of one node ID that a voter remembers.
 
-The latest is the only one that is ever asked for.
+Only the latest is ever asked for.
 """
 
 
 def votes_needed(live_nodes: int, quorum_size: int = -1) -> int:
-    """Votes of *others* that make a majority of a cluster of ``live_nodes`` pairs.
+    """Return how many votes of *others* make a majority of a cluster of ``live_nodes`` pairs.
 
     ``quorum_size`` other than -1 overrides it.
 
-    n/2 for n <= 2 (0 for one pair: it cannot be protected), else n/2 + 1, with integer division, as
-    Artemis counts.
+    It is n/2 for n <= 2 (0 for one pair, which cannot be protected), else n/2 + 1, with integer
+    division, as Artemis counts.
     """
     if quorum_size >= 0:
         return quorum_size
@@ -49,7 +49,10 @@ def votes_needed(live_nodes: int, quorum_size: int = -1) -> int:
 
 
 class Grant(msgspec.Struct, array_like=True):
-    """A voter's decision. ``claimant`` None: free; ``withdrawn``: each one's last failed round."""
+    """The decision of a voter about one interruption.
+
+    ``claimant`` is None if the grant is free. ``withdrawn`` has each claimant's last failed round.
+    """
 
     node_id: str
     session: str
@@ -59,10 +62,10 @@ class Grant(msgspec.Struct, array_like=True):
 
 
 class Grants:
-    """A voter's decisions.
+    """The decisions of a voter.
 
-    Plain data and rules, no I/O: what must be kept is handed to ``on_decided`` before anybody is
-    answered.
+    These are plain data and rules, without I/O. A decision that must be stored is returned; the
+    caller stores it before it answers a claimant.
     """
 
     def __init__(self, recovered: Iterable[Grant] = ()) -> None:
@@ -71,14 +74,16 @@ class Grants:
             self._grants.setdefault(grant.node_id, {})[grant.session] = grant
 
     def ask(self, node_id: str, session: str, claimant: str, round_: int) -> tuple[bool, str, Grant | None]:
-        """(granted, why not, the decision that must be on the disk before that is said).
+        """Decide about a request for a vote.
 
-        A vote that is given again is kept again: that it was given before does not say that it was
-        on the disk yet.
+        Returns (granted, why not, the decision that must be on the disk before the answer).
+
+        A vote that is given again is stored again: that it was given before does not prove that it
+        is on the disk yet.
         """
         if any(_order(known) > _order(session) for known in self._grants.get(node_id, ())):
-            # A later session began with a backup that was up to date: who lost an earlier one is
-            # behind.
+            # A later session began with a backup that was up to date. The loser of an earlier one
+            # has older data.
             return False, "that interruption is over", None
         grant = self._of(node_id, session)
         if round_ <= grant.withdrawn.get(claimant, -1):
@@ -91,7 +96,7 @@ class Grants:
         return True, "", grant
 
     def withdraw(self, node_id: str, session: str, claimant: str, round_: int) -> Grant | None:
-        """The claimant gave up its rounds up to ``round_``. Returns what changed."""
+        """Take back a claimant's rounds up to ``round_``, which it gave up. Returns the change."""
         grant = self._of(node_id, session)
         if round_ <= grant.withdrawn.get(claimant, -1):
             return None
@@ -101,9 +106,10 @@ class Grants:
         return grant
 
     def holder(self, node_id: str, activation: int, besides: str) -> str | None:
-        """Who, ``besides`` the one that asks, holds a vote about a node ID.
+        """Return the claimant, other than ``besides``, that holds a vote about a node ID.
 
-        About that life of it or a later one.
+        The vote is about this life of the node ID or a later one. None if there is no such
+        claimant.
         """
         return next(
             (
@@ -115,7 +121,7 @@ class Grants:
         )
 
     def forgotten(self, node_id: str) -> list[Grant]:
-        """Drop, and return, the decisions of the earliest sessions, which nobody asks for."""
+        """Drop, and return, the decisions of the earliest sessions, which are never asked for."""
         sessions = self._grants.get(node_id, {})
         old = sorted(sessions, key=_order)[: max(0, len(sessions) - SESSIONS_KEPT)]
         return [sessions.pop(session) for session in old]
@@ -129,7 +135,7 @@ class Grants:
 
 
 def session_name(activation: int, count: int, chance: int) -> str:
-    """Names a replication session; later sessions of one node ID compare as later."""
+    """Return the name of a replication session; later ones of a node ID compare as later."""
     return f"{activation}.{count}.{chance:012x}"
 
 
@@ -147,7 +153,7 @@ class VoteCount:
         self.needed = needed
         self.granted: dict[str, None] = {}
         self.refused: dict[str, str] = {}
-        """Why others did not grant it, by node ID."""
+        """The reasons of brokers that did not grant it, by node ID."""
         self._asked = set(asked)
 
     def __str__(self) -> str:
@@ -156,7 +162,7 @@ class VoteCount:
         return f"{len(self.granted)} of {self.needed} votes needed, {reached}{refused}"
 
     def answer(self, voter: str, reply: m.VoteAnswer) -> None:
-        """What came back from whom we asked as ``voter``."""
+        """Count the reply of the broker that we asked as ``voter``."""
         if reply.vote != self.vote or reply.voter != voter or voter not in self._asked:
             return
         if reply.granted:
@@ -167,12 +173,12 @@ class VoteCount:
 
     @property
     def passed(self) -> bool:
-        """Enough have granted it."""
+        """True if enough voters have granted it."""
         return len(self.granted) >= self.needed
 
     @property
     def hopeless(self) -> bool:
-        """Even if all who have not answered yet agreed it would not be enough."""
+        """True if it would not pass even if all voters that have not answered yet agreed."""
         return len(self._asked) - len(self.refused) < self.needed
 
 
@@ -186,12 +192,13 @@ async def vote(
     needed: int,
     timeout_s: float,
 ) -> VoteCount:
-    """Ask every other live broker that we are linked with.
+    """Ask every other live broker that we are linked with for its vote.
 
     Ends when it is decided, or after ``timeout_s`` (``quorum-vote-wait``).
 
-    Our own vote does not count, nor does a broker of our own node ID. Who cannot be reached says
-    no. A failed round must be withdrawn (``withdraw``) by a claimant that is certainly not live.
+    Neither our own vote nor that of a broker of our own node ID counts. A broker that cannot be
+    reached counts as no. A failed round must be withdrawn (``withdraw``) by a claimant that is
+    certainly not live.
     """
     claimant = membership.own.name
     name = f"{node_id}/{session}/{claimant}/{round_}"
@@ -226,15 +233,15 @@ async def vote(
 
 
 def withdraw(membership: Membership, node_id: str, session: str, round_: int) -> None:
-    """Free what a claimant was granted so far that is not, and will not become, live on it."""
+    """Free the grants of a claimant that is not live by them, and will not become so."""
     membership.broadcast(m.VoteWithdrawal(node_id, session, membership.own.name, round_))
 
 
 class Voter:
-    """The live broker as a voter: answers for as long as it is live.
+    """The live broker as a voter: it answers for as long as it is live.
 
-    ``keep`` makes a decision durable and then calls back; ``drop`` deletes old ones.
-    ``partner_gone``: a backup gets no vote while its live is in reach (``backup-vote``).
+    ``keep`` makes a decision durable and then calls back; ``drop`` deletes old ones. With
+    ``partner_gone``, a backup gets no vote while its live is in reach (``backup-vote``).
     """
 
     def __init__(
@@ -255,7 +262,10 @@ class Voter:
         self._partner_gone = partner_gone
         self._membership: Membership | None = None
         self._starting: dict[str, tuple[ClusterLink, int]] = {}
-        """By node ID: who was told that nobody was voted into its place; link, activation."""
+        """The link and the activation of each broker that starts again, by node ID.
+
+        It was told that no broker was voted into its place.
+        """
 
     def install(self, membership: Membership) -> None:
         """Begin to answer."""
@@ -265,17 +275,17 @@ class Voter:
         membership.handlers[m.StartRequest] = self.starts
 
     def remove(self, membership: Membership) -> None:
-        """Answer no more: who asks hears nothing, which counts as no."""
+        """Stop answering: a claimant then hears nothing, which counts as no."""
         membership.handlers.pop(m.VoteRequest, None)
         membership.handlers.pop(m.VoteWithdrawal, None)
         membership.handlers.pop(m.StartRequest, None)
 
     def asked(self, link: ClusterLink, request: m.VoteRequest) -> None:
-        """Decide, keep the decision, then answer."""
+        """Decide, store the decision, then answer."""
         decision: Grant | None = None
         granted, reason = False, self._successor(request)
         if not reason and not request.stays and self._in_doubt():
-            # Somebody may be live in our own place by now and vote too: there would be two
+            # Another broker may be live in our own place by now and vote, too: there would be two
             # electorates (bug 35).
             reason = "in doubt itself"
         if not reason and not request.stays and self._partner_gone:
@@ -299,7 +309,7 @@ class Voter:
                 self._drop(old)
 
     def starts(self, link: ClusterLink, request: m.StartRequest) -> None:
-        """Say who was voted into the place of one that starts again: if nobody, nobody will be."""
+        """Tell a broker that starts again who was voted into its place; if none, none will be."""
         member = link.member
         assert member is not None
         claimant = self._grants.holder(request.node_id, request.activation - 1, member.name)
@@ -308,18 +318,18 @@ class Voter:
         link.send(m.StartAnswer(request.number, claimant))
 
     def _partner(self, request: m.VoteRequest) -> str:
-        """Whom the claimant would replace, where we are linked with it.
+        """Return that the live which the claimant would replace is in reach; else "".
 
-        The link between the two is gone, and the live is not.
+        Then only the link between the two is gone.
         """
         found = self._membership.lives().get(request.node_id) if self._membership is not None else None
         there = found is not None and found[0].name != request.claimant
         return f"{found[0].name} is in reach and live" if found is not None and there else ""
 
     def _successor(self, request: m.VoteRequest) -> str:
-        """Who is live here, or about to be, in a later life than the one that was interrupted.
+        """Return who is live, or about to be, in a later life than the interrupted one; else "".
 
-        The claimant is late, whoever it is.
+        Then the claimant is late, whichever it is.
 
         Whether the live of the interrupted life itself is a reason is a matter of ``backup-vote``
         (decision 1).
@@ -335,7 +345,7 @@ class Voter:
         return f"{link.member.name} starts again, activation {activation}" if later else ""
 
     def withdrawn(self, _: ClusterLink, withdrawal: m.VoteWithdrawal) -> None:
-        """A claimant's round failed: what it was granted is free."""
+        """Free what was granted in a claimant's round that failed."""
         changed = self._grants.withdraw(
             withdrawal.node_id, withdrawal.session, withdrawal.claimant, withdrawal.round
         )

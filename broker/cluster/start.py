@@ -1,9 +1,9 @@
-"""A broker that was live asks before it is so again.
+"""The question that a broker which was live asks before it becomes live again.
 
-Has another been voted into its place, or is it about to be?
+It asks whether another broker has been voted into its place, or is about to be.
 
-Why ask the voters and not the other: the one that was voted in may be behind a slow or cut link,
-and voters know before it does. And why the question binds who answers it: a vote that is given
+Why it asks the voters and not the other broker: that broker may be behind a slow or cut link, and
+voters know before it does. Why the question binds the voter that answers it: a vote that is given
 between the answer and the start would make two lives. So a voter that has answered "nobody" gives
 no vote for an earlier life of that node ID for as long as its link to the asker stands.
 """
@@ -17,11 +17,11 @@ from broker.cluster.membership import Membership
 
 
 async def voted_in(membership: Membership, node_id: str, activation: int) -> str | None:
-    """Who holds a vote to be live as ``node_id``; None if nobody does.
+    """Return the broker that holds a vote to be live as ``node_id``; None if none does.
 
-    After the life before ``activation``, as any other live broker says.
+    The vote is for the time after the life before ``activation``, as any other live broker says.
 
-    Who does not answer within ``call-timeout`` knows nothing.
+    A broker that does not answer within ``call-timeout`` knows of no vote.
     """
     asked = [
         link.call(m.StartRequest(link.number(), node_id, activation))

@@ -1,8 +1,8 @@
-"""What clients are told of the cluster (AMQ 17.3.6, 17.6).
+"""The topology of the cluster that clients get (AMQ 17.3.6, 17.6).
 
-So that they know where to go when their broker fails.
+With it, clients know where to go when their broker fails.
 
-A feed of JSON under ``$SYS.cluster.topology``, a new value after each change::
+It is a feed of JSON under ``$SYS.cluster.topology``, with a new value after each change::
 
     {"nodes": [{"node-id": "...", "live": {"name": "a1", "connector": "a1:61613"}, "backup":
     {"name": "a2", "connector": "a2:61613"}}]}
@@ -24,7 +24,7 @@ DESTINATION: Final = "$SYS.cluster.topology"
 
 
 def topology(membership: Membership) -> dict[str, list[dict[str, object]]]:
-    """The present value, as JSON types."""
+    """Return the present value of the feed, as JSON types."""
     nodes: dict[str, dict[str, m.Member]] = {}
     members = {member.name: member for member in membership.known.values()}
     members[membership.own.name] = membership.own
@@ -44,7 +44,7 @@ def topology(membership: Membership) -> dict[str, list[dict[str, object]]]:
 
 
 def encoded(membership: Membership) -> bytes:
-    """As it goes to clients."""
+    """Return the present value as clients get it."""
     return msgspec.json.encode(topology(membership))
 
 

@@ -1,9 +1,9 @@
-"""What this broker takes for true of the cluster.
+"""The views of the cluster that this broker holds to be true.
 
-Brokers that can talk to each other must agree about it.
+Brokers that can talk to each other must agree about them.
 
-Why apart from the topology that clients are told: it is to be compared, so every kind is plain key
-and value, and what may differ without harm (who is whose backup, what is known by hearsay only) is
+Why separate from the topology that clients get: views are to be compared. So every kind is plain
+key and value, and what may differ without harm (the backups, and what is known by hearsay only) is
 left out::
 
     members   node ID -> the broker that we are linked with and that says itself that it is live
@@ -18,7 +18,7 @@ from broker.cluster.topology import topology
 
 
 def views(membership: Membership) -> dict[str, dict[str, str]]:
-    """By kind; values are "name address"."""
+    """Return this broker's views by kind; values are "name address"."""
     own = membership.own
     members = {
         node_id: f"{member.name} {member.connector}" for node_id, (member, _) in membership.lives().items()

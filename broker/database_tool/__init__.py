@@ -1,5 +1,5 @@
-"""``brokerctl database``.
+"""The commands of ``brokerctl database``.
 
-What is done to a shared store while no broker, or no broker that it concerns, is running (Sun 4.1,
+They change a shared store while no broker, or no broker that it concerns, is running (Sun 4.1,
 "Managing the HA Data ClusterStore").
 """

@@ -1,10 +1,10 @@
-"""Backup files: a whole cluster's rows as of one moment, in one file that is whole or not there.
+"""Backup files: a whole cluster's rows as of one moment, in a file that is complete or not there.
 
     magic line, SHA-256 of the rest, then one MessagePack document: see ``Backup``
 
-Why one file that comes into its place by a rename: whoever is killed while writing leaves no file
-that looks like a backup, and never harms an older one. Why a checksum: a backup is read on the
-worst day, and must not then be half of one.
+Why one file that gets its name by a rename: a tool that is killed while it writes leaves no file
+that looks like a backup, and never harms an older one. Why a checksum: a backup is read when
+everything else is lost, and must not turn out to be half of one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from broker.storage.directory import sync_directory
 
 MAGIC: Final = b"brokerd database backup 2\n"
 FORMER: Final = b"brokerd database backup 1\n"
-"""Of files without ``blobs``, which are read too."""
+"""The magic line of files without ``blobs``, which are read, too."""
 _DIGEST_SIZE: Final = 32
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One cluster.
+    """The rows of one cluster.
 
-    ``sessions`` is the number that was given out last; rows are as their columns stand in the
-    tables, without the cluster's id.
+    ``sessions`` is the number that was given out last. Rows have the columns of the tables in their
+    order, without the cluster's id.
 
     ``brokers`` (broker id, address, state, epoch), ``owners`` (session, broker id), ``records`` and
     ``updates`` (session, id, kind, data), ``upgrades`` (journal, session), ``blobs`` (kind,
@@ -51,7 +51,10 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 async def take(store: ClusterStore) -> Backup:
-    """All rows of one moment. Raises DatabaseError, ToolRefusedError for an unknown cluster."""
+    """Read all rows as of one moment.
+
+    Raises DatabaseError, ToolRefusedError for an unknown cluster.
+    """
     snapshot = [Statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")]
     where = (store.cluster_id,)
     questions = [
@@ -75,8 +78,8 @@ async def take(store: ClusterStore) -> Backup:
             where,
         ),
     ]
-    # SQLite's transactions are of one moment anyway; PostgreSQL's look anew at each statement
-    # unless told otherwise.
+    # A transaction of SQLite sees one moment anyway; one of PostgreSQL looks anew at each
+    # statement unless told otherwise.
     results = await store.transact([*(snapshot if store.kind == "postgresql" else ()), *questions])
     cluster, brokers, owners, records, updates, upgrades, blobs = results[-len(questions) :]
     if not cluster.rows:
@@ -104,8 +107,8 @@ async def put_back(store: ClusterStore, backup: Backup) -> None:
 
     Raises ToolRefusedError while a broker runs, DatabaseError.
 
-    Nobody runs afterwards, as the store has it: each broker's messages wait for its own start.
-    Epochs only grow, so a broker of before that stood still meanwhile is fenced.
+    By the store, no broker runs afterwards: each broker's messages wait for its own start. Epochs
+    only grow, so a former broker that stood still meanwhile is fenced.
     """
     cluster = (store.cluster_id,)
     lasting = (s.TAKEOVER_COMPLETE,)
@@ -134,11 +137,11 @@ async def put_back(store: ClusterStore, backup: Backup) -> None:
 
 
 def write(path: Path, backup: Backup) -> int:
-    """The file, durable and whole; its size in bytes. Raises OSError."""
+    """Write the file, durable and whole; return its size in bytes. Raises OSError."""
     content = msgspec.msgpack.encode(backup)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        # Messages are nobody else's to read.
+        # No other user may read the messages.
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(MAGIC)
             file.write(hashlib.sha256(content).digest())
@@ -155,12 +158,15 @@ def write(path: Path, backup: Backup) -> int:
 
 
 def read(path: Path) -> Backup:
-    """What a backup file holds. Raises ToolRefusedError, OSError."""
+    """Return the content of a backup file. Raises ToolRefusedError, OSError."""
     return msgspec.msgpack.decode(content_of(path), type=Backup)
 
 
 def content_of(path: Path) -> bytes:
-    """The document of a backup file, which is whole. Raises ToolRefusedError, OSError."""
+    """Return the document of a backup file, after a check that it is whole.
+
+    Raises ToolRefusedError, OSError.
+    """
     data = path.read_bytes()
     if not data.startswith((MAGIC, FORMER)):
         raise ToolRefusedError(f"{path} is no backup of brokerctl database backup")
@@ -184,5 +190,5 @@ def _many(table: str, backup: Backup, rows: list[tuple[int, str]] | list[tuple[s
 
 
 def _with_bytes(result: Result) -> list[tuple[object, ...]]:
-    """PostgreSQL gives bytes, SQLite too; drivers may give a view of them."""
+    """Return rows with their data as bytes, since drivers may give a view of them."""
     return [(*row[:-1], bytes(row[-1])) for row in result.rows if isinstance(row[-1], bytes | memoryview)]

@@ -1,6 +1,6 @@
 """The command line of ``brokerctl database``.
 
-Whose store, what is to be done, and whether it is really meant.
+It finds the store, runs the command, and asks for confirmation.
 
 It needs no running broker but its configuration: ``brokerctl --config broker.toml database backup
 FILE``.
@@ -44,7 +44,10 @@ def database() -> None:
 
 
 def _tool(context: click.Context) -> Tool:
-    """Whose store it is. Only when something is to be done: help needs no configuration."""
+    """Return the tool for the store of the configuration.
+
+    It is made only when a command runs: help needs no configuration.
+    """
     given = context.find_root().params
     path = given.get("path")
     if path is None:
@@ -58,7 +61,7 @@ def _tool(context: click.Context) -> Tool:
 
 
 def _with_tool(work: Callable[Concatenate[Tool, P], T]) -> Callable[P, T]:
-    """The command gets the tool first."""
+    """Return a command that gets the tool as its first argument."""
 
     @functools.wraps(work)
     def command(*arguments: P.args, **options: P.kwargs) -> T:
@@ -68,7 +71,7 @@ def _with_tool(work: Callable[Concatenate[Tool, P], T]) -> Callable[P, T]:
 
 
 class Tool:
-    """One call: the configuration, and how it answers."""
+    """A call of the tool: its configuration, and its way to answer."""
 
     def __init__(
         self, config: BrokerConfig, section: HaDatabaseSection, store: DatabaseStoreSection, *, as_json: bool
@@ -80,13 +83,13 @@ class Tool:
 
     @property
     def broker_id(self) -> str:
-        """Of the broker whose configuration this is."""
+        """The id of the broker that has this configuration."""
         return self.section.broker_id or self.config.broker.name
 
     def run(self, work: Callable[[ClusterStore], Awaitable[T]], *, making: bool = False) -> T:
-        """Do it to the store.
+        """Run ``work`` on the store, and return its result.
 
-        ``making``: there need be none yet. Raises RefusedError, NobodyAnswersError,
+        With ``making``, the store need not exist yet. Raises RefusedError, NobodyAnswersError,
         ConfigurationError, each one line.
         """
         try:
@@ -103,7 +106,7 @@ class Tool:
     async def _run(self, work: Callable[[ClusterStore], Awaitable[T]], *, making: bool) -> T:
         kind, _, rest = self.store.url.partition(":")
         none = f"there is no store at {self.store.url}: brokerctl database create makes one"
-        # Opening it would make it.
+        # Opening an SQLite file would create it.
         if kind == "sqlite" and not making and not _file_of(self.config.path, rest).is_file():
             raise ToolRefusedError(none)
         database = open_database(self.store, self.config.path, os.environ)
@@ -116,12 +119,12 @@ class Tool:
             await database.close()
 
     def answer(self, line: str, **values: Any) -> None:
-        """A line for people, or the values as JSON."""
+        """Print a line for people, or the values as JSON."""
         print(msgspec.json.format(msgspec.json.encode(values)).decode() if self.as_json else line)
 
 
 def _file_of(configuration_path: str, path: str) -> Path:
-    """A relative path counts from the configuration file."""
+    """Return a path; a relative one starts at the directory of the configuration file."""
     return Path(configuration_path).resolve().parent / path
 
 
@@ -131,7 +134,7 @@ FORCE = click.option("-f", "force", is_flag=True, help="Ask nothing.")
 @database.command()
 @_with_tool
 def create(tool: Tool) -> None:
-    """Make the tables; what is there stays."""
+    """Make the tables that are missing."""
     made = tool.run(lambda store: store.create(), making=True)
     where = f"cluster {tool.section.cluster_id} in {tool.store.url}"
     tool.answer(f"{where} {'is made' if made else 'was there already'}", created=made)
@@ -142,7 +145,7 @@ def create(tool: Tool) -> None:
 @click.option("-f", "force", is_flag=True, help="Delete the messages that it still has.")
 @_with_tool
 def remove_broker(tool: Tool, broker_id: str, *, force: bool) -> None:
-    """Remove the broker ID from the cluster. It must not run."""
+    """Remove the broker ID from the cluster. The broker must not run."""
     count = tool.run(lambda store: store.remove(broker_id, with_messages=force))
     tool.answer(
         f"{broker_id} is removed" + (f", and {count} messages with it" if count else ""), messages=count
@@ -177,7 +180,7 @@ def backup(tool: Tool, file: Path, *, force: bool) -> None:
 @FORCE
 @_with_tool
 def restore(tool: Tool, file: Path, *, force: bool) -> int:
-    """Replace the cluster's store by what FILE holds. No broker may run."""
+    """Replace the cluster's store by the content of FILE. No broker may run."""
     try:
         held = backups.read(file)
     except OSError as error:
@@ -212,8 +215,8 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
 def upgrade(tool: Tool) -> None:
     """Import a standalone broker's journal.
 
-    It is that in the configuration's data directory. What it held is this broker's own from its
-    next start on; the journal is moved aside.
+    The journal is read from the configuration's data directory, and moved aside afterwards. Its
+    messages belong to this broker from its next start on.
     """
     cluster = tool.config.cluster
     assert cluster is not None, "a high-availability broker without a cluster section"
@@ -235,9 +238,9 @@ def upgrade(tool: Tool) -> None:
 @FORCE
 @_with_tool
 def reset_locks(tool: Tool, *, force: bool) -> int:
-    """Free what brokers that died hold. No broker may run.
+    """Free the locks of brokers that died. No broker may run.
 
-    They may start at once then, and takeovers that nobody completes are undone.
+    The brokers may then start at once. Takeovers that were not completed are undone.
     """
     if not force:
         print(

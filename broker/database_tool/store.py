@@ -1,8 +1,8 @@
-"""A cluster's shared store in the hands of its administrator: create, remove a broker, reset locks.
+"""A cluster's shared store as its administrator uses it: create, remove a broker, reset locks.
 
 Why each is one transaction: the tool may be killed, and brokers may start at any moment. So the
-database itself decides, within the transaction, whether anybody runs; what it finds undoes
-everything. Nothing is looked up first and done afterwards.
+database itself decides, within the transaction, whether any broker runs; if one does, everything is
+undone. Nothing is looked up first and done afterwards.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from broker.storage.database import schema as s
 from broker.storage.database.registry import BrokerRow, Registry
 
 PATIENCE_S: Final = 600.0
-"""Of each transaction: a store may be large, and nobody waits for it but a person."""
+"""The time-out of each transaction: a store may be large, and only a person waits for it."""
 
 TABLES: Final = ("store_blob", "store_update", "store_record", "store_session", "store_broker")
-"""Those with rows of one cluster, in the order in which they are emptied."""
+"""The tables with rows of one cluster, in the order in which they are emptied."""
 
 
 OF_SESSIONS: Final = ("store_blob", "store_update", "store_record")
-"""Those whose rows belong to whom their session belongs to."""
+"""The tables whose rows belong to the owner of their session."""
 
 
 class ToolRefusedError(Exception):
-    """It would do damage now; one line says why, and what would be right."""
+    """The command would do damage now; one line says why, and what would be right."""
 
 
 class ClusterStore:
-    """One cluster's rows.
+    """The rows of one cluster.
 
     Args:
-        database: where they are.
+        database: where the rows are.
         kind: "sqlite" or "postgresql".
-        cluster_id: whose.
+        cluster_id: the cluster.
         expiration_ms: how long after its last sign of life a broker counts as running
             (``lock-expiration``).
     """
@@ -55,13 +55,13 @@ class ClusterStore:
         self._registry = Registry(database, cluster_id, "", expiration_ms=expiration_ms, timeout_s=PATIENCE_S)
 
     async def transact(self, statements: Sequence[Statement]) -> list[Result]:
-        """All of it, or nothing. Raises DatabaseError."""
+        """Run all the statements, or none. Raises DatabaseError."""
         return await self._database.transact(statements, PATIENCE_S)
 
     async def exists(self, table: str = "store_blob") -> bool:
-        """Whether a table has been made.
+        """Return whether a table has been made.
 
-        Without its name, the youngest one, which a store of a former version lacks. Raises
+        Without a name it is the youngest table, which a store of a former version lacks. Raises
         DatabaseError.
         """
         question = (
@@ -73,7 +73,7 @@ class ClusterStore:
         return bool(found.rows)
 
     async def create(self) -> bool:
-        """Make the tables and the cluster's row; False if all were there. Raises DatabaseError."""
+        """Make the tables and the cluster's row; False if all existed. Raises DatabaseError."""
         there = await self.exists()
         if there:
             [known] = await self.transact(
@@ -84,11 +84,14 @@ class ClusterStore:
         return not there
 
     async def brokers(self) -> list[BrokerRow]:
-        """All of the cluster, with their numbers of messages. Raises DatabaseError."""
+        """Return all brokers of the cluster, with their numbers of messages.
+
+        Raises DatabaseError.
+        """
         return await self._registry.rows(count_messages=MESSAGE)
 
     async def remove(self, broker_id: str, *, with_messages: bool) -> int:
-        """Forget a broker that is not running; how many messages went with it.
+        """Remove a broker that is not running; return how many messages were deleted with it.
 
         Raises ToolRefusedError, DatabaseError.
         """
@@ -140,12 +143,12 @@ class ClusterStore:
         return row.messages
 
     async def reset_locks(self) -> list[str]:
-        """Take away what brokers that died have left behind, so that they may start at once.
+        """Reset what brokers that died have left locked, so that they may start at once.
 
-        Whose it was.
+        Returns the ids of these brokers.
 
-        Every epoch grows: whoever runs all the same, unseen, is fenced. What such a broker had
-        waits for its own restart. Raises ToolRefusedError, DatabaseError.
+        Every epoch grows: a broker that runs nevertheless, unseen, is fenced. What such a broker
+        owned waits for its own restart. Raises ToolRefusedError, DatabaseError.
         """
         left = (*s.RUNNING, s.TAKEOVER_STARTED)
         marks = s.marks(left)
@@ -167,7 +170,7 @@ class ClusterStore:
         return [str(row[0]) for row in results[-2].rows]
 
     async def replace(self, statements: Sequence[Statement]) -> None:
-        """Empty the cluster and do these, in one transaction, if nobody runs.
+        """Empty the cluster and run these statements, in one transaction, if no broker runs.
 
         Raises ToolRefusedError, DatabaseError.
         """
@@ -183,10 +186,10 @@ class ClusterStore:
             raise
 
     def _locked(self) -> list[Statement]:
-        """Statements that lock the brokers' rows and the cluster's.
+        """Return statements that lock the brokers' rows and the cluster's.
 
-        In the order in which a broker that registers does: who comes second waits, and nobody waits
-        for each other.
+        The order is that of a broker that registers: the second waits for the first, and there is
+        no deadlock.
         """
         brokers = Statement(
             "UPDATE store_broker SET heartbeat = heartbeat WHERE cluster_id = ?", (self.cluster_id,)
@@ -194,9 +197,10 @@ class ClusterStore:
         return [brokers, s.retire_epochs(self.cluster_id)]
 
     def _nobody_runs(self, broker_id: str | None = None) -> Statement:
-        """Concerns no row, or undoes everything.
+        """Return a statement that undoes the transaction if a broker runs; else it concerns no row.
 
-        Behind a statement that has locked the cluster's row, so that nobody registers meanwhile.
+        It comes after a statement that has locked the cluster's row, so that no broker registers
+        meanwhile.
         """
         one = "" if broker_id is None else " AND broker_id = ?"
         return Statement(
@@ -207,7 +211,7 @@ class ClusterStore:
         )
 
     async def _running(self, broker_id: str | None = None) -> ToolRefusedError:
-        """Who runs, in words."""
+        """Return the error that names the brokers that run."""
         try:
             rows = await self.brokers()
         except DatabaseError:

@@ -1,12 +1,14 @@
-"""From a standalone broker's journal to a shared store (Sun 4.1, ``imqdbmgr upgrade hastore``).
+"""The import of a standalone broker's journal into a shared store.
+
+It is what ``imqdbmgr upgrade hastore`` does (Sun 4.1).
 
 All records are one transaction, which also says that this journal has been imported. So a tool that
-is killed has imported everything or nothing, and one that is run again imports nothing twice; only
-then is the journal moved aside.
+is killed has imported everything or nothing, and one that is run again imports nothing twice. Only
+after the transaction is the journal moved aside.
 
 Large bodies do not fit into memory together. They go before the records, part by part, as blobs of
-a kind that no broker looks at and that names the journal; the transaction then gives them their
-true kind and ids. What a tool that was killed has left of them, the next one replaces.
+a kind that no broker looks at and that names the journal. The transaction then gives them their
+true kind and ids. If a tool was killed, the next one replaces what it has left of them.
 """
 
 from __future__ import annotations
@@ -38,29 +40,29 @@ from broker.storage.records import Record
 
 DIRECTORY: Final = "journal"
 HOLDERS: Final = (QUEUE, SUBSCRIPTION)
-"""Kinds whose ids messages name."""
+"""The kinds of records whose ids messages name."""
 KNOWN: Final = (*HOLDERS, MESSAGE, DUPLICATE, SENT, CLEAN)
 
 TOGETHER: Final = 16
-"""Parts of a body in one transaction, of at most 64 KiB each."""
+"""The number of parts of a body in one transaction, of at most 64 KiB each."""
 
 
 class Imported(NamedTuple):
-    """What became of a journal: how many messages it had, and where it lies now."""
+    """The outcome for a journal: how many messages it had, and where it is now."""
 
     messages: int
     moved_to: Path
     before: bool
-    """It had been imported before, by a tool that was killed before it could move the journal."""
+    """True if it had been imported by a tool that was killed before it could move the journal."""
 
 
 async def upgrade(store: ClusterStore, data: Path, broker_id: str, address: str) -> Imported:
-    """Imports a standalone broker's journal, as what ``broker_id`` owns.
+    """Import a standalone broker's journal, to be owned by ``broker_id``.
 
     ``data`` is that broker's data directory.
 
-    Raises ToolRefusedError for a journal that is not there, in use, damaged or holds what cannot be
-    taken along, and while that broker runs; DatabaseError, OSError.
+    Raises ToolRefusedError for a journal that is missing, in use or damaged, or that holds what
+    cannot be imported, and while that broker runs; DatabaseError, OSError.
     """
     if not (data / DIRECTORY).is_dir():
         raise ToolRefusedError(
@@ -85,8 +87,8 @@ async def upgrade(store: ClusterStore, data: Path, broker_id: str, address: str)
                     )
         finally:
             await journal.close()
-        # The journal last: it is by the journal that a tool which was killed between the two sees
-        # what there is to do.
+        # The journal is moved last: if the tool is killed between the two, the next one sees from
+        # the journal what is still to do.
         if (data / LARGE_MESSAGES).is_dir():
             await volume.rename(LARGE_MESSAGES, _aside(data, LARGE_MESSAGES).name)
         await volume.rename(DIRECTORY, _aside(data, DIRECTORY).name)
@@ -97,14 +99,14 @@ async def upgrade(store: ClusterStore, data: Path, broker_id: str, address: str)
 
 
 def _aside(data: Path, directory: str) -> Path:
-    """Where it lies when it is imported."""
+    """Return the place of a directory once it is imported."""
     return data / f"{directory}.imported"
 
 
 async def _import(
     store: ClusterStore, node_id: str, broker_id: str, address: str, records: list[Record], large: Blobs
 ) -> bool:
-    """Whether it was imported now; False if it had been before."""
+    """Import the records; False if that had been done before."""
     cluster = (store.cluster_id,)
     await store.create()
     number, before = await store.transact(
@@ -134,8 +136,8 @@ async def _import(
             count=1,
         ),
         s.add_broker(*cluster, broker_id, address, s.SHUTDOWN_COMPLETE),
-        # The broker has all of its store in its memory: what is added beside it would be seen only
-        # by its next life.
+        # A broker has all of its store in memory: what is added to the store meanwhile would be
+        # seen only by its next life.
         Statement(
             "UPDATE store_broker SET heartbeat = clock_ms() WHERE cluster_id = ? AND broker_id = ? AND "
             "state = ?",
@@ -172,9 +174,9 @@ async def _import(
 
 
 async def _send_ahead(store: ClusterStore, kind: str, large: Blobs, bodies: dict[Blob, int]) -> None:
-    """The bodies as blobs of that kind, by their numbers within the session to come.
+    """Store the bodies as blobs of that kind, by their numbers within the session to come.
 
-    Raises ToolRefusedError for one that is damaged.
+    Raises ToolRefusedError for a body that is damaged.
     """
     await store.transact(
         [Statement("DELETE FROM store_blob WHERE cluster_id = ? AND kind = ?", (store.cluster_id, kind))]
@@ -200,7 +202,7 @@ async def _send_ahead(store: ClusterStore, kind: str, large: Blobs, bodies: dict
 def converted(
     records: list[Record], cluster_id: str, session: int
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], dict[Blob, int]]:
-    """Rows of records and of updates, and the numbers of the bodies that they name.
+    """Return rows of records and of updates, and the numbers of the bodies that they name.
 
     Ids are of the session in the journal's order; bodies are numbered within the session.
 

@@ -1,6 +1,6 @@
-"""``brokerctl check-filesystem``.
+"""The tests of ``brokerctl check-filesystem``.
 
-Whether a directory can be trusted with a store that several brokers share.
+They show whether a directory can be trusted with a store that several brokers share.
 
 Why before the first start: on a file system whose locks, attributes or syncs do not hold, two
 brokers become live on one journal, and the first sign of it is a destroyed store. The tests and

@@ -23,9 +23,9 @@ _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class BasicCheck:
-    """The tests of one host in order; one that fails does not keep the others from being made.
+    """The tests of one host in order; after a failed test the others are still made.
 
-    Unless there is no directory or no lock at all.
+    They are not made if there is no directory, and those of locks not if there is no lock at all.
 
     ``mounts`` and ``variables`` are the text of /proc/self/mountinfo and the environment.
     """
@@ -39,7 +39,7 @@ class BasicCheck:
         self._other = self._path.with_name(self._path.name + ".other")
 
     async def run(self) -> list[CheckResult]:
-        """All results; the files that were made are removed."""
+        """Make all tests and return their results; the files that were made are removed."""
         results = [await outcome("directory", self._a_directory)]
         if not results[0].passed:
             return results
@@ -206,7 +206,7 @@ class BasicCheck:
 
 
 async def outcome(name: str, test: Callable[[], Awaitable[None]]) -> CheckResult:
-    """Make one test; an error of the file system is a failure of the test that met it."""
+    """Run one test; an error of the file system is a failure of the test that met it."""
     try:
         await test()
     except FailedError as failed:

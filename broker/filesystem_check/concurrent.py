@@ -4,8 +4,8 @@ Two copies of this program on two hosts (or on one, which shows less) work on th
 turn.
 
 They take turns by messages, so that each test is about one promise: what was synced is seen,
-attributes are fresh, a lock is one lock. Only then both write at the same time, under the lock, and
-the file must be the same as if they had taken turns.
+attributes are fresh, a lock is one lock. Only then do both write at the same time, under the lock,
+and the file must be the same as if they had taken turns.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _AGAIN_S: Final = 0.002
 
 
 class ConcurrentCheck:
-    """One copy.
+    """The check in one of the two copies.
 
-    Both copies come to the same results for what only one of them can see, because each tells the
-    other what it found.
+    Both copies come to the same results even for what only one of them can see, because each tells
+    the other what it found.
 
     ``patience_s`` bounds each wait for the other copy; ``name`` tells copies apart (this host and
     process, if none is given).
@@ -60,7 +60,7 @@ class ConcurrentCheck:
         self._unseen: list[str] = []
 
     async def run(self) -> list[CheckResult]:
-        """All results; the files that were made are removed."""
+        """Make all tests and return their results; the files that were made are removed."""
         results = [await outcome("meet", self._meeting.join)]
         if not results[0].passed:
             self._meeting.leave()
@@ -76,9 +76,9 @@ class ConcurrentCheck:
                 ("lock-passes-to-the-other-host", self._lock_passes),
             ):
                 results.append(await self._agreed(name, test))
-            if all(result.passed for result in results[-2:]):  # else there is no lock to write under
+            if all(result.passed for result in results[-2:]):  # otherwise there is no lock to write under
                 results.append(await self._agreed("concurrent-writes", self._concurrent_writes))
-            # The first removes the messages, so the second must have read its last.
+            # The first copy removes the messages, so the second must have read its last one.
             if self._meeting.first:
                 with contextlib.suppress(FailedError):
                     await self._meeting.receive()
@@ -89,7 +89,7 @@ class ConcurrentCheck:
         return results
 
     async def _agreed(self, name: str, test: Callable[[], Awaitable[None]]) -> CheckResult:
-        """A test failed if either copy saw it fail."""
+        """Make a test, which has failed if either copy saw it fail."""
         mine = await outcome(name, test)
         theirs = mine
 
@@ -129,7 +129,7 @@ class ConcurrentCheck:
             await self._expect("opened")
             size = 0
             for turn in range(2 * _ROUNDS):
-                # One after the other and not in turn: a host that writes itself may look afresh.
+                # First one copy, then the other, not in turn: writing may refresh a host's cache.
                 if (turn < _ROUNDS) is self._meeting.first:
                     self._calls.write(descriptor, bytes([65 + turn]) * (turn + 1))
                     self._calls.fsync(descriptor)
@@ -160,7 +160,7 @@ class ConcurrentCheck:
             raise FailedError(self._stale[0])
 
     async def _fresh_names(self) -> None:
-        # The shortest: a loaded machine may be slow now and then, a cache is every time.
+        # The shortest counts: a loaded machine is slow now and then, a cache is slow every time.
         shortest = min(self._round_trips, default=0.0)
         if shortest > _SLOW_S:
             raise FailedError(
@@ -202,7 +202,7 @@ class ConcurrentCheck:
                         raise FailedError("a lock that the other copy has given back was denied")
 
     async def _concurrent_writes(self) -> None:
-        """Both append numbered records under the lock; each number must follow the last."""
+        """Append numbered records under the lock with the other copy; each must follow the last."""
         path, lock = self._meeting.shared("records"), self._meeting.shared("lock")
         problem = ""
         with (

@@ -1,4 +1,4 @@
-"""The lock-wait test: take a lock and keep it until told, or wait for who has it.
+"""The lock-wait test: take a lock and keep it until told, or wait for the holder.
 
 Run on two hosts, it shows by hand how a lock passes over.
 """
@@ -24,7 +24,7 @@ async def lock_wait(
 ) -> list[CheckResult]:
     """Take the lock, waiting for it as long as it takes; keep it until ``released`` returns.
 
-    The file stays, for the other host waits on it.
+    The file stays, because the other host waits on it.
     """
     try:
         calls.stat(directory)

@@ -1,10 +1,10 @@
-"""How two copies of a check on two hosts talk.
+"""The conversation of two copies of a check on two hosts.
 
-By files with new names in the directory that is checked, and by nothing else.
+They use files with new names in the directory that is checked, and nothing else.
 
-Why new names: a file system that caches attributes or content shows a *new* file at worst late, but
-never old; so that the messages arrive even where what they are about is wrong. A message is written
-under another name first and renamed, so that it is never seen half.
+Why new names: a file system that caches attributes or content may show a *new* file late, but never
+with old content. So the messages arrive even where what they are about is wrong. A message is
+written under another name first and renamed, so that it is never seen half.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JOINED: Final = ".joined"
 
 
 class MeetingMessage(msgspec.Struct, frozen=True):
-    """What one copy tells the other: what it did (and a number), and who it runs as."""
+    """A message of one copy to the other: what it did (and a number), and its user and group."""
 
     did: str
     number: int = 0
@@ -37,9 +37,10 @@ class MeetingMessage(msgspec.Struct, frozen=True):
 
 
 class Meeting:
-    """One copy's side.
+    """The side of one copy.
 
-    ``join`` first; it decides who is first. ``patience_s`` bounds every wait for the other copy.
+    Call ``join`` first; it decides which copy is first. ``patience_s`` bounds every wait for the
+    other copy.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class Meeting:
         self._seen_of: Path | None = None
 
     def shared(self, name: str) -> Path:
-        """A file of this meeting that both copies use."""
+        """Return a file of this meeting that both copies use."""
         return self._directory / f"{PREFIX}.{self._pair}.{name}"
 
     async def join(self) -> None:
-        """Find the other copy, or wait for it. Raises FailedError if nobody comes."""
+        """Find the other copy, or wait for it. Raises FailedError if none comes."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._patience_s
         here = self._directory / f"{PREFIX}.{self._me}{_WAITING}"
@@ -79,7 +80,7 @@ class Meeting:
                 others = [
                     name
                     for name in (n[len(PREFIX) + 1 : -len(_WAITING)] for n in names if n.endswith(_WAITING))
-                    # Of two that came at the same time, only one may answer the other.
+                    # If both copies came at the same time, only one may answer the other.
                     if name not in gone and (name < self._me or (not offered and name != self._me))
                 ]
                 if others:
@@ -100,7 +101,7 @@ class Meeting:
         raise FailedError(f"no second copy was seen for {self._patience_s:.0f} s")
 
     async def _answer(self, name: str) -> bool:
-        """Join who waits under a name; False, and its file goes, if that copy is gone."""
+        """Join the copy that waits under a name; if it is gone, remove its file, return False."""
         answered = self._directory / f"{PREFIX}.{name}+{self._me}{_JOINED}"
         self._create(answered)
         self._pair = f"{name}+{self._me}"
@@ -113,13 +114,13 @@ class Meeting:
         return True
 
     def send(self, did: str, number: int = 0) -> None:
-        """Tell the other copy."""
+        """Send a message to the other copy."""
         self._sent += 1
         path = self._message(self._sent, mine=True)
         self._create(path, msgspec.json.encode(MeetingMessage(did, number, os.geteuid(), os.getegid())))
 
     async def receive(self, *, within_s: float | None = None) -> MeetingMessage:
-        """What the other copy tells next. Raises FailedError when nothing comes in time."""
+        """Return the other copy's next message. Raises FailedError when none comes in time."""
         patience_s = self._patience_s if within_s is None else within_s
         loop = asyncio.get_running_loop()
         end = loop.time() + patience_s
@@ -133,7 +134,7 @@ class Meeting:
         return msgspec.json.decode(self._calls.read(path), type=MeetingMessage)
 
     def owner_seen(self) -> tuple[int, int]:
-        """(user, group) of the last message's file, as this host sees it."""
+        """Return (user, group) of the last message's file, as this host sees it."""
         assert self._seen_of is not None
         found = self._calls.stat(self._seen_of)
         return found.st_uid, found.st_gid
@@ -141,8 +142,8 @@ class Meeting:
     def leave(self) -> None:
         """Remove all files of the meeting.
 
-        Only the first copy does, when the second has said goodbye: that may still have a message to
-        read.
+        Only the first copy does this, when the second has said goodbye: the second may still have a
+        message to read.
         """
         if not self.first:
             return

@@ -1,6 +1,6 @@
-"""What this machine knows about the file system under a directory.
+"""The facts about the file system under a directory that this machine knows.
 
-It is asked where a test cannot find it out without pulling the plug.
+They are used where a test could find out only by pulling the plug.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _UNSAFE: Final = ("nobarrier", "barrier=0", "volatile")
 
 
 def mount_table() -> str:
-    """The text of MOUNTS; places that are no UTF-8 as ``os.fsdecode`` has them."""
+    """Return the text of MOUNTS; places that are not UTF-8 are as ``os.fsdecode`` has them."""
     return os.fsdecode(MOUNTS.read_bytes())
 
 
 def mount_point(escaped: str) -> str:
-    """A place as the kernel's lists have it, where some bytes are octal numbers."""
+    """Return a place from the kernel's lists, in which some bytes are octal numbers."""
     plain = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), os.fsencode(escaped))
     return os.fsdecode(plain)
 
 
 def unsafe(directory: Path, mounts: str, variables: Mapping[str, str]) -> str:
-    """Why fsync there cannot be believed; "" if nothing says so.
+    """Return why fsync there cannot be believed; "" if nothing says so.
 
     ``mounts`` is the ``mount_table``, ``variables`` the environment.
     """
@@ -42,13 +42,13 @@ def unsafe(directory: Path, mounts: str, variables: Mapping[str, str]) -> str:
 
 
 def _mount_of(directory: Path, mounts: str) -> tuple[str, list[str]]:
-    """(type, options) of the mount that a directory is on.
+    """Return (type, options) of the mount that a directory is on.
 
-    The last of the longest that fit, as later ones cover earlier ones.
+    It is the last of the longest places that fit, as later mounts cover earlier ones.
     """
     place = os.path.realpath(directory)
     best: tuple[int, str, list[str]] = (-1, "", [])
-    for line in filter(None, mounts.split("\n")):  # no other end of a line is escaped in a place
+    for line in filter(None, mounts.split("\n")):  # other ends of lines may be part of a place
         words = line.split(" ")
         separator = words.index("-")
         point = mount_point(words[4])

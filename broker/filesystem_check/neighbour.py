@@ -1,10 +1,10 @@
-"""Another process on this host, for what a process cannot ask of itself.
+"""Another process on this host, for tests of locks that one process cannot make alone.
 
-Its own locks never stand in its way.
+A process is never hindered by its own locks.
 
-``python neighbour.py PATH try`` ends with 0 if it got the lock and 1 if somebody else has it; with
-``hold`` in place of ``try`` it says ``held`` and keeps it until it is killed or its standard input
-ends. 2: the file system has no locks.
+``python neighbour.py PATH try`` ends with 0 if it got the lock and 1 if another process has it.
+With ``hold`` in place of ``try`` it prints ``held`` and keeps the lock until it is killed or its
+standard input ends. 2: the file system has no locks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    """The program."""
+    """Run the program, and return its exit status."""
     path, order = arguments
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

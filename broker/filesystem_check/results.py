@@ -1,4 +1,4 @@
-"""What a check found: one result for each test, under the test's name."""
+"""The results of a check: one for each test, under the test's name."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Final
 
 
 class FailedError(Exception):
-    """A test found what a store cannot live with; the text says what was seen."""
+    """A test found what a store cannot tolerate; the text says what was seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``problem`` is "" where the test passed."""
+    """The result of a test; ``problem`` is "" if it passed."""
 
     test: str
     problem: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was wrong."""
+        """True if nothing was wrong."""
         return not self.problem
 
     @property
     def remedy(self) -> str:
-        """What usually mends it."""
+        """The usual remedy for the failure of this test, or ""."""
         return REMEDIES.get(self.test, "")
 
 
 PREFIX: Final = ".brokerctl-check"
-"""Names of all files that a check makes begin so; they are removed at its end."""
+"""The beginning of the names of all files that a check makes; they are removed at its end."""
 
 REMEDIES: Final = {
     "directory": "give a directory that exists and that this user may write to",
@@ -53,4 +53,4 @@ REMEDIES: Final = {
     "mapping)",
     "meet": "start the same command on the other host, with the same shared directory",
 }
-"""Test -> what usually mends its failure."""
+"""Test -> the usual remedy for its failure."""

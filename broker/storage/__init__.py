@@ -1,1 +1,1 @@
-"""What the broker keeps: disks, the journal and its copy on a backup, and who is answered when."""
+"""The broker's storage: disks, the journal and its copy on a backup, and the gate for receipts."""

@@ -1,16 +1,16 @@
-"""Blobs: bytes kept beside the journal, written and read in chunks.
+"""Blobs: bytes that are stored outside the journal, written and read in chunks.
 
-``large-messages`` and ``paging``, AMQ 17.3.2.
+They are in ``large-messages`` and ``paging``, AMQ 17.3.2.
 
-Why apart from the journal: a body that is streamed from the producer to the disk and from the disk
-to the consumer needs no memory of its size, however many of them are under way; a page of messages
+Why outside the journal: a body that is streamed from the producer to the disk and from the disk to
+the consumer needs no memory of its size, however many of them are under way. A page of messages
 whose turn is far off needs none at all. A record of the journal only names the blob.
 
-The order that makes it safe: the blob is whole and synced, then the record that names it is
-appended; the record is deleted, durably, then the blob is removed. So a crash at any moment leaves
-at most a blob that no record names, and ``sweep`` removes these at the next start. Ids come from
-the journal and never repeat; a sweep leaves alone whatever is younger than its own start, for
-another broker may have begun to write there after it lost the store.
+The order that makes it safe: first the blob is complete and synced, then the record that names it
+is appended. First the record is deleted, durably, then the blob is removed. So a crash at any
+moment leaves at most a blob that no record names, and ``sweep`` removes these at the next start.
+Ids come from the journal and never repeat. A sweep leaves alone whatever is younger than its own
+start, for another broker may have begun to write there after it lost the store.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from broker.storage.volume import Volume
 LARGE_MESSAGES: Final = "large-messages"
 PAGING: Final = "paging"
 SUFFIXES: Final = {LARGE_MESSAGES: "msg", PAGING: "page"}
-"""The kinds of blobs, each with a directory of its own, and how their files' names end."""
+"""The kinds of blobs, each with a directory of its own, and the suffixes of their files."""
 
 CHUNK: Final = 64 * 1024
 SYNC_EVERY: Final = 1024 * 1024
-"""Small syncs: a large one would hold up the group commits behind it."""
+"""The bytes after which to sync: a larger sync would hold up the group commits behind it."""
 
 START: Final = 256
-"""Bytes of a blob that its writer remembers: for a large message enough to see which one it is."""
+"""The first bytes of a blob that its writer remembers: enough to recognise a large message."""
 
 _log = logging.getLogger(__name__)
 
 
 class Blob(NamedTuple):
-    """What a record keeps of a blob: its id, its bytes, and their CRC-32C."""
+    """The record of a blob: its id, its bytes, and their CRC-32C."""
 
     id: int
     size: int
@@ -54,49 +54,49 @@ class Open(Protocol):
     """A blob that is being written; a ``VolumeFile`` is one."""
 
     def write(self, data: bytes) -> None:
-        """Append, buffered."""
+        """Append bytes, buffered."""
         ...
 
     async def sync(self) -> None:
-        """Return when all that was written is durable. Raises OSError."""
+        """Return when everything that was written is durable. Raises OSError."""
         ...
 
     async def close(self) -> None:
-        """No more will be written; what was not synced may be lost."""
+        """Close the blob; what was not synced may be lost."""
         ...
 
 
 class Medium(Protocol):
-    """Where the blobs of one kind are: files of a directory, or rows of a database.
+    """The place of the blobs of one kind: files of a directory, or rows of a database.
 
-    Every method raises OSError where it cannot.
+    Every method raises OSError if it fails.
     """
 
     kind: str
 
     def path(self, id_: int) -> str:
-        """What to call a blob in a message for people."""
+        """Return the name of a blob in a message for people."""
         ...
 
     async def create(self, id_: int) -> Open:
-        """A new, empty blob."""
+        """Create a new, empty blob."""
         ...
 
     async def read(self, id_: int, offset: int, size: int) -> bytes:
-        """At most so many bytes; none at its end."""
+        """Return at most so many bytes; none at the end of the blob."""
         ...
 
     async def remove(self, id_: int) -> None:
-        """It is gone, if it was there."""
+        """Remove a blob, if it exists."""
         ...
 
     async def sizes(self) -> dict[int, int]:
-        """The bytes of every blob that is there, by id."""
+        """Return the bytes of every blob that exists, by id."""
         ...
 
 
 class BlobFiles:
-    """Each blob a file in the directory of its kind."""
+    """A medium with a file for each blob, in the directory of its kind."""
 
     def __init__(self, volume: Volume, kind: str) -> None:
         self.kind = kind
@@ -104,40 +104,40 @@ class BlobFiles:
         self._name = re.compile(rf"([0-9]{{1,20}})\.{SUFFIXES[kind]}\Z")
 
     def path(self, id_: int) -> str:
-        """The file within the volume."""
+        """Return the file within the volume."""
         return f"{self.kind}/{id_}.{SUFFIXES[self.kind]}"
 
     async def create(self, id_: int) -> Open:
-        """See ``Medium``."""
+        """Create a blob; see ``Medium``."""
         await self._volume.mkdir(self.kind)
         return await self._volume.open(self.path(id_))
 
     async def read(self, id_: int, offset: int, size: int) -> bytes:
-        """See ``Medium``."""
+        """Read a part of a blob; see ``Medium``."""
         return await self._volume.read(self.path(id_), offset, size)
 
     async def remove(self, id_: int) -> None:
-        """See ``Medium``."""
+        """Remove a blob; see ``Medium``."""
         await self._volume.remove(self.path(id_))
 
     async def sizes(self) -> dict[int, int]:
-        """See ``Medium``."""
+        """Return the sizes of all blobs; see ``Medium``."""
         found = (self._name.match(name) for name in await self._volume.list(self.kind))
         ids = [int(match[1]) for match in found if match]
         sizes = {}
         for id_ in ids:
-            with contextlib.suppress(FileNotFoundError):  # whoever had the store before us is still removing
+            with contextlib.suppress(FileNotFoundError):  # the former owner of the store still removes files
                 sizes[id_] = await self._volume.size(self.path(id_))
         return sizes
 
 
 class Blobs:
-    """The blobs of one kind that one open journal names, counted by who refers to them.
+    """The blobs of one kind that one open journal names, with a count of the references to each.
 
-    Messages, and deliveries under way.
+    Messages refer to blobs, and so do deliveries under way.
 
-    ``on_stored`` is awaited for each before anything may name it, ``on_removed`` told of each that
-    is gone (replication).
+    ``on_stored`` is awaited for each blob before anything may name it. ``on_removed`` is called for
+    each blob that is removed (replication).
     """
 
     def __init__(self, medium: Medium, next_id: Callable[[], int]) -> None:
@@ -150,19 +150,19 @@ class Blobs:
 
     @property
     def kind(self) -> str:
-        """``LARGE_MESSAGES`` or ``PAGING``."""
+        """The kind of these blobs: ``LARGE_MESSAGES`` or ``PAGING``."""
         return self.medium.kind
 
     @property
     def stored(self) -> list[Blob]:
-        """All that are referred to."""
+        """All blobs that are referred to."""
         return list(self._references)
 
     def __contains__(self, blob: Blob) -> bool:
         return blob in self._references
 
     async def begin(self) -> BlobWriter:
-        """A new blob, to be written. Raises OSError."""
+        """Begin to write a new blob. Raises OSError."""
         id_ = self._next_id()
         opening = asyncio.get_running_loop().create_task(
             self.medium.create(id_), name=f"begin {self.medium.path(id_)}"
@@ -170,17 +170,20 @@ class Blobs:
         try:
             return BlobWriter(self, id_, await asyncio.shield(opening))
         except asyncio.CancelledError:
-            # The disk makes it all the same, and nobody would know of it.
+            # The disk creates it nevertheless, and it would stay there unknown.
             self._tasks[opening] = None
             opening.add_done_callback(lambda done: self._never_wanted(id_, done))
             raise
 
     def hold(self, blob: Blob) -> None:
-        """One more refers to it."""
+        """Add a reference to the blob."""
         self._references[blob] = self._references.get(blob, 0) + 1
 
     def release(self, blob: Blob) -> None:
-        """Give up one use; with the last the blob goes: a message's once durably deleted."""
+        """Remove a reference; with the last one the blob is removed.
+
+        The last reference of a message goes once its record is durably deleted.
+        """
         count = self._references[blob] - 1
         if count:
             self._references[blob] = count
@@ -191,7 +194,7 @@ class Blobs:
         self.discard(blob.id)
 
     def discard(self, id_: int, file: Open | None = None) -> None:
-        """Remove it, soon, and close it before if it is open."""
+        """Remove a blob soon; close it before that if it is open."""
         task = asyncio.get_running_loop().create_task(
             self._remove(id_, file), name=f"remove {self.medium.path(id_)}"
         )
@@ -199,9 +202,9 @@ class Blobs:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
-        """The blob from start to end, 64 KiB each.
+        """Yield the blob from start to end, 64 KiB each.
 
-        Raises OSError, and JournalDamagedError *before the last* chunk of a damaged one.
+        Raises OSError, and JournalDamagedError *before the last* chunk of a damaged blob.
         """
         checksum = 0
         offset = 0
@@ -218,11 +221,11 @@ class Blobs:
             yield data
 
     async def sweep(self, concerned: Callable[[int], bool]) -> None:
-        """Of the ids that are ``concerned``, at a start those of before it.
+        """Check and clean up the blobs whose ids are ``concerned``: at a start, all older ones.
 
-        Check that what is referred to is there, and remove those that nothing names.
+        Checks that the blobs that are referred to exist, and removes those that no record names.
 
-        Raises JournalDamagedError for one that is missing or too short, OSError.
+        Raises JournalDamagedError for a blob that is missing or too short, OSError.
         """
         held = [blob for blob in self._references if concerned(blob.id)]
         present = await self.medium.sizes()
@@ -238,7 +241,7 @@ class Blobs:
                 await self.medium.remove(id_)
 
     async def close(self) -> None:
-        """Wait for removals under way."""
+        """Wait for the removals that are under way."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
@@ -257,17 +260,17 @@ class Blobs:
 
 
 class BlobWriter:
-    """A blob on its way to the disk.
+    """A blob that is being written.
 
-    End it with ``finish``, or with ``discard``; memory is bounded by awaiting ``flush`` when it is
-    ``due``.
+    End it with ``finish``, or with ``discard``. Await ``flush`` when it is ``due``, which bounds
+    memory.
     """
 
     def __init__(self, owner: Blobs, id_: int, file: Open) -> None:
         self.id = id_
         self.size = 0
         self.start = b""
-        """The first bytes."""
+        """The first bytes of the blob."""
         self._owner = owner
         self._file = file
         self._checksum = 0
@@ -275,11 +278,11 @@ class BlobWriter:
 
     @property
     def due(self) -> bool:
-        """Is it time to ``flush``?"""
+        """True if it is time to ``flush``."""
         return self._unsynced >= SYNC_EVERY
 
     def write(self, data: bytes) -> None:
-        """The next bytes. Raises OSError."""
+        """Write the next bytes. Raises OSError."""
         self._file.write(data)
         if self.size < START:
             self.start += bytes(data[: START - self.size])
@@ -288,14 +291,14 @@ class BlobWriter:
         self._unsynced += len(data)
 
     async def flush(self) -> None:
-        """Return when all that was written is on the disk. Raises OSError."""
+        """Return when everything that was written is on the disk. Raises OSError."""
         self._unsynced = 0
         await self._file.sync()
 
     async def finish(self) -> Blob:
-        """The whole blob, durable, here and wherever ``on_stored`` has to have it.
+        """Finish the blob, which is then durable here and wherever ``on_stored`` has put it.
 
-        Held once, for the caller. Raises OSError.
+        The caller holds one reference to it. Raises OSError.
         """
         await self.flush()
         await self._file.close()
@@ -310,5 +313,5 @@ class BlobWriter:
         return blob
 
     def discard(self) -> None:
-        """It will never be whole, or nobody wants it any more."""
+        """Give the blob up: it will never be complete, or is not wanted any more."""
         self._owner.discard(self.id, self._file)

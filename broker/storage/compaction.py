@@ -1,21 +1,22 @@
-"""Giving disk space back without ever making an append wait.
+"""Compaction: disk space is given back without ever making an append wait.
 
-Two ways, cheapest first. *Reclaim*: while the oldest sealed segment has nothing live, it is
-removed. What it deletes lay in itself or in still older ones, so nothing can come back to life.
-This is all that a queue which is consumed in order needs. *Rewrite*: when less than a percentage of
-the sealed segments is live, all of them become one.
+There are two ways, the cheaper first. *Reclaim*: while the oldest sealed segment has nothing live,
+it is removed. What it deletes lay in itself or in still older ones, so nothing can come back to
+life. A queue that is consumed in order needs no more than this. *Rewrite*: when less than a
+percentage of the sealed segments is live, all of them become one.
 
-Why a crash at any moment is safe. The rewrite covers *all* sealed segments S1..Sk, so that a
+Why a crash at any moment is safe: the rewrite covers *all* sealed segments S1..Sk, so that a
 deletion in them never outlives what it deletes, and deletions in later segments stay where they
 are. Its output is written beside, closed with a mark and synced; then one rename over Sk puts it in
-force. Before the rename S1..Sk are untouched, and recovery removes the ".tmp". After it, the header
-of the new Sk says that it is compacted, and recovery leaves out (and removes) all before it,
-whether or not the manifest had been advanced or the files removed. A record deleted while the
-rewrite ran may be in its output; the deletion is in a later segment. Liveness runs ahead of the
-disk: a record may be dead by a deletion that is still buffered, and lives again if a crash takes
-that. So both ways flush the log after their last look at liveness and before their first
-irrevocable step. A reclaim advances the manifest first, and recovery removes what lies before the
-manifest's first segment.
+force. Before the rename, S1..Sk are untouched, and recovery removes the ".tmp". After it, the
+header of the new Sk says that it is compacted. Recovery then leaves out (and removes) all before
+it, whether or not the manifest had been advanced or the files removed. A record deleted while the
+rewrite ran may be in its output; the deletion is in a later segment.
+
+Liveness runs ahead of the disk: a record may be dead by a deletion that is still buffered, and it
+lives again if a crash takes that. So both ways flush the log after their last look at liveness and
+before their first irrevocable step. A reclaim advances the manifest first, and recovery removes
+what lies before the manifest's first segment.
 
 Sequences and ids survive: entries keep their sequence, the header carries the last sequence and the
 highest id.
@@ -52,11 +53,11 @@ _MOVE_SLICE = 2048
 
 
 class _StoppedError(Exception):
-    """Somebody needs the segments to stay as they are."""
+    """The segments must stay as they are, because they are held."""
 
 
 class Compactor:
-    """Compacts the sealed segments of one log, one at a time, and never while somebody holds it."""
+    """Compacts the sealed segments of one log, one at a time, and never while they are held."""
 
     def __init__(self, log: SegmentLog, liveness: Liveness) -> None:
         self._journal = log
@@ -66,12 +67,12 @@ class Compactor:
         self._broken = False
         self._task: asyncio.Task[bool] | None = None
         self.runs = 0
-        """Rewrites completed."""
+        """The number of rewrites completed."""
 
     def consider(self) -> None:
         """Start a compaction if it is worth it and nothing forbids it.
 
-        Cheap: called whenever a segment was sealed, or a compaction has ended.
+        This is cheap, and is called whenever a segment was sealed, or a compaction has ended.
         """
         if self._holds or self._broken or self._task is not None:
             return
@@ -79,26 +80,26 @@ class Compactor:
             self._start(force=False)
 
     async def ended(self) -> None:
-        """Return when none is under way."""
+        """Return when no compaction is under way."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
     async def compact(self) -> bool:
-        """Rewrite now, whatever the settings say; True if it came to its end."""
+        """Rewrite now, whatever the settings say; True if the rewrite was completed."""
         await self.ended()
         if self._holds or self._broken:
             return False
         return await asyncio.shield(self._start(force=True))
 
     async def hold(self) -> None:
-        """Keep every sealed segment as it is until ``release``; what is under way is given up."""
+        """Keep all sealed segments as they are until ``release``; give up what is under way."""
         self._holds += 1
         self._stop = True
         await self.ended()
         self._stop = False
 
     def release(self) -> None:
-        """The end of one ``hold``."""
+        """End one ``hold``."""
         self._holds -= 1
         if not self._holds:
             self.consider()
@@ -117,14 +118,14 @@ class Compactor:
                 "journal: compaction of %s: please report this", self._journal.directory, exc_info=error
             )
         if not task.cancelled():
-            # Under load much may have been sealed meanwhile, and nothing may be for a long time.
+            # Under load, many segments may have been sealed meanwhile, and the next may come late.
             self.consider()
 
     def _sealed(self) -> list[Segment]:
         return list(itertools.takewhile(operator.attrgetter("sealed"), self._journal.segments))
 
     def _reclaimable(self) -> int:
-        """How many of the oldest segments hold nothing live."""
+        """Return how many of the oldest segments hold nothing live."""
         live = (self._liveness.bytes[segment.ordinal] for segment in self._sealed())
         return sum(1 for _ in itertools.takewhile(operator.not_, live))
 
@@ -146,8 +147,8 @@ class Compactor:
         except _StoppedError:
             return False
         except (OSError, JournalError) as error:
-            # What is on disk stays as it is and stays valid, or as damaged as it was: only no space
-            # is given back.
+            # The data on disk is unchanged: as valid or as damaged as it was. The only loss is that
+            # no space is given back.
             self._broken = True
             _log.error(
                 "journal: compaction of %s is off until the next start: %s", self._journal.directory, error
@@ -214,7 +215,7 @@ class Compactor:
             raise _StoppedError
 
     async def _switch(self, sealed: list[Segment], rewrite: _Rewrite) -> None:
-        """Account for records in their new place, a slice at a time, then forget the old ones."""
+        """Account for records in their new place, slice by slice, then forget the old segments."""
         log, liveness = self._journal, self._liveness
         last = sealed[-1]
         new = Segment(last.path, log.next_ordinal(), last.first, last.last, rewrite.size, sealed=True)
@@ -235,7 +236,7 @@ class Compactor:
 
 
 class _Rewrite:
-    """The output of a rewrite: what of each entry is live, under the entry's own sequence."""
+    """The output of a rewrite: the live part of each entry, under the entry's own sequence."""
 
     def __init__(self, file: VolumeFile, liveness: Liveness) -> None:
         self.file = file
@@ -250,7 +251,7 @@ class _Rewrite:
         self.unsynced += len(data)
 
     def take(self, frames: list[JournalFrame]) -> None:
-        """Keep what lives now; a record that dies later has its deletion in a later segment."""
+        """Keep what is live now; the deletion of a record that dies later is in a later segment."""
         live = self._live
         kept = []
         for sequence, _, operations in frames:

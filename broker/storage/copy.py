@@ -1,8 +1,8 @@
 """The backup's side of replication: a journal that becomes equal to its live broker's.
 
 Why two streams: the live cannot stop while its old segments travel, so new entries arrive
-interleaved with chunks of the frozen ones. Chunks go into files of the same names, entries into
-segments of our own that begin where the snapshot ends; put side by side they are one journal. Until
+interleaved with chunks of the frozen ones. Chunks go into files of the same names. Entries go into
+segments of our own that begin where the snapshot ends; together they are one journal. Until
 ``complete`` has read and verified every byte, the manifest says "incomplete" and ``Journal.open``
 refuses the directory: partial data must never be served. A copy whose process died is not resumed
 but begun anew.
@@ -40,8 +40,8 @@ _SYNC_EVERY = 1024 * 1024
 class JournalCopy:
     """A copy under way, or, after ``complete``, an up-to-date one that goes on following.
 
-    ``synced`` is the highest sequence that is on our disk, ``on_synced`` gets it after each group
-    commit, on the loop. ``on_failed`` is called once if the disk fails. Close the copy, then
+    ``synced`` is the highest sequence on our disk; ``on_synced`` gets it after each group commit,
+    on the loop. ``on_failed`` is called once if the disk fails. Close the copy, then
     ``Journal.open`` its directory to serve from it.
     """
 
@@ -72,7 +72,7 @@ class JournalCopy:
 
     @classmethod
     async def create(cls, volume: Volume, directory: str, options: JournalOptions | None = None) -> Self:
-        """Begin a copy in ``directory``, and keep what may be of worth there.
+        """Begin a copy in ``directory``, and keep data of value that is there.
 
         A journal is moved to ``<directory>.moved-N``, of which the newest few are kept; an
         unfinished copy is removed. Raises JournalLockedError, OSError.
@@ -90,19 +90,19 @@ class JournalCopy:
 
     @property
     def synced(self) -> int:
-        """The highest sequence on disk; 0 while nothing was streamed and it is not complete."""
+        """The highest sequence on disk; 0 until an entry was streamed or the copy is complete."""
         return 0 if self._journal is None else self._journal.synced
 
     @property
     def last_sequence(self) -> int:
-        """The highest sequence taken."""
+        """The highest sequence received."""
         return self._next - 1 if self._next else 0
 
     def write_chunk(self, name: str, offset: int, data: bytes) -> None:
-        """Bytes of a file of the snapshot; each file's chunks in order, without gaps. Buffered.
+        """Take bytes of a file of the snapshot, and buffer them.
 
-        Raises ValueError for a name that is none of a segment's or a chunk out of order;
-        JournalFailedError.
+        Each file's chunks come in order, without gaps. Raises ValueError for a name that is not a
+        segment's or a chunk out of order; JournalFailedError.
         """
         self._check()
         if self.up_to_date or self._pending is not None:
@@ -117,14 +117,14 @@ class JournalCopy:
         self._wake.set()
 
     async def drained(self) -> None:
-        """Return when what was taken is with the disk; awaited now and then it bounds memory."""
+        """Return when the chunks received are written; awaiting this now and then bounds memory."""
         await self._idle.wait()
         self._check()
 
     def append_encoded(self, sequence: int, entry: bytes) -> None:
-        """The next entry of the live's journal, as its tap gave it.
+        """Append the next entry of the live's journal, as its tap gave it.
 
-        Buffered; ``synced`` tells when it is on disk.
+        The entry is buffered; ``synced`` says when it is on disk.
 
         Raises ValueError for a gap or a sequence that is not the entry's, BadFrameError for bytes
         that were damaged on the way; JournalFailedError.
@@ -149,11 +149,11 @@ class JournalCopy:
         log.append(entry)
 
     async def complete(self, last_sequence: int, files: Sequence[tuple[str, int]] | None = None) -> None:
-        """All chunks are here: check every byte, sync, and mark the copy as up to date, durably.
+        """Check every byte of the chunks, sync, and mark the copy as up to date, durably.
 
-        Entries may go on arriving meanwhile.
+        Call this when all chunks have arrived; entries may go on arriving meanwhile.
 
-        ``last_sequence`` and ``files`` are the snapshot's; without ``files`` a missing oldest file
+        ``last_sequence`` and ``files`` are the snapshot's; without ``files``, a missing oldest file
         cannot be noticed. Raises JournalDamagedError (the copy stays incomplete: begin a new one),
         JournalFailedError, OSError.
         """
@@ -216,9 +216,10 @@ class JournalCopy:
         return image
 
     async def records(self) -> Collection[Record]:
-        """What lives in it, were it opened now; of an up-to-date copy.
+        """Return the records that would live if an up-to-date copy were opened now.
 
-        Raises JournalError, OSError: it is not one, cannot be read, or was compacted meanwhile.
+        Raises JournalError or OSError if the copy is not up to date, cannot be read, or was
+        compacted meanwhile.
         """
         if not self.up_to_date or self._journal is None:
             raise JournalError(f"{self.directory} is no complete copy")
@@ -233,7 +234,10 @@ class JournalCopy:
         return records.values()
 
     async def close(self) -> None:
-        """Make what has come durable, close; twice is allowed, and a failed disk raises nothing."""
+        """Make the data received durable, and close the copy.
+
+        This may be called twice; a failed disk raises nothing.
+        """
         self._closed = True
         self._wake.set()
         await self._writer
@@ -268,7 +272,7 @@ class JournalCopy:
         return log
 
     def _adopt(self, log: SegmentLog, begun: list[Segment], liveness: Liveness) -> None:
-        """From now on liveness is tracked; what came while the segments were read follows first."""
+        """Track liveness from now on, and account for what came while the segments were read."""
         assert self._pending is not None
         for segment in begun:
             liveness.begin(segment.ordinal)
@@ -289,7 +293,7 @@ class JournalCopy:
                 self.on_failed(failure)
 
     async def _write_chunks(self) -> None:
-        """Write chunks behind the receiver's back; a file is synced when the next one begins."""
+        """Write chunks in the background; a file is synced when the next one begins."""
         file: VolumeFile | None = None
         name = ""
         unsynced = 0
@@ -333,7 +337,7 @@ async def _move_aside(volume: Volume, directory: str, keep: int) -> None:
         try:
             manifest = await read_manifest(volume, directory)
         except JournalDamagedError:
-            manifest = Manifest("complete", 0)  # Damaged data may still be worth a look.
+            manifest = Manifest("complete", 0)  # Damaged data may still be worth inspecting.
         if manifest is not None and manifest.state == "incomplete":
             await volume.remove_tree(directory)
     parent, _, name = directory.rpartition("/")

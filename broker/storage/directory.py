@@ -2,8 +2,8 @@
 
 Why one thread: fsync blocks for as long as the disk likes, and the loop must not. All blocking
 calls run one after the other in a single dedicated thread (the only one in the broker), so that
-they keep their order; writes go to the page cache from the loop itself, which takes microseconds
-and saves a hand-over.
+they keep their order. Writes go to the page cache from the loop itself, which takes microseconds
+and saves the way to the thread.
 """
 
 # ruff: noqa: D102 - the protocols in volume.py say what each method promises
@@ -35,11 +35,14 @@ class DirectoryVolume:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="volume")
 
     async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Run a blocking function in the volume's thread, after all earlier ones."""
+        """Run a blocking function in the volume's thread, after all earlier calls."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def path(self, path: str) -> Path:
-        """The real path of a path of the volume. Raises ValueError for one that leads out of it."""
+        """Return the real path of a path of the volume.
+
+        Raises ValueError for a path that leads out of the volume.
+        """
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
             raise ValueError(f"path {path!r} leads out of the volume")
         return self._root / path
@@ -84,7 +87,7 @@ class DirectoryVolume:
         return DirectoryLock(await self.call(_lock, self.path(path)))
 
     async def close(self) -> None:
-        """End the thread when everything handed to it is done."""
+        """End the thread when all its calls are done."""
         thread = self._thread
         await self.call(lambda: None)
         thread.shutdown(wait=False)
@@ -112,7 +115,7 @@ class DirectoryFile:
 
 
 class DirectoryLock:
-    """An advisory lock of the whole file (flock): of this opening, and ended with the process."""
+    """An advisory lock of the whole file (flock), held by this opening until its process ends."""
 
     __slots__ = ("_descriptor",)
 
@@ -126,14 +129,14 @@ class DirectoryLock:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Every byte, however few the system takes at a time."""
+    """Write every byte, however few the system takes at a time."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_directory(path: Path) -> None:
-    """Make what was created, renamed or removed in it durable."""
+    """Make what was created, renamed or removed in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -149,7 +152,7 @@ def _list(path: Path) -> list[str]:
 
 
 def open_appending(path: Path) -> int:
-    """A descriptor; a file that is not there is created, durably."""
+    """Open a file for appending, and return its descriptor; a new file is created durably."""
     new = not path.exists()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
     if new:

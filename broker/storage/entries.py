@@ -1,8 +1,9 @@
-"""What an engine needs of whatever keeps its entries.
+"""The interface between an engine and the store of its entries.
 
-A journal on a disk, or one on the rows of a database.
+The store is a journal on a disk, or one on the rows of a database.
 
-Why a protocol: what a message is and who may have it does not depend on where it is kept.
+Why a protocol: the rules about messages and their owners do not depend on where messages are
+stored.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from broker.storage.volume import Space
 
 
 class EntryStore(Protocol):
-    """See ``storage.journal.Journal`` for what each of these promises."""
+    """A store of entries; ``storage.journal.Journal`` says what each of these promises."""
 
     @property
     def large(self) -> Blobs | None:
-        """Large bodies; None where none can be kept apart."""
+        """The large bodies; None if none can be stored outside the entries."""
         ...
 
     @property
     def pages(self) -> Blobs | None:
-        """Pages of messages; None where none can be kept."""
+        """The pages of messages; None if none can be stored."""
         ...
 
     on_synced: Callable[[int], None] | None
@@ -44,23 +45,23 @@ class EntryStore(Protocol):
 
     @property
     def live(self) -> int:
-        """How many records live."""
+        """The number of live records."""
         ...
 
     def append(self, operations: Sequence[Operation]) -> int:
-        """Take one entry, all or nothing, and return its sequence (dense from 1)."""
+        """Append one entry, all or nothing, and return its sequence (dense from 1)."""
         ...
 
     def next_id(self) -> int:
-        """An id that was never given out before."""
+        """Return an id that was never given out before."""
         ...
 
     async def sweep(self) -> None:
-        """Remove the blobs that no record names, once all that are named are held."""
+        """Remove the blobs that no record names; call this once all named ones are held."""
         ...
 
     async def space(self) -> Space | None:
-        """How much room there is; None where that is not known, or not ours to watch."""
+        """Return how much room there is; None if it is unknown, or not ours to watch."""
         ...
 
     async def flush(self) -> None:
@@ -68,5 +69,5 @@ class EntryStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give it back."""
+        """Close the store."""
         ...

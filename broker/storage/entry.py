@@ -1,14 +1,14 @@
-"""How a journal looks on disk: frames, entries, marks and segment headers. No I/O.
+"""The format of a journal on disk: frames, entries, marks and segment headers. No I/O.
 
 A *frame* is ``length u32, crc32c u32, content``, little endian; the checksum covers the content, so
 a wrong length shows as a wrong checksum. The content is one of
 - an *entry*: ``sequence u64``, then operations ``action u8, kind u8, id u64, size u32, data``.
-  Whole or not at all.
+  It is read as a whole or not at all.
 - a *mark*: the sequence ``MARK``, a magic word, its own offset in the file and the file's first
   sequence. It says that everything before it in this file had reached the disk when it was written.
-  It is what tells a torn tail (bad bytes and no mark after them: never acknowledged) from damage
-  (bad bytes with a mark after them: data that was synced is gone). An entry after the bad bytes
-  proves nothing: a disk may keep any sectors of an unsynced write.
+  It tells a torn tail (bad bytes and no mark after them: never acknowledged) from damage (bad bytes
+  with a mark after them: data that was synced is gone). An entry after the bad bytes proves
+  nothing: a disk may keep any sectors of an unsynced write.
 
 A *segment* is a header of ``HEADER_SIZE`` bytes, then frames.
 """
@@ -26,7 +26,7 @@ UPDATE: Final = 2
 DELETE: Final = 3
 
 OPERATION_SIZE: Final = 14
-"""Bytes of an operation beside its data."""
+"""The bytes of an operation without its data."""
 
 MARK: Final = 2**64 - 1
 HEADER_SIZE: Final = 64
@@ -51,7 +51,7 @@ _crc = google_crc32c.value
 
 
 class Operation(NamedTuple):
-    """One change of one record; several in one entry happen together or not at all."""
+    """A change of one record; several changes in one entry happen together or not at all."""
 
     action: int
     kind: int
@@ -62,8 +62,8 @@ class Operation(NamedTuple):
 class Header(NamedTuple):
     """The first bytes of a segment.
 
-    ``first`` is the sequence of the first entry that belongs here. ``last`` is 0 in a log segment;
-    in a compacted one it is the last sequence whose effects are in it, and segments with a lower
+    ``first`` is the sequence of the first entry that belongs to it. ``last`` is 0 in a log segment.
+    In a compacted one it is the last sequence whose effects are in it, and segments with a lower
     ``first`` are obsolete. ``ids`` is the lowest id that had never been given out when the segment
     was begun.
     """
@@ -74,7 +74,7 @@ class Header(NamedTuple):
 
 
 class BadFrameError(ValueError):
-    """Bytes that are no frame, at ``offset`` of their file."""
+    """The bytes at ``offset`` of their file are not a frame."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"at offset {offset}: {reason}")
@@ -83,7 +83,7 @@ class BadFrameError(ValueError):
 
 
 def encode_entry(sequence: int, operations: Sequence[Operation]) -> bytes:
-    """One frame. Raises ValueError for no operation, or for values out of their ranges."""
+    """Return one frame. Raises ValueError for no operation, or for values out of their ranges."""
     try:
         if len(operations) == 1:
             action, kind, id_, data = operations[0]
@@ -105,7 +105,10 @@ def encode_entry(sequence: int, operations: Sequence[Operation]) -> bytes:
 
 
 def decode_entry(entry: bytes) -> tuple[int, list[Operation]]:
-    """(sequence, operations) of one encoded entry. Raises BadFrameError, offsets within it."""
+    """Return (sequence, operations) of an encoded entry.
+
+    Raises BadFrameError, with offsets within the entry.
+    """
     if len(entry) < FRAME_SIZE:
         raise BadFrameError(0, f"{len(entry)} bytes are no entry")
     length, crc = _FRAME.unpack_from(entry)
@@ -118,19 +121,19 @@ def decode_entry(entry: bytes) -> tuple[int, list[Operation]]:
 
 
 def encode_mark(offset: int, first: int) -> bytes:
-    """The mark that stands at ``offset`` of the segment that begins with sequence ``first``."""
+    """Return the mark for ``offset`` of the segment that begins with sequence ``first``."""
     content = _MARK.pack(MARK, _MARK_MAGIC, offset, first)
     return _FRAME.pack(len(content), _crc(content)) + content
 
 
 def encode_header(header: Header) -> bytes:
-    """Exactly HEADER_SIZE bytes."""
+    """Return a header, exactly HEADER_SIZE bytes."""
     body = _HEADER.pack(_MAGIC, _VERSION, HEADER_SIZE, *header)
     return body + _SEQUENCE.pack(_crc(body))
 
 
 def decode_header(data: bytes) -> Header:
-    """The header at the start of a segment. Raises BadFrameError."""
+    """Return the header at the start of a segment. Raises BadFrameError."""
     if len(data) < HEADER_SIZE:
         raise BadFrameError(len(data), f"the header ends after {len(data)} of {HEADER_SIZE} bytes")
     body = data[: HEADER_SIZE - 8]
@@ -145,7 +148,7 @@ def decode_header(data: bytes) -> Header:
 
 
 class JournalFrame(NamedTuple):
-    """``size`` bytes of a file: an entry, or a mark (sequence MARK, no operations)."""
+    """A frame of ``size`` bytes: an entry, or a mark (sequence MARK, no operations)."""
 
     sequence: int
     size: int
@@ -155,10 +158,10 @@ class JournalFrame(NamedTuple):
 def decode_frames(
     data: bytes, offset: int, first: int, file_size: int
 ) -> tuple[list[JournalFrame], BadFrameError | None]:
-    """The whole frames at the start of ``data``, which begins at ``offset`` of its file.
+    """Return the whole frames at the start of ``data``, which begins at ``offset`` of its file.
 
-    A frame that is merely cut by the end of ``data`` is left for the next call; what can be no
-    frame comes back as the error, after the good ones before it.
+    A frame that is merely cut by the end of ``data`` is left for the next call. Bytes that cannot
+    be a frame come back as the error, after the good frames before them.
     """
     frames: list[JournalFrame] = []
     position = 0
@@ -193,7 +196,7 @@ def decode_frames(
 
 
 def find_mark(data: bytes, offset: int, first: int) -> int | None:
-    """Where, at or after ``offset``, the first valid mark stands; None if none does.
+    """Return where the first valid mark at or after ``offset`` is; None if there is none.
 
     ``offset`` is where ``data`` begins in its file.
     """
@@ -207,7 +210,7 @@ def find_mark(data: bytes, offset: int, first: int) -> int | None:
 
 
 def _operations(content: bytes, offset: int) -> tuple[int, list[Operation]]:
-    """Parse content whose checksum is right; what is wrong now was written wrong."""
+    """Parse content whose checksum is right; any error in it was made when it was written."""
     size = len(content)
     if size < 8:
         raise BadFrameError(offset, f"a frame of {size} bytes holds no sequence")

@@ -1,4 +1,4 @@
-"""What can be wrong with a journal, split by what its reader must do next."""
+"""The errors of a journal, split by what the broker or its operator must do next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class JournalError(Exception):
 
 
 class JournalDamagedError(JournalError):
-    """Data that had been synced is not what was written.
+    """Data that had been synced differs from what was written.
 
     Do not start on it: restore the file or copy from the other broker.
 
@@ -25,21 +25,21 @@ class JournalDamagedError(JournalError):
 
 
 class JournalIncompleteError(JournalError):
-    """A copy whose synchronisation never ended, never to be served from: make a new one."""
+    """The journal is a copy whose synchronisation never ended: never serve from it, copy anew."""
 
 
 class JournalLockedError(JournalError):
-    """Another broker has this journal open. Stop that one, or configure another directory."""
+    """Another broker has this journal open. Stop that broker, or configure another directory."""
 
 
 class JournalFailedError(JournalError):
-    """A write or sync failed: nothing since ``synced`` is certain and nothing more is taken.
+    """A write or sync failed: nothing since ``synced`` is certain, and nothing more is accepted.
 
     Stop the broker; its journal recovers at the next start.
     """
 
     def again(self) -> Self:
-        """A fresh one for the next caller: raised again and again, a traceback grows."""
+        """Return a new error for the next caller: a traceback grows each time it is raised."""
         failure = type(self)(*self.args)
         failure.__cause__ = self.__cause__
         return failure

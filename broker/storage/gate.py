@@ -1,10 +1,10 @@
-"""Who may be answered, and when.
+"""The gate that decides when a receipt may be sent.
 
 A receipt leaves only when what it promises is durable under the policy in force.
 
-Why one place: a receipt sent a moment too early is a lost message, the very thing this broker is
-tested for. The policy moves ``local`` and ``remote`` and holds the gate while it does not know who
-it is; the engine only ever says what must be durable before something happens.
+Why one place: a receipt sent a moment too early is a lost message, the very thing that this broker
+is tested for. The policy moves ``local`` and ``remote``, and holds the gate while the broker does
+not know whether it is live. The engine only says what must be durable before something happens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DurabilityGate:
 
     def __init__(self, local: int = 0) -> None:
         self.look: Callable[[], object] | None = None
-        """Called before any completion or dispatch, for a policy that goes by the clock to hold."""
+        """Called before any completion or dispatch: a policy that goes by the clock may hold."""
         self._local = local
         self._remote: int | None = None
         self._held = False
@@ -71,7 +71,7 @@ class DurabilityGate:
 
     @property
     def waiting(self) -> int:
-        """How many callbacks wait."""
+        """The number of callbacks that wait."""
         return len(self._waiting)
 
     @property
@@ -97,16 +97,16 @@ class DurabilityGate:
             asyncio.get_running_loop().call_soon(self._scheduled_drain)
 
     def hold(self) -> None:
-        """Complete nothing until ``release``: the broker does not know whether it is still live."""
+        """Complete nothing until ``release``: the broker does not know whether it is live."""
         self._held = True
 
     def release(self) -> None:
-        """Go on, with what has become durable meanwhile first."""
+        """Run callbacks again, first those whose sequences have become durable meanwhile."""
         self._held = False
         self._drain()
 
     def abandon(self) -> None:
-        """The broker is no longer live: nobody is answered any more, now or later."""
+        """Drop all callbacks, now and later, because the broker is no longer live."""
         self._abandoned = True
         self._waiting.clear()
 
@@ -125,7 +125,7 @@ class DurabilityGate:
                 callback = waiting.popleft()[1]
                 try:
                     callback()
-                except Exception as error:  # noqa: BLE001 - one broken session must not keep the others' receipts
+                except Exception as error:  # noqa: BLE001 - a broken session must not hold up the receipts of others
                     asyncio.get_running_loop().call_exception_handler(
                         {"message": "a durability callback failed: please report this", "exception": error}
                     )

@@ -1,14 +1,15 @@
-"""Looking at a journal that may be damaged, and keeping what can be read of it.
+"""Inspection of a journal that may be damaged, and salvage of what can be read of it.
 
-Changes nothing in it.
+It changes nothing in the journal.
 
-Why beside ``recovery``: a broker must refuse a journal that is not what was written; whoever has
-only that journal wants to know what is lost, and the rest. So a bad frame ends nothing here: the
-next whole one behind it is looked for, byte by byte, and what lies between is told.
+Why in addition to ``recovery``: a broker must refuse a journal that differs from what was written.
+An operator who has only that journal wants to know what is lost, and to have the rest. So a bad
+frame ends nothing here: the next whole frame behind it is searched for, byte by byte, and the bytes
+between are reported.
 
-A salvaged journal is a new one with the live records, under their ids. What it lacks cannot be
-known but by numbers: an ADD that was lost is a message lost, a DELETE that was lost is a message
-that comes again.
+A salvaged journal is a new one with the live records, under their ids. Only the numbers of what it
+lacks can be known. An ADD that was lost is a message lost; a DELETE that was lost is a message
+delivered again.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ from broker.storage.volume import Volume
 
 _START: Final = struct.Struct("<IIQ")
 _AHEAD_MAX: Final = 1 << 32
-"""How far a sequence behind damage may be from the last before it and still be believed."""
+"""The greatest step of a sequence behind damage that is still believed."""
 
 
 class JournalDamage(NamedTuple):
-    """``size`` bytes at ``offset`` that are not what was written; 0: something is missing."""
+    """A span of ``size`` bytes at ``offset`` that differ from what was written.
+
+    The size 0 says that something is missing there.
+    """
 
     path: str
     offset: int
@@ -55,7 +59,7 @@ class JournalDamage(NamedTuple):
 
 
 class SegmentFound(NamedTuple):
-    """One file: its entries that can be read, from ``first`` to ``last``."""
+    """A file: its entries that can be read, from ``first`` to ``last``."""
 
     name: str
     size: int
@@ -66,20 +70,20 @@ class SegmentFound(NamedTuple):
 
 @dataclass(slots=True)
 class JournalInspection:
-    """What a journal holds; ``records`` live after the entries that can be read."""
+    """The content of a journal; ``records`` live after the entries that can be read."""
 
     state: str = "complete"
     synced: Synced | None = None
     segments: list[SegmentFound] = field(default_factory=list)
     damage: list[JournalDamage] = field(default_factory=list)
     torn: JournalDamage | None = None
-    """An end that nothing says was ever synced: a start cuts it off, and no damage."""
+    """An end that no mark proves synced: a start cuts it off, so it is not damage."""
     entries: int = 0
     last: int = 0
     lost: list[tuple[int, int]] = field(default_factory=list)
-    """Sequences (first, last) of entries that are not there."""
+    """The sequences (first, last) of entries that are missing."""
     orphans: int = 0
-    """Updates and deletions of records that are not there: these were in what is lost."""
+    """The number of updates and deletions whose records are in the missing entries."""
     records: dict[int, Record] = field(default_factory=dict)
 
     def take(self, sequence: int, operations: list[Operation]) -> None:
@@ -97,7 +101,7 @@ class JournalInspection:
 
 
 async def inspect(volume: Volume, directory: str) -> JournalInspection:
-    """Read what can be read. Raises OSError, JournalDamagedError where there is no journal."""
+    """Read what can be read. Raises OSError, or JournalDamagedError if there is no journal."""
     found = JournalInspection(synced=await read_synced(volume, directory))
     names = sorted(name for name in await volume.list(directory) if segment_first(name) is not None)
     manifest = await _manifest(volume, directory, found)
@@ -148,7 +152,8 @@ async def _read_segments(
             found.damage.append(JournalDamage(path, error.offset, HEADER_SIZE, error.reason))
             compacted = 0
         headers.append((name, compacted))
-    # What compaction has replaced is obsolete, and so is what the manifest does not count any more.
+    # Segments that compaction has replaced are obsolete, and so are those that the manifest does
+    # not count any more.
     begin = max((place for place, (_, compacted) in enumerate(headers) if compacted), default=0)
     oldest = manifest.first if manifest is not None else 0
     headers = [one for one in headers[begin:] if (segment_first(one[0]) or 0) >= oldest]
@@ -180,7 +185,7 @@ def _read_segment(
     entries, begin = 0, 0
     for item in _frames(path, data, first, found.last if not compacted else 0):
         if isinstance(item, JournalDamage):
-            # A mark behind it would say that it had been synced; so would any later segment.
+            # A mark behind it would prove that it had been synced; so would any later segment.
             if (
                 last_one
                 and not compacted
@@ -202,7 +207,7 @@ def _read_segment(
 
 
 def _frames(path: str, data: bytes, first: int, last: int) -> Iterator[JournalFrame | JournalDamage]:
-    """Whole entries, and what lies between them where it is damaged."""
+    """Yield the whole entries, and the damaged bytes between them."""
     position = HEADER_SIZE
     while position < len(data):
         frames, bad = decode_frames(data[position:], position, first, len(data))
@@ -222,7 +227,7 @@ def _frames(path: str, data: bytes, first: int, last: int) -> Iterator[JournalFr
 
 
 def _next_frame(data: bytes, position: int, first: int, last: int) -> int:
-    """Where the next whole frame that can be this segment's begins; else the end of the data."""
+    """Return where the next whole frame of this segment begins; else the end of the data."""
     unpack, checksum = _START.unpack_from, google_crc32c.value
     end = len(data)
     for place in range(position, end - _START.size + 1):
@@ -242,11 +247,11 @@ def _next_frame(data: bytes, position: int, first: int, last: int) -> int:
 async def salvage(
     volume: Volume, directory: str, output: Volume, into: str, without: Collection[int] = ()
 ) -> JournalInspection:
-    """Write what can be read of a journal as a new one, ``into`` a directory that is empty.
+    """Write what can be read of a journal as a new one, to the empty directory ``into``.
 
     Records of the kinds ``without`` are left out.
 
-    Raises as ``inspect``; FileExistsError.
+    Raises as ``inspect`` does, and FileExistsError.
     """
     found = await inspect(volume, directory)
     if await output.list(into):

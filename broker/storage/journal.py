@@ -2,7 +2,7 @@
 
 Why a log: a sequential write and one sync make any number of changes durable, and the same bytes,
 sent on, keep a backup equal. ``entry`` has the format, ``log`` the group commit, ``recovery`` what
-happens after a crash, ``compaction`` how space comes back.
+happens after a crash, ``compaction`` how space is given back.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from broker.storage.volume import Space, Volume, VolumeLock, VolumeLockedError
 _log = logging.getLogger(__name__)
 
 ID_BLOCK_BITS = 40
-"""Each opening takes ids from a block of its own, so that an id given out but never written is
-not given out again.
+"""The size of a block of ids, as a power of two.
+
+Each opening takes ids from a block of its own, so that an id that was given out but never written
+is not given out again.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the journal held when it was opened.
-
-    Live records in order of their ADD, and how it was found.
+    """The content of the journal when it was opened: its live records in order of their ADD.
 
     ``torn`` is (path, offset, bytes) of a tail that was cut off because it had never been synced.
     """
@@ -54,7 +54,7 @@ class Journal:
 
     ``on_synced`` gets the highest durable sequence after each group commit, on the loop. ``tap``
     gets every entry, encoded, in order, within ``append``. ``on_failed`` is called once if the disk
-    fails: nothing is taken any more from then on.
+    fails: from then on nothing is accepted any more.
     """
 
     def __init__(self, log: SegmentLog, image: JournalImage, lock: VolumeLock, ids: int) -> None:
@@ -77,7 +77,7 @@ class Journal:
     async def open(
         cls, volume: Volume, directory: str, options: JournalOptions | None = None
     ) -> tuple[Self, Recovered]:
-        """Open or create the journal in ``directory``, and read what lives in it.
+        """Open or create the journal in ``directory``, and read its live records.
 
         Raises JournalLockedError, JournalIncompleteError (a copy that never got up to date),
         JournalDamagedError (with file and offset), OSError.
@@ -109,7 +109,7 @@ class Journal:
         segments = image.segments
         ids = ((image.ids >> ID_BLOCK_BITS) + 1) << ID_BLOCK_BITS if segments else 0
         if segments and segments[-1].last < segments[-1].first:
-            # Nothing is in it: the new segment, which has the same name, takes its place.
+            # The last segment is empty: the new segment, which has the same name, replaces it.
             image.liveness.end(segments.pop().ordinal)
         used = itertools.count(max((segment.ordinal for segment in segments), default=-1) + 1)
         log = SegmentLog(
@@ -163,27 +163,27 @@ class Journal:
 
     @property
     def failure(self) -> JournalFailedError | None:
-        """Why nothing is taken any more; None while all is well."""
+        """The reason why nothing is accepted any more; None while all is well."""
         return self._journal.failure
 
     @property
     def live(self) -> int:
-        """How many records live."""
+        """The number of live records."""
         return len(self._liveness.records)
 
     @property
     def files(self) -> list[tuple[str, int]]:
-        """(name, bytes) of every segment, the one being written last."""
+        """Pairs (name, bytes) of all segments, the one being written last."""
         return [(segment.name, segment.size) for segment in self._journal.segments]
 
     def append(self, operations: Sequence[Operation]) -> int:
-        """Take one entry, all or nothing, and return its sequence (dense from 1).
+        """Append one entry, all or nothing, and return its sequence (dense from 1).
 
-        Buffered: durable once ``synced`` is so high.
+        The entry is buffered; it is durable once ``synced`` is so high.
 
         Raises ValueError, before anything happened, for an id that is added twice or that is
-        changed without being live; JournalFailedError or JournalError when the journal has failed
-        or is closed.
+        changed without being live. Raises JournalFailedError or JournalError when the journal has
+        failed or is closed.
         """
         log = self._journal
         if log.failure is not None:
@@ -205,30 +205,30 @@ class Journal:
         return sequence
 
     def next_id(self) -> int:
-        """An id that was never given out before, in this opening or any other."""
+        """Return an id that was never given out before, in this opening or any other."""
         self._last_id += 1
         return self._last_id
 
     async def sweep(self) -> None:
-        """Once whoever reads the records holds the blobs that they name.
+        """Remove the blobs from before this opening that no record names.
 
-        Remove those of no record, from before this opening.
+        Call this once the reader of the records holds the blobs that they name.
 
-        Raises JournalDamagedError for one that is missing.
+        Raises JournalDamagedError for a blob that is missing.
         """
         for blobs in (self.large, self.pages):
             await blobs.sweep(lambda id_: id_ < self._first_id)
 
     async def space(self) -> Space | None:
-        """How much room there is on the disk."""
+        """Return how much room the disk has."""
         return await self._journal.volume.space()
 
     async def flush(self) -> None:
-        """Return when everything appended before the call is durable. Raises JournalFailedError."""
+        """Return when all entries appended before are durable. Raises JournalFailedError."""
         await self._journal.flush()
 
     async def compacted(self) -> None:
-        """Return when no space is being given back."""
+        """Return when no compaction is under way."""
         await self._compactor.ended()
 
     async def compact(self) -> bool:
@@ -238,10 +238,10 @@ class Journal:
     async def snapshot(self, tap: Callable[[int, bytes], None] | None = None) -> Snapshot:
         """Freeze everything up to now, for a copy.
 
-        A compaction under way is given up, none begins until it is released.
+        A compaction under way is given up, and none begins until the snapshot is released.
 
         ``tap``, if given, becomes the journal's tap at exactly this point: it gets every entry
-        above the snapshot's ``last_sequence`` and none other. Raises JournalFailedError.
+        above the snapshot's ``last_sequence`` and no other. Raises JournalFailedError.
         """
         await self._compactor.hold()
         try:
@@ -258,7 +258,10 @@ class Journal:
         return Snapshot(log.volume, sealed, last, self._compactor.release)
 
     async def close(self) -> None:
-        """Make all that was appended durable; twice is allowed, a failed disk raises nothing."""
+        """Make everything appended durable, and close the journal.
+
+        This may be called twice; a failed disk raises nothing.
+        """
         self._closed = True
         await self.large.close()
         await self.pages.close()
@@ -270,7 +273,7 @@ class Journal:
 
 
 async def take_lock(volume: Volume, directory: str) -> VolumeLock:
-    """The lock beside a journal's directory. Raises JournalLockedError."""
+    """Take the lock of a journal's directory. Raises JournalLockedError."""
     parent = directory.rpartition("/")[0]
     if parent:
         await volume.mkdir(parent)

@@ -1,8 +1,8 @@
-"""Which records live, and in which segment their bytes lie: what decides when a segment is garbage.
+"""The live records and their segments, which decide when a segment is garbage.
 
-Why only places and no data: the engine holds the messages, the journal must not hold them again. A
-record with one operation costs one dictionary entry; no data, no offsets (compaction reads segments
-from start to end).
+Why only places and no data: the engine holds the messages, and the journal must not hold them
+again. A record with one operation costs one dictionary entry, without data and offsets (compaction
+reads segments from start to end).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SIZE_MASK = (1 << SIZE_BITS) - 1
 
 
 def check(live: Container[int], operations: Iterable[Operation]) -> None:
-    """Raises ValueError for an id that is added twice, or changed without being live."""
+    """Raise ValueError for an id that is added twice, or changed without being live."""
     changed: dict[int, bool] = {}
     for action, _, id_, _ in operations:
         alive = changed.get(id_, id_ in live)
@@ -33,7 +33,7 @@ def check(live: Container[int], operations: Iterable[Operation]) -> None:
 
 
 class Liveness:
-    """Bytes of live records per segment.
+    """The bytes of live records in each segment.
 
     Segments are known by small numbers (ordinals) that never repeat.
 
@@ -48,11 +48,11 @@ class Liveness:
         self.bytes: dict[int, int] = {}
 
     def begin(self, ordinal: int) -> None:
-        """A new segment, with nothing in it."""
+        """Add a new, empty segment."""
         self.bytes[ordinal] = 0
 
     def end(self, ordinal: int) -> None:
-        """The segment's file is gone."""
+        """Remove a segment whose file is gone."""
         del self.bytes[ordinal]
 
     def apply(self, operations: Iterable[Operation], ordinal: int) -> None:
@@ -60,7 +60,7 @@ class Liveness:
 
         An operation on a record that is gone changes nothing.
 
-        Raises ValueError for an id added twice.
+        Raises ValueError for an id that is added twice.
         """
         records = self.records
         for action, _, id_, data in operations:
@@ -90,7 +90,10 @@ class Liveness:
                 records[id_] = parts[0] if len(parts) == 1 else parts
 
     def move(self, ids: Iterable[int], gone: frozenset[int], ordinal: int) -> None:
-        """What these records had in segments ``gone`` is in ``ordinal``; later parts stay."""
+        """Account for these records' parts in segments ``gone`` as now in ``ordinal``.
+
+        Parts in later segments stay.
+        """
         records = self.records
         for id_ in ids:
             place = records.get(id_)

@@ -1,9 +1,9 @@
 """The writing end of a journal: appends collect, a flusher writes and syncs them together.
 
 Why group commit: an fsync costs the same for one entry as for a thousand. While one sync runs, the
-next batch collects, so that the disk is never idle under load and an entry alone waits for one sync
-only. Segments are begun with their header in place (atomically) and sealed (synced, closed) before
-the next one gets its first byte, so that only the last one can be torn.
+next batch collects, so that the disk is never idle under load, and a single entry waits for one
+sync only. A segment is begun with its header in place (atomically), and sealed (synced, closed)
+before the next one gets its first byte. So only the last one can be torn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class _WriteBatch:
-    """What one write and one sync will make durable, all in one segment."""
+    """The entries that one write and one sync will make durable, all in one segment."""
 
     __slots__ = ("begins", "chunks", "done", "last", "seals", "segment")
 
@@ -49,7 +49,7 @@ class SegmentLog:
 
     ``segments`` has the sealed ones in order and the current one last.
 
-    ``first`` is the sequence of the first entry to come. ``ids`` tells, when a segment is begun,
+    ``first`` is the sequence of the first entry to come. ``ids`` returns, when a segment is begun,
     how far ids have been given out.
     """
 
@@ -97,19 +97,22 @@ class SegmentLog:
         self._task = asyncio.create_task(self._run(), name=f"flush {self.directory}")
 
     def launch(self) -> None:
-        """As ``start``, but without waiting: the first batch creates the segment."""
+        """Begin to flush as ``start`` does, without waiting: a batch creates the first segment."""
         self._batch(self.current, begins=True)
         self._task = asyncio.create_task(self._run(), name=f"flush {self.directory}")
 
     def place(self, size: int) -> int:
-        """The ordinal of the segment for the next entry of ``size`` bytes; a new one if need be."""
+        """Return the ordinal of the segment for the next entry of ``size`` bytes.
+
+        Begins a new segment if need be.
+        """
         current = self.current
         if current.size + size > self._limit and current.last >= current.first:
             self.roll()
         return self.current.ordinal
 
     def append(self, entry: bytes) -> int:
-        """Buffer an encoded entry with the sequence ``last + 1``, which is returned."""
+        """Buffer an encoded entry with the sequence ``last + 1``, and return this sequence."""
         batch = self._open
         current = self.current
         if batch is None:
@@ -121,7 +124,7 @@ class SegmentLog:
         return sequence
 
     def roll(self) -> bool:
-        """Seal the current segment and begin the next; False if there is nothing in it."""
+        """Seal the current segment and begin the next; False if the current one is empty."""
         current = self.current
         if current.last < current.first:
             return False
@@ -140,7 +143,7 @@ class SegmentLog:
         return True
 
     async def flush(self) -> None:
-        """Return when all that was appended (and rolled) is durable. Raises JournalFailedError."""
+        """Return when everything appended (and rolled) is durable. Raises JournalFailedError."""
         if self.failure is not None:
             raise self.failure.again()
         batch = self._batches[-1] if self._batches else self._flying
@@ -204,7 +207,7 @@ class SegmentLog:
         except OSError as error:
             hint = NO_SPACE if error.errno == errno.ENOSPC else ""
             self._fail(f"{self.current.path}: {error}{hint}", error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may believe that data is durable
+        except Exception as error:  # noqa: BLE001 - after any error, no caller may believe that data is durable
             self._fail(f"{self.current.path}: {error!r} (please report this)", error)
         except asyncio.CancelledError:
             self._fail("the journal was stopped", None)
@@ -212,8 +215,8 @@ class SegmentLog:
 
     async def _flush_one(self) -> None:
         if self._batches[0].begins:
-            # Before the batch is taken, so that it goes on collecting while the segment's file is
-            # created.
+            # Do this before the batch is taken, so that the batch goes on collecting while the
+            # segment's file is created.
             await self._begin(self._batches[0].segment)
         batch = self._flying = self._batches.popleft()
         if batch is self._open:
@@ -234,8 +237,8 @@ class SegmentLog:
             await file.close()
             segment.sealed = True
         elif not self._batches and not self._marked:
-            # Nothing follows yet: say now that all of it is on disk, so that damage to it is never
-            # taken for a tear.
+            # Nothing follows yet. Mark now that all of it is on disk, so that damage to it is
+            # never taken for a torn tail.
             file.write(encode_mark(segment.size, segment.first))
             segment.size += MARK_SIZE
             self._written += MARK_SIZE

@@ -1,7 +1,7 @@
-"""The few bytes that say whether a directory is a journal to be trusted, and where it begins.
+"""The manifest: whether a directory is a journal to be trusted, and where the journal begins.
 
-Why: without it a lost oldest segment, or a copy whose synchronisation never ended, looks like a
-shorter journal.
+Why: without it, a journal that lost its oldest segment, or a copy whose synchronisation never
+ended, looks like a shorter journal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ NAME: Final = "journal.manifest"
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``first`` names the oldest segment; 0 while a new journal's first one is being created."""
+    """The state of a journal, and the number of its oldest segment.
+
+    ``first`` is 0 while the first segment of a new journal is being created.
+    """
 
     state: Literal["complete", "incomplete"]
     first: int
@@ -34,7 +37,7 @@ def _checksum(manifest: Manifest) -> int:
 
 
 async def read_manifest(volume: Volume, directory: str) -> Manifest | None:
-    """None where there is none. Raises JournalDamagedError for one that cannot be read."""
+    """Read the manifest; None if there is none. Raises JournalDamagedError if it is unreadable."""
     path = f"{directory}/{NAME}"
     if not await volume.exists(path):
         return None
@@ -48,7 +51,7 @@ async def read_manifest(volume: Volume, directory: str) -> Manifest | None:
 
 
 async def write_manifest(volume: Volume, directory: str, manifest: Manifest) -> None:
-    """Durable when it returns."""
+    """Write the manifest; it is durable when this returns."""
     await volume.write_atomic(
         f"{directory}/{NAME}", msgspec.json.encode(_Stored(manifest, _checksum(manifest)))
     )

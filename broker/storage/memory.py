@@ -1,9 +1,9 @@
 """A disk in memory that forgets what was not synced: for tests, and for the simulation.
 
-Why: the promise "on disk" can only be tested on a disk that breaks everything else. ``crash`` loses
-or tears unsynced writes the way disks do (any of the last sectors may be missing, not only the last
-ones); ``fail_after`` makes the power go out within any chosen operation. No threads, no real time,
-no chance but the caller's.
+Why: the promise "on disk" can only be tested on a disk that loses everything else. ``crash`` loses
+or tears unsynced writes as disks do (any of the last sectors may be missing, not only the last
+ones). ``fail_after`` makes the power go out within any chosen operation. It uses no threads, no
+real time, and no random numbers but the caller's.
 """
 
 # ruff: noqa: D102 - the protocols in volume.py say what each method promises
@@ -22,23 +22,23 @@ from broker.storage.volume import Space, VolumeFile, VolumeLock, VolumeLockedErr
 
 _POLL_S = 0.01
 PROBE_S = 0.3
-"""How long a probe waits before it calls the disk stalled."""
+"""The time that a probe waits before it calls the disk stalled."""
 
 
 class VolumeCrashedError(OSError):
-    """The disk went away under its user."""
+    """The disk crashed under its user."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EIO, "the volume has crashed", path)
 
 
 class MemoryVolume:
-    """Files in a dictionary.
+    """A volume whose files are in a dictionary.
 
-    ``latency_s`` is what a sync takes on the loop's clock; ``chance`` varies it, up to twice that.
+    A sync takes ``latency_s`` on the loop's clock; ``chance`` varies it, up to twice that.
 
-    ``operations`` counts everything that changes the disk; when it has reached ``fail_after`` the
-    next change does not happen and nothing works any more until ``crash``.
+    ``operations`` counts everything that changes the disk. When it has reached ``fail_after``, the
+    next change does not happen, and nothing works any more until ``crash``.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class MemoryVolume:
     ) -> None:
         self.latency_s = latency_s
         self.capacity: int | None = None
-        """Bytes it has room for; None: as many as come."""
+        """The bytes that the disk has room for; None: no limit."""
         self.fault: DiskFault = SOUND
-        """What is wrong with the disk now; assign another to break or mend it."""
+        """The present fault of the disk; assign another to break or mend it."""
         self.damage: list[Flip | Truncation] = []
         self.chance = chance
         self.operations = 0
@@ -68,24 +68,24 @@ class MemoryVolume:
     # ---- what a test does to it
 
     def image(self) -> dict[str, bytes]:
-        """Every file as a process that opened it now would read it."""
+        """Return every file as a process that opened it now would read it."""
         return {path: bytes(content.data) for path, content in sorted(self._files.items())}
 
     def crash(self, chance: random.Random | None = None) -> None:
-        """The machine stops, with all files and locks; what was not synced is lost or torn."""
+        """Stop the machine, with all files and locks; what was not synced is lost or torn."""
         self._open_again()
         self.fail_after = None
         for path in sorted(self._files):
             self._files[path].power_lost(chance)
 
     def process_ended(self, chance: random.Random) -> None:
-        """Files and locks are gone with the process, and what the system had not been handed."""
+        """Close the files and locks of the process; lose what it had not given to the system."""
         self._open_again()
         for path in sorted(self._files):
             self._files[path].process_ended(chance)
 
     def destroy(self) -> None:
-        """Nothing is left."""
+        """Remove everything from the disk."""
         self._open_again()
         self._files.clear()
         self._directories.clear()
@@ -94,11 +94,11 @@ class MemoryVolume:
     def corrupt(
         self, chance: random.Random, *, files: str = "*", cut: bool = False
     ) -> Flip | Truncation | None:
-        """Turn over one bit of what was synced, each as likely as any other, or cut a file there.
+        """Invert one bit of what was synced, each as likely as any other, or cut a file there.
 
-        None if there is nothing.
+        Returns the damage, or None if there is nothing to damage.
 
-        ``files`` are those that may be hit: a pattern of names as shells have it, "*.lock".
+        ``files`` are the files that may be hit: a pattern of names as shells have it, "*.lock".
         """
         sizes = {
             path: min(content.synced, len(content.data))
@@ -124,13 +124,13 @@ class MemoryVolume:
         return self.damage[-1]
 
     def damaged(self) -> list[Flip | Truncation]:
-        """What a reader would still meet of it."""
+        """Return the damage that a reader would still meet."""
         return [
             one for one in self.damage if one.path in self._files and one.there(self._files[one.path].data)
         ]
 
     async def probe(self) -> str:
-        """By a write and a sync: "sound", "slow 20 ms", "stalled", "full", "failing write"."""
+        """Write and sync: "sound", "slow 20 ms", "stalled", "full", "failing write"."""
         loop = asyncio.get_running_loop()
         content, began_s, failed = Content(), loop.time(), WRITE
         try:
@@ -257,7 +257,7 @@ class MemoryVolume:
     # ---- for its files and locks
 
     def live(self, path: str, generation: int) -> None:
-        """Raises VolumeCrashedError for a handle from before a crash, or while the disk is down."""
+        """Raise VolumeCrashedError for a handle from before a crash, or while the disk is down."""
         if self._dead or generation != self._generation:
             raise VolumeCrashedError(path)
 
@@ -311,7 +311,7 @@ class MemoryVolume:
         self.live(path, generation)
 
     async def _settle(self, path: str) -> None:
-        """A turn, and whatever the disk's condition makes of it."""
+        """Take a turn of the loop, and the time that the disk's condition costs."""
         await self._turn(path)
         if self.fault is not SOUND:
             generation = self._generation
@@ -319,12 +319,12 @@ class MemoryVolume:
             self.live(path, generation)
 
     async def _suffer(self) -> None:
-        """Take as long as the disk takes now."""
+        """Wait as long as the disk takes now."""
         fault = self.fault
         extra_s = 0.0 if self.chance is None else self.chance.random() * fault.jitter_s
         if fault.delay_s or extra_s:
             await asyncio.sleep(fault.delay_s + extra_s)
-        while self.fault.stalled:  # noqa: ASYNC110 - it may be mended from another loop than the one that waits
+        while self.fault.stalled:  # noqa: ASYNC110 - another loop than the one that waits may mend it
             await asyncio.sleep(_POLL_S)
 
     def _file(self, path: str) -> Content:

@@ -1,6 +1,6 @@
-"""What a file in memory holds, and what of it would survive the power going out.
+"""The content of a file in memory, and the part of it that would survive a power loss.
 
-Why more than a length: a disk keeps what was synced; of the rest any sectors may be missing, not
+Why more than a length: a disk keeps what was synced. Of the rest, any sectors may be missing, not
 only the last ones. And after a sync that failed, the kernel forgets that those pages were ever
 dirty: a later sync reports success without them.
 """
@@ -13,11 +13,11 @@ SECTOR = 512
 
 
 class Content:
-    """``data`` is what a reader sees now.
+    """The bytes of a file: ``data`` is what a reader sees now.
 
     The first ``synced`` bytes, without those in ``dropped``, are on the disk.
 
-    The first ``handed`` are with the system at least, whose memory outlives a process.
+    At least the first ``handed`` bytes are in the system's memory, which outlives a process.
     """
 
     __slots__ = ("data", "dropped", "handed", "synced")
@@ -28,25 +28,25 @@ class Content:
         self.dropped: list[tuple[int, int]] = []
 
     def keep(self, size: int) -> None:
-        """A sync of the first ``size`` bytes, or what is left of them, has ended well."""
+        """Note that a sync of the first ``size`` bytes, or what is left of them, has succeeded."""
         self.synced = max(self.synced, min(size, len(self.data)))
 
     def drop(self, size: int) -> None:
-        """A sync has failed: what it had to bring to the disk no other will."""
+        """Note that a sync has failed: no later sync brings its bytes to the disk."""
         if self.synced < size:
             self.dropped.append((self.synced, size))
             self.synced = size
 
     def cut(self, size: int) -> None:
-        """Durably nothing from ``size`` on."""
+        """Cut the file to ``size`` bytes, durably."""
         del self.data[size:]
         self.synced = self.handed = len(self.data)
         self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
 
     def process_ended(self, chance: random.Random) -> None:
-        """Decides how much of what was not synced had been handed over when the process died.
+        """Decide how much of the unsynced bytes the system had when the process died.
 
-        Nothing, everything or any prefix; it is as unsynced as before.
+        It has none, all or any prefix of them; these bytes are as unsynced as before.
         """
         floor, end = max(self.synced, self.handed), len(self.data)
         if end > floor:
@@ -54,7 +54,7 @@ class Content:
         self.handed = len(self.data)
 
     def power_lost(self, chance: random.Random | None) -> None:
-        """What is not on the disk is lost, or torn if ``chance`` says how."""
+        """Lose the bytes that are not on the disk, or tear them if ``chance`` says how."""
         if len(self.data) > self.synced:
             self._tear(chance)
         for start, end in self.dropped:
@@ -63,7 +63,7 @@ class Content:
         self.synced = self.handed = len(self.data)
 
     def _tear(self, chance: random.Random | None) -> None:
-        """Decide for the unsynced end, sector by sector, what of it had reached the disk."""
+        """Decide for the unsynced end, sector by sector, which of it had reached the disk."""
         fate = chance.choice(("lost", "kept", "cut", "sectors")) if chance is not None else "lost"
         if fate == "lost":
             del self.data[self.synced :]

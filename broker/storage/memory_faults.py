@@ -1,7 +1,7 @@
-"""What can be wrong with a disk in memory, and how one finds out.
+"""The faults of a disk in memory, and the damage by which a reader notices them.
 
-Why a value of its own: faults overlap and heal one by one, so whoever injects them sets the whole
-condition anew each time.
+Why a value of its own: faults overlap and heal one by one, so the code that injects them sets the
+whole condition anew each time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ SYNC: Final = "sync"
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
-    """The fields combine freely. Times are seconds on the loop's clock.
+    """The condition of a disk; its fields combine freely. Times are seconds on the loop's clock.
 
     ``delay_s`` and up to ``jitter_s`` more are added to every sync and to every change of a
-    directory; with ``stalled`` none of these ends until it is healed. ``full`` refuses whatever
+    directory. With ``stalled`` none of these ends until it is healed. ``full`` refuses whatever
     needs space (ENOSPC). ``failing`` has "write" (every change) and "sync" (EIO). Reading always
-    works: a disk that lies about what is on it has flipped bits, which are no condition but damage.
+    works: a disk that returns wrong bytes has flipped bits, which are damage and not a condition.
     """
 
     delay_s: float = 0.0
@@ -35,7 +35,7 @@ SOUND: Final = DiskFault()
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """One bit that was turned over: where, and the byte it made."""
+    """A bit that was inverted: its place, and the byte that resulted."""
 
     path: str
     offset: int
@@ -43,7 +43,7 @@ class Flip:
     byte: int
 
     def there(self, data: bytes | bytearray) -> bool:
-        """Whether a reader of the file would still meet it."""
+        """Return whether a reader of the file would still meet the inverted bit."""
         return data[self.offset : self.offset + 1] == bytes([self.byte])
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Truncation:
     size: int
 
     def there(self, data: bytes | bytearray) -> bool:
-        """Whether a reader of the file would still miss it."""
+        """Return whether the file still ends there."""
         return len(data) == self.size
 
     def __str__(self) -> str:

@@ -1,16 +1,17 @@
-"""How long a file server keeps the locks of a machine that it does not hear of.
+"""The time for which a file server keeps the locks of a machine that it does not hear of.
 
-It is told where this machine's kernel knows it.
+It is known where this machine's kernel knows it.
 
-Why it matters: a live believes in its lock for ``lock-expiration`` after the store's last word. If
-the server forgets sooner, another broker is given the lock while the old live still believes in it.
-The server tells its clients the time when they mount; Linux shows it in ``/proc/self/mountstats``::
+Why it matters: a live believes in its lock for ``lock-expiration`` after the store's last answer.
+If the server forgets sooner, another broker is given the lock while the old live still believes in
+it. The server tells its clients the time when they mount; Linux shows it in
+``/proc/self/mountstats``::
 
     device server:/export mounted on /mnt/store with fstype nfs4 statvers=1.1
             nfsv4:  bm0=0xfdffbfff,...,lease_time=90,lease_expired=0
 
-Of other file systems nobody knows: those of one machine keep locks for as long as their holder
-lives, and clients that are no part of the kernel (FUSE) do not say.
+The time is unknown for other file systems. Those of one machine keep locks for as long as their
+holder lives. Clients that are not part of the kernel (FUSE) do not say.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LEASE: Final = re.compile(r"\s+nfsv4:\s.*\blease_time=([0-9]+)")
 
 
 def lease_s(directory: Path) -> int | None:
-    """The lease of the file server on which ``directory`` is, in seconds; None where nobody knows.
+    """Return the lease of the file server that has ``directory``, in seconds; None if unknown.
 
     May hang as the file system does.
     """
@@ -41,10 +42,10 @@ def lease_s(directory: Path) -> int | None:
 
 
 def lease_in(mountstats: str, directory: str) -> int | None:
-    """The same from the text of ``mountstats``.
+    """Return the lease for ``directory`` from the text of ``mountstats``.
 
-    Of the last of the longest mount points that ``directory`` is under, as later mounts cover
-    earlier ones.
+    It is that of the longest mount point that ``directory`` is under, and of the last of these, as
+    later mounts cover earlier ones.
     """
     longest, lease = "", None
     here = False

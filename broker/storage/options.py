@@ -1,4 +1,4 @@
-"""A journal's settings, as Apache ActiveMQ Artemis names them in ``broker.xml``."""
+"""A journal's settings, named as in ``broker.xml`` of Apache ActiveMQ Artemis."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalOptions:
-    """Sizes in bytes. Raises ValueError for values that cannot be."""
+    """The settings of a journal, sizes in bytes. Raises ValueError for impossible values."""
 
     segment_size: int = 10 * 1024 * 1024
     """``journal-file-size``: a segment is sealed when the next entry would pass it."""
     compact_min_files: int = 10
     """``journal-compact-min-files``: no compaction with fewer segments; 0 turns it off."""
     compact_percentage: int = 30
-    """``journal-compact-percentage``.
+    """``journal-compact-percentage``: how much of the sealed segments must be live.
 
-    Compact when less than this share of the sealed segments is live.
+    Compact when the live share is below this.
     """
     keep_moved: int = 2
-    """How many journals moved aside by a new copy are kept."""
+    """The number of journals moved aside by a new copy that are kept."""
 
     def __post_init__(self) -> None:
         if self.segment_size < 1024:

@@ -1,4 +1,4 @@
-"""What a journal gives back when it is opened: its live records."""
+"""The live records that a journal gives back when it is opened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Update(NamedTuple):
-    """One UPDATE of a record: its own kind and data, as the caller gave them."""
+    """An UPDATE of a record: its own kind and data, as the caller gave them."""
 
     kind: int
     data: bytes

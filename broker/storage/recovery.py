@@ -1,10 +1,11 @@
-"""Reading a journal back, and telling what a crash may do from what only damage does.
+"""Reading a journal back after a crash, and telling the effects of a crash from damage.
 
 A crash may tear what was never synced: the end of the last segment, back to the last mark at the
-most. That is cut off, with a line in the log. Everything else that is not as it was written is
-damage, and the journal refuses to start: a bad frame in any earlier segment, or one with a mark
-after it in the last; entries missing at the end that had been synced (``synced``); a missing
-sequence; a bad header; a missing segment. ``entry`` says what a mark is.
+most. This is cut off, with a line in the log. Everything else that differs from what was written is
+damage, and the journal refuses to start. Damage is a bad frame in any earlier segment, or one with
+a mark after it in the last. Damage is also entries missing at the end that had been synced
+(``synced``), a missing sequence, a bad header, and a missing segment. ``entry`` says what a mark
+is.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from broker.storage.synced import Synced, read_synced
 from broker.storage.volume import Volume
 
 SLICE: Final = 512 * 1024
-"""Bytes read and accounted for without a turn of the loop.
+"""The bytes that are read and accounted for without a turn of the loop.
 
-About a millisecond, while nobody is served yet.
+This takes about a millisecond, while the broker serves nobody yet.
 """
 
 _ODD: Final = 64 * 1024
-"""How far the long way goes before the fast one is tried again."""
+"""The bytes that are read in the general way before the fast way is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +64,8 @@ async def recover(
             raise JournalDamagedError(
                 f"{directory}/{segment_name(manifest.first)}", 0, "the segment is missing"
             )
-        # A compaction's last steps, ended by a crash: its output is in place, its input not yet
-        # removed.
+        # A crash ended the last steps of a compaction: its output is in place, its input is not
+        # removed yet.
         await write_manifest(volume, directory, Manifest("complete", oldest.first))
     if oldest is not None and not manifest.first and oldest.first != 1:
         raise JournalDamagedError(f"{directory}/{segment_name(1)}", 0, "the segment is missing")
@@ -84,9 +85,9 @@ async def recover(
         )
         await volume.truncate(path, offset)
     elif image.segments:
-        # Whole, but perhaps never synced: what a killed process had written is read from the
-        # system's memory. Nothing may be built on it, no delivery and no later segment, while a
-        # power loss could still take it away.
+        # The journal is whole, but its end was perhaps never synced: what a killed process had
+        # written is read from the system's memory. No delivery and no later segment may be built
+        # on it while a power loss could still take it away.
         file = await volume.open(image.segments[-1].path)
         try:
             await file.sync()
@@ -96,7 +97,7 @@ async def recover(
 
 
 def _cut_short(directory: str, image: JournalImage, synced: Synced) -> JournalDamagedError:
-    """What had been synced ends too early."""
+    """Return the error for a journal that ends before what had been synced."""
     if image.torn is not None:
         path, offset, _ = image.torn
     elif image.segments:
@@ -124,8 +125,8 @@ async def load(
 
     Changes nothing on disk.
 
-    Segments before the last compacted one are obsolete and left out. ``torn_allowed`` false makes a
-    torn tail damage.
+    Segments before the last compacted one are obsolete and left out. With ``torn_allowed`` false, a
+    torn tail is damage.
     """
     headers = [
         (f"{directory}/{name}", await read_header(volume, f"{directory}/{name}")) for name in sorted(names)
@@ -152,7 +153,7 @@ async def _load_segment(
 ) -> None:
     size = await volume.size(path)
     image.liveness.begin(ordinal)
-    # A compacted segment has the name of the last one in it, and entries of all of them.
+    # A compacted segment has the name of the last segment in it, and the entries of all.
     image.last = 0 if header.last else header.first - 1
     end = HEADER_SIZE
     marked = False
@@ -183,10 +184,10 @@ def _take(
 ) -> tuple[int, bool]:
     """Account for the whole frames at the start of a slice.
 
-    (bytes they take, whether the last one was a mark).
+    Returns (bytes that they take, whether the last one was a mark).
 
-    Raises BadFrameError for what can be no frame, JournalDamagedError for an entry that should not
-    stand where it does.
+    Raises BadFrameError for bytes that cannot be a frame, JournalDamagedError for an entry at a
+    wrong place.
     """
     position = 0
     marked = False
@@ -194,7 +195,7 @@ def _take(
         before = position
         position, mark = scan(image, data, position, offset, header, ordinal)
         marked = mark if position > before else marked
-        # Whatever stopped it: some frames the long way, then fast again.
+        # The fast way stopped: read some frames in the general way, then go on fast.
         for reach in (_ODD, len(data)):
             frames, bad = decode_frames(
                 data[position : position + reach], offset + position, header.first, file_size
@@ -229,9 +230,10 @@ def _take_frames(
 
 
 async def manifest_of(volume: Volume, directory: str) -> Manifest | None:
-    """The manifest of a journal; None for an empty or missing directory.
+    """Return the manifest of a journal; None for an empty or missing directory.
 
-    Raises JournalDamagedError when there are segments without a manifest, or the marks of some.
+    Raises JournalDamagedError when there are segments without a manifest, or sync marks of
+    segments.
     """
     manifest = await read_manifest(volume, directory)
     if manifest is None:

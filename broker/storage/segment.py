@@ -1,4 +1,4 @@
-"""One file of a journal: its name, its header, and reading it from start to end in small slices."""
+"""A file of a journal: its name, its header, and reading it from start to end in small slices."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from broker.storage.errors import JournalDamagedError
 from broker.storage.volume import Volume
 
 SLICE: Final = 64 * 1024
-"""Bytes read and decoded without a turn of the loop.
+"""The bytes that are read and decoded without a turn of the loop.
 
-Well under a millisecond of decoding small entries.
+Decoding small entries takes well under a millisecond.
 """
 
 _NAME: Final = re.compile(r"journal-([0-9]{16,20})\.seg\Z")
 
 
 def segment_name(first: int) -> str:
-    """A segment's file name: the sequence of its first entry, so that names sort alike."""
+    """Return a segment's file name, made of its first sequence so that names sort alike."""
     return f"journal-{first:016d}.seg"
 
 
 def segment_first(name: str) -> int | None:
-    """The sequence in a segment's name; None if it is no name of a segment."""
+    """Return the sequence in a segment's name; None if it is not the name of a segment."""
     match = _NAME.match(name)
     return int(match[1]) if match else None
 
@@ -50,7 +50,7 @@ class Segment:
     last: int
     size: int = HEADER_SIZE
     sealed: bool = False
-    """On disk as a whole; nothing more is written to it."""
+    """True if all of it is on disk, and nothing more is written to it."""
 
     @property
     def name(self) -> str:
@@ -59,7 +59,10 @@ class Segment:
 
 
 async def read_header(volume: Volume, path: str) -> Header:
-    """Raises JournalDamagedError: headers are created atomically, so a bad one is never a tear."""
+    """Read the header of a segment.
+
+    Raises JournalDamagedError: headers are created atomically, so a bad one is never torn.
+    """
     try:
         header = decode_header(await volume.read(path, 0, HEADER_SIZE))
     except BadFrameError as error:
@@ -72,9 +75,9 @@ async def read_header(volume: Volume, path: str) -> Header:
 class Slices:
     """A file in slices that overlap where a frame was cut.
 
-    ``async for offset, data in slices``, and ``slices.used(n)`` in each turn.
+    Use it with ``async for offset, data in slices``, and call ``slices.used(n)`` in each turn.
 
-    The next slice begins where the used bytes end. Raises BadFrameError where the file ends before
+    The next slice begins where the used bytes end. Raises BadFrameError if the file ends before
     ``size``.
     """
 
@@ -100,7 +103,7 @@ class Slices:
         return self._offset, self._data
 
     def used(self, count: int) -> None:
-        """So many bytes of the last slice were whole frames."""
+        """Tell how many bytes of the last slice were whole frames."""
         self._offset += count
         self._data = self._data[count:]
         # A frame longer than the slice: fetch all of it at once rather than decoding its start
@@ -116,9 +119,9 @@ class Slices:
 async def read_frames(
     volume: Volume, path: str, first: int, size: int
 ) -> AsyncIterator[tuple[int, list[JournalFrame]]]:
-    """(offset, frames) in slices, marks included, up to ``size``.
+    """Yield (offset, frames) in slices, marks included, up to ``size``.
 
-    Raises BadFrameError where frames end before the file does.
+    Raises BadFrameError if frames end before the file does.
     """
     slices = Slices(volume, path, size)
     async for offset, data in slices:
@@ -131,5 +134,5 @@ async def read_frames(
 
 
 async def has_mark_after(volume: Volume, path: str, first: int, offset: int) -> int | None:
-    """Where a mark proves that ``offset`` had reached the disk; None if none does."""
+    """Return where a mark proves that ``offset`` had reached the disk; None if no mark does."""
     return find_mark(await volume.read(path, offset), offset, first)

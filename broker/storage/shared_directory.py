@@ -1,9 +1,9 @@
 """The real shared directory: files of a mounted file system, locked by POSIX byte-range locks.
 
-Why a thread that nobody waits for: on a hard mount whose server is gone every call hangs for as
+Why a thread whose end is not awaited: on a hard mount whose server is gone, every call hangs for as
 long as the server stays away, and a broker that lost its store must still be able to end. All calls
-run in one daemon thread, in order; writes too, for appending to a file of a network file system
-asks the server where its end is.
+run in one daemon thread, in order. So do writes, because appending to a file of a network file
+system asks the server where the end of the file is.
 
 Locks belong to an open file description (``F_OFD_SETLK``), not to the process: closing another
 descriptor of the same file, as reading a state byte does, must not drop them (ARTEMIS-2567).
@@ -32,9 +32,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _LOCK: Final[int] = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
-"""Where the system has no locks of file descriptions, those of the process.
+"""The command that locks; without locks of file descriptions, that of the process' locks.
 
-Then no other descriptor of the file may be closed meanwhile.
+With locks of the process, no other descriptor of the file may be closed meanwhile.
 """
 
 _LOOK: Final[int] = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
@@ -43,7 +43,7 @@ CLOSE_PATIENCE_S: Final = 1.0
 
 
 class SharedDirectoryVolume(DirectoryVolume):
-    """Files under ``root``, which is created by the first call. See ``shared.SharedDirectory``."""
+    """Files under ``root``, which the first call creates. See ``shared.SharedDirectory``."""
 
     def __init__(self, root: Path | str) -> None:
         self._root = Path(root)
@@ -51,7 +51,7 @@ class SharedDirectoryVolume(DirectoryVolume):
         self._worker: threading.Thread | None = None
 
     async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Run a blocking function in the volume's thread, after all earlier ones."""
+        """Run a blocking function in the volume's thread, after all earlier calls."""
         return await self._submit(function, *arguments)
 
     def _submit(self, function: Callable[[*Ts], T], *arguments: *Ts) -> asyncio.Future[T]:
@@ -63,9 +63,9 @@ class SharedDirectoryVolume(DirectoryVolume):
             error: Exception | None = None
             try:
                 result = function(*arguments)
-            except Exception as caught:  # noqa: BLE001 - it belongs to whoever waits
+            except Exception as caught:  # noqa: BLE001 - the caller that waits gets it
                 error = caught
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop has ended: no caller waits
                 loop.call_soon_threadsafe(_settle, future, result, error)
 
         if self._worker is None:
@@ -78,7 +78,7 @@ class SharedDirectoryVolume(DirectoryVolume):
         made = False
         while (work := self._calls.get()) is not None:
             if not made:
-                with contextlib.suppress(OSError):  # the call itself says what is wrong
+                with contextlib.suppress(OSError):  # the call itself will fail and say why
                     self._root.mkdir(parents=True, exist_ok=True)
                     made = True
             work()
@@ -95,7 +95,7 @@ class SharedDirectoryVolume(DirectoryVolume):
         try:
             descriptor = await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            # It may be granted later: nobody would know, and nobody else could ever have it.
+            # The lock may be granted later. No caller would know, and no other could ever have it.
             waiting.add_done_callback(_give_back)
             raise
         return None if descriptor is None else SharedDirectoryLock(self, place, offset, descriptor)
@@ -116,7 +116,7 @@ class SharedDirectoryVolume(DirectoryVolume):
         return lock
 
     async def close(self) -> None:
-        """End the thread once it has done its work; a store that is silent is not waited for."""
+        """End the thread once it has done its work, without waiting for a store that is silent."""
         if self._worker is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -154,7 +154,7 @@ class SharedFile:
 
 
 class SharedDirectoryLock:
-    """One byte, locked through a descriptor of its own."""
+    """The lock of one byte, held through a descriptor of its own."""
 
     __slots__ = ("_descriptor", "_offset", "_path", "_volume")
 
@@ -203,7 +203,10 @@ def _link(old: Path, new: Path) -> None:
 
 
 def _set(descriptor: int, offset: int) -> None:
-    """Take or confirm a byte's lock. Raises BlockingIOError, PermissionError: another has it."""
+    """Take or confirm a byte's lock.
+
+    Raises BlockingIOError or PermissionError if another process has it.
+    """
     # struct flock: type, whence, start, length, process (0 for locks of a file description)
     fcntl.fcntl(descriptor, _LOCK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
 
@@ -219,7 +222,7 @@ def _try_lock(path: Path, offset: int) -> int | None:
     except BaseException:
         os.close(descriptor)
         raise
-    if not ours:  # replaced while it was being locked: whoever asks again finds the new one
+    if not ours:  # the file was replaced while it was being locked: the next call finds the new one
         os.close(descriptor)
         return None
     return descriptor
@@ -244,7 +247,10 @@ def _owner(path: Path) -> Ids:
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    """Whether the path leads to the locked file: a deleted one keeps nobody out (AMQ-4705)."""
+    """Return whether the path leads to the locked file.
+
+    The lock of a deleted file does not keep other brokers out (AMQ-4705).
+    """
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -258,7 +264,7 @@ def _verify(descriptor: int, path: Path, offset: int) -> None:
         raise OSError(errno.ESTALE, "another broker holds the lock", str(path)) from None
     if not _same(descriptor, path):
         raise OSError(errno.ESTALE, "the lock file was deleted or replaced", str(path))
-    # A write under the lock goes to the server even where the client believes in its lock.
+    # A write under the lock goes to the server, even if the client still believes in its lock.
     os.pwrite(descriptor, b"\0", offset)
     os.fsync(descriptor)
 

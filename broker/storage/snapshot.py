@@ -1,4 +1,4 @@
-"""A journal frozen at one sequence, to be copied to a backup while the live one goes on writing."""
+"""A journal frozen at one sequence, to be copied to a backup while the live goes on writing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK = 256 * 1024
 class Snapshot:
     """All segments up to ``last_sequence``.
 
-    Nothing of them changes or goes until ``release``: call it, whatever happens.
+    None of them changes or is removed until ``release``: call it, whatever happens.
 
     ``files`` has (name, size in bytes) of each.
     """
@@ -28,7 +28,7 @@ class Snapshot:
         self._release: Callable[[], None] | None = release
 
     async def chunks(self) -> AsyncIterator[tuple[str, int, bytes]]:
-        """(name, offset, bytes) of every file in order, at most 256 KiB each."""
+        """Yield (name, offset, bytes) of every file in order, at most 256 KiB each."""
         for segment in self._segments:
             offset = 0
             while offset < segment.size:
@@ -39,7 +39,7 @@ class Snapshot:
                 offset += len(data)
 
     def release(self) -> None:
-        """Let compaction go on. Calling it twice is allowed."""
+        """Let compaction go on. This may be called twice."""
         release, self._release = self._release, None
         if release is not None:
             release()

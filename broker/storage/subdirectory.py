@@ -1,6 +1,6 @@
-"""One directory of a shared directory, seen as if it were the whole.
+"""A directory of a shared directory, seen as if it were the whole.
 
-What is written for a store of its own works within a larger one.
+With it, code that was written for a store of its own works within a larger one.
 """
 
 # ruff: noqa: D102 - the protocols in volume.py and shared.py say what each method promises
@@ -13,7 +13,7 @@ from broker.storage.volume import Space, VolumeFile, VolumeLock
 
 
 class Subdirectory:
-    """``directory`` within ``whole``; it must be there. See ``shared.SharedDirectory``."""
+    """A directory within ``whole``, which must exist. See ``shared.SharedDirectory``."""
 
     def __init__(self, whole: SharedDirectory, directory: str) -> None:
         self._whole = whole

@@ -1,13 +1,14 @@
-"""How far a journal had been synced, kept in a file beside its segments.
+"""The file that says how far a journal had been synced, in the directory of its segments.
 
-What tells a torn tail from one that was lost.
+It tells a torn tail from a tail that was lost.
 
-Why a file of its own: a mark within the segment says that what is *before* it was synced, and so
-nothing about the last entries; and what destroys the end of a segment destroys the marks there,
-too. After each group commit a record goes to the end of this file, without a sync of its own: it is
-written when the journal's sync has returned, so whatever of it reaches the disk is true. The death
-of the process loses none of it; a power loss may lose the latest of it, and then the end of the
-journal is judged as if it had not been synced. A file that is missing or damaged claims nothing.
+Why a file of its own: a mark within the segment only says that what is *before* it was synced, and
+so nothing about the last entries. And what destroys the end of a segment destroys the marks there,
+too. After each group commit, a record is appended to this file, without a sync of its own. It is
+written after the journal's sync has returned, so whatever of it reaches the disk is true. The death
+of the process loses none of the file. A power loss may lose the latest records, and then the end of
+the journal is judged as if it had not been synced. A file that is missing or damaged claims
+nothing.
 
 A record is 32 bytes: sequence u64, first sequence of the segment u64, offset in it u64, CRC-32C of
 these u32, four zeros.
@@ -25,7 +26,7 @@ from broker.storage.volume import Volume, VolumeFile
 
 NAME: Final = "journal.synced"
 SIZE_MAX: Final = 256 * 1024
-"""The file is begun anew when it is larger."""
+"""The file is begun anew when it is larger than this."""
 
 _FIELDS: Final = struct.Struct("<QQQ")
 _RECORD: Final = struct.Struct("<QQQI4x")
@@ -42,14 +43,14 @@ class Synced(NamedTuple):
 
 
 def encode_synced(synced: Synced) -> bytes:
-    """One record."""
+    """Return one record of the file."""
     return _RECORD.pack(*synced, google_crc32c.value(_FIELDS.pack(*synced)))
 
 
 async def read_synced(volume: Volume, directory: str) -> Synced | None:
-    """The furthest of the records that can be read; None if none can.
+    """Return the furthest of the records that can be read; None if there is none.
 
-    Ask before the segments are read: a broker that believes itself alive may go on meanwhile.
+    Call this before the segments are read: a broker that believes itself alive may go on meanwhile.
     """
     path = f"{directory}/{NAME}"
     if not await volume.exists(path):
@@ -70,7 +71,7 @@ async def write_synced(volume: Volume, directory: str, synced: Synced | None) ->
 
 
 class SyncedMarks:
-    """The file of an open journal; a disk that refuses it costs what it is for, not the journal."""
+    """The file of an open journal; if the disk refuses it, the journal goes on without it."""
 
     def __init__(self, volume: Volume, directory: str, file: VolumeFile, size: int) -> None:
         self._volume = volume
@@ -81,16 +82,16 @@ class SyncedMarks:
 
     @classmethod
     async def open(cls, volume: Volume, directory: str) -> Self:
-        """Go on with the file that is there. Raises OSError."""
+        """Open the file, and append to the records that it has. Raises OSError."""
         path = f"{directory}/{NAME}"
         size = await volume.size(path) if await volume.exists(path) else 0
-        if size % _RECORD.size:  # a torn end: records behind it would never be found
+        if size % _RECORD.size:  # a torn end: records behind it would not be found
             await write_synced(volume, directory, await read_synced(volume, directory))
             size = _RECORD.size
         return cls(volume, directory, await volume.open(path), size)
 
     def note(self, synced: Synced) -> None:
-        """The journal has been synced so far."""
+        """Record that the journal has been synced so far."""
         self._last = synced
         if self._file is not None:
             try:
@@ -101,7 +102,7 @@ class SyncedMarks:
 
     @property
     def full(self) -> bool:
-        """Is it time to ``begin_anew``?"""
+        """True if it is time to ``begin_anew``."""
         return self._size > SIZE_MAX and self._file is not None
 
     async def begin_anew(self) -> None:
@@ -115,7 +116,7 @@ class SyncedMarks:
             self._give_up(error)
 
     async def close(self, *, sync: bool = False) -> None:
-        """Give the file back. Raises OSError."""
+        """Close the file. Raises OSError."""
         file, self._file = self._file, None
         if file is not None:
             if sync:

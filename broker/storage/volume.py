@@ -1,12 +1,12 @@
-"""The seam to a disk: everything the broker keeps goes through a ``Volume``.
+"""The seam to a disk: everything that the broker stores goes through a ``Volume``.
 
 Why: tests and the simulation need a disk that loses unsynced writes, tears them, stalls and fails,
 and the real one must never block the loop. Paths are relative to the volume and use "/". Changes of
-directories (creating, renaming and removing files) are durable when the call returns; the content
+directories (creating, renaming and removing files) are durable when the call returns. The content
 of a file is durable up to its last ``sync``.
 
-Every call may raise OSError; after an error of ``write`` or ``sync`` a file's durable content is
-unknown and must not be appended to (a second fsync may report success for pages the first one
+Every call may raise OSError. After an error of ``write`` or ``sync``, a file's durable content is
+unknown and must not be appended to (a second fsync may report success for pages that the first one
 dropped).
 """
 
@@ -24,7 +24,7 @@ class VolumeFile(Protocol):
     """An open file that is only ever appended to."""
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the system, at the end of the file; durable once ``sync`` returns."""
+        """Give bytes to the system, at the end of the file; ``sync`` makes them durable."""
         ...
 
     async def sync(self) -> None:
@@ -32,27 +32,27 @@ class VolumeFile(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the file back, without syncing it. Closing twice is allowed."""
+        """Close the file, without syncing it. This may be called twice."""
         ...
 
 
 class VolumeLock(Protocol):
-    """A lock held; the death of its process releases it too."""
+    """A lock that is held; the death of its process releases it, too."""
 
     async def release(self) -> None:
-        """Give the lock back. Calling it twice is allowed."""
+        """Give the lock back. This may be called twice."""
         ...
 
 
 class Space(NamedTuple):
-    """Bytes of a disk: all of it, and what this broker may still write."""
+    """The bytes of a disk: all of it, and what this broker may still write."""
 
     total: int
     free: int
 
     @property
     def used_percent(self) -> float:
-        """What is not free."""
+        """The share of the disk that is not free."""
         return 100.0 * (self.total - self.free) / self.total if self.total else 0.0
 
 
@@ -60,15 +60,15 @@ class Volume(Protocol):
     """A disk, or the part of one that belongs to a broker."""
 
     async def list(self, directory: str) -> builtins.list[str]:
-        """Names in a directory, sorted; empty when there is no such directory."""
+        """Return the names in a directory, sorted; none if there is no such directory."""
         ...
 
     async def open(self, path: str) -> VolumeFile:
-        """Open for appending; a file that is not there is created, durably."""
+        """Open a file for appending; a file that does not exist is created, durably."""
         ...
 
     async def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Bytes from ``offset``, at most ``size``; fewer only at the end of the file."""
+        """Return bytes from ``offset``, at most ``size``; fewer only at the end of the file."""
         ...
 
     async def write_atomic(self, path: str, data: bytes) -> None:
@@ -76,11 +76,11 @@ class Volume(Protocol):
         ...
 
     async def remove(self, path: str) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Remove a file; it is no error if the file does not exist."""
         ...
 
     async def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it; one that is not there is no error."""
+        """Remove a directory and all in it; it is no error if the directory does not exist."""
         ...
 
     async def rename(self, old: str, new: str) -> None:
@@ -88,15 +88,15 @@ class Volume(Protocol):
         ...
 
     async def mkdir(self, path: str) -> None:
-        """Create a directory and its parents; one that is there is no error."""
+        """Create a directory and its parents; it is no error if it exists."""
         ...
 
     async def size(self, path: str) -> int:
-        """Bytes in a file."""
+        """Return the number of bytes in a file."""
         ...
 
     async def exists(self, path: str) -> bool:
-        """Whether a file or a directory of that name is there."""
+        """Return whether a file or a directory of that name exists."""
         ...
 
     async def truncate(self, path: str, size: int) -> None:
@@ -104,9 +104,9 @@ class Volume(Protocol):
         ...
 
     async def space(self) -> Space | None:
-        """How much room there is; None for a disk that has no end."""
+        """Return how much room the disk has; None for a disk without a limit."""
         ...
 
     async def lock(self, path: str) -> VolumeLock:
-        """Take the lock of that name now. Raises VolumeLockedError when somebody holds it."""
+        """Take the lock of that name now. Raises VolumeLockedError if it is already held."""
         ...

@@ -1,10 +1,10 @@
-"""The seam to a database: transactions of a few statements, answered whole or not at all.
+"""The seam to a database: transactions of a few statements, which happen whole or not at all.
 
 Why so narrow: a broker must know of every transaction whether it happened, did not happen, or may
-have happened, and must know it by a deadline. A cursor that is kept open, a check in one statement
-and an act in the next would let another broker in between. So everything is handed over at once,
-with the number of rows that each statement must concern: who has been replaced concerns none, and
-nothing of its transaction happens.
+have happened, and must know it by a deadline. A cursor that is kept open, or a check in one
+statement and an act in the next, would let another broker in between. So everything is handed over
+at once, with the number of rows that each statement must concern. The statements of a replaced
+broker concern no row, and nothing of its transaction happens.
 
 The dialect is what PostgreSQL and SQLite have in common: parameters by position (``?``), BIGINT,
 TEXT and BYTEA columns, ``ON CONFLICT``, ``RETURNING``. ``clock_ms()`` is the database's own clock
@@ -23,12 +23,12 @@ Row: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a transaction.
+    """A statement of a transaction.
 
     ``many`` has the parameters of as many executions, instead of ``parameters``; an empty one does
-    nothing; where the statement has ``VALUES (?, ...)``, a driver may repeat that instead of the
-    statement. ``count``, where given, is the number of rows that must be concerned (all executions
-    together), or the transaction is undone and UnexpectedCountError raised.
+    nothing. If the statement has ``VALUES (?, ...)``, a driver may repeat that instead of the
+    statement. ``count``, if given, is the number of rows that all executions together must concern.
+    Otherwise the transaction is undone and UnexpectedCountError raised.
     """
 
     sql: str
@@ -39,7 +39,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a statement did: the rows it gave back, and how many it concerned."""
+    """The result of a statement: the rows that it returned, and how many it concerned."""
 
     rows: list[Row]
     count: int
@@ -52,7 +52,8 @@ class DatabaseError(Exception):
 class DatabaseUnavailableError(DatabaseError):
     """The transaction certainly did not happen.
 
-    No connection, a refused one, a deadlock, a deadline before the commit. It may be tried again.
+    There was no connection, a refused one, a deadlock, or a deadline before the commit. The
+    transaction may be tried again.
     """
 
 
@@ -64,11 +65,11 @@ class OutcomeUnknownError(DatabaseError):
 
 
 class ConstraintError(DatabaseError):
-    """A row is there already, or a rule of the schema broken; trying again changes nothing."""
+    """A row exists already, or a rule of the schema is broken; trying again changes nothing."""
 
 
 class UnexpectedCountError(DatabaseError):
-    """Nothing happened, for statement ``index`` concerned another number of rows than it had to."""
+    """The transaction did not happen: statement ``index`` concerned a wrong number of rows."""
 
     def __init__(self, index: int, count: int, wanted: int) -> None:
         super().__init__(f"statement {index + 1} concerned {count} rows, not {wanted}")
@@ -84,12 +85,12 @@ class Database(Protocol):
     """
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
-        """Do all of it durably, or nothing; one result a statement.
+        """Do all of the transaction durably, or nothing; return one result for each statement.
 
         Answers or raises a DatabaseError within ``timeout_s`` (and little more).
         """
         ...
 
     async def close(self) -> None:
-        """Give the connection back. Closing twice is allowed."""
+        """Close the connection. This may be called twice."""
         ...

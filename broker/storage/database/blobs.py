@@ -1,18 +1,18 @@
 """Blobs as rows of a database.
 
-``store_blob``, at most 64 KiB of a blob in each (AMQ 17.3.2.2: LARGE_MESSAGES_TABLE and
-PAGE_STORE_TABLE).
+They are in ``store_blob``, at most 64 KiB of a blob in each row (AMQ 17.3.2.2: LARGE_MESSAGES_TABLE
+and PAGE_STORE_TABLE).
 
-Why a connection of their own: the transactions of one connection run one after the other, and
-neither a batch of the journal, whose end producers wait for, nor a renewal of the lease may stand
-behind a slow megabyte. Why the proof of ownership comes *last* here, where all others begin with
-it: from the proof to the commit the owner's row is locked, and batches and renewals need that row
-too. What was written before the proof counts no more than what comes behind it: a transaction of
-whoever was replaced proves nothing, and all of it is undone.
+Why a connection of their own: the transactions of one connection run one after the other. Neither a
+batch of the journal, which producers wait for, nor a renewal of the lease may wait behind a slow
+megabyte. Why the proof of ownership comes *last* here, where all other transactions begin with it:
+from the proof to the commit the owner's row is locked, and batches and renewals need that row, too.
+What was written before the proof is protected like what follows it: the proof of a replaced broker
+fails, and all of its transaction is undone.
 
-A row belongs to the session that its id was given out in, so a takeover, which moves sessions,
-moves blobs without touching them. Each row is named by where it starts, so that a write of which
-nobody heard is simply repeated.
+A row belongs to the session in which its id was given out. So a takeover, which moves sessions,
+moves blobs without touching them. Each row is named by where it starts, so that a write whose
+outcome is unknown is simply repeated.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from broker.storage.database import schema as s
 from broker.storage.database.owner import StoreOwner
 
 RETRY_S: Final = 0.05
-"""From a transaction that failed to its next try, as for batches of the journal."""
+"""The pause between a transaction that failed and its next try, as for batches of the journal."""
 
 SIZES_TOGETHER: Final = 500
-"""Blobs that are measured in one transaction, so that a large store takes no longer than a
-transaction may.
+"""The number of blobs that are measured in one transaction.
+
+It is bounded so that a large store takes no longer than a transaction may.
 """
 
 _log = logging.getLogger(__name__)
@@ -49,10 +50,10 @@ class OwnershipLostError(OSError):
 
 
 class BlobRows:
-    """See ``blobs.Medium``: trouble with the database is an OSError here.
+    """A medium of rows; see ``blobs.Medium``. Errors of the database are OSErrors here.
 
-    A database that cannot be reached is asked again, as the journal does, until ``end``: whoever
-    waits is cancelled with its connection, and the owner's lease bounds how long that can take.
+    A database that cannot be reached is asked again, as the journal does, until ``end``. A waiting
+    caller is cancelled with its connection, and the owner's lease bounds how long that can take.
 
     Args:
         database: a connection for blobs alone; several kinds may share it.
@@ -69,15 +70,15 @@ class BlobRows:
         self._ended = False
 
     def path(self, id_: int) -> str:
-        """Kind and id, as a row of the table."""
+        """Return kind and id, as a row of the table."""
         return f"{self.kind}/{id_} (store_blob)"
 
     async def create(self, id_: int) -> BlobRowsWriter:
-        """Nothing is there before its first ``sync``."""
+        """Return a writer; no row exists before its first ``sync``."""
         return BlobRowsWriter(self, id_)
 
     async def read(self, id_: int, offset: int, size: int) -> bytes:
-        """What the row at that offset has: read from start to end, every row is read once."""
+        """Return the bytes of the row at that offset; a reader in order reads every row once."""
         [found] = await self._transact([s.blob_part(self._owner.cluster_id, self.kind, id_, offset)])
         if not found.rows:
             return b""
@@ -85,11 +86,14 @@ class BlobRows:
         return bytes(data)[offset - start :][:size]
 
     async def remove(self, id_: int) -> None:
-        """All its rows."""
+        """Remove all rows of a blob."""
         await self._write(s.delete_blob(self._owner.cluster_id, self.kind, id_))
 
     async def sizes(self) -> dict[int, int]:
-        """Of our sessions. Raises OwnershipLostError: what is not ours is not missing."""
+        """Return the sizes of the blobs of our sessions.
+
+        Raises OwnershipLostError: a blob that is not ours is not missing.
+        """
         sizes: dict[int, int] = {}
         after = -1
         while True:
@@ -103,7 +107,7 @@ class BlobRows:
             after = max(sizes)
 
     async def put(self, id_: int, start: int, data: bytes) -> None:
-        """Bytes of a blob from ``start`` on, durably and in one transaction."""
+        """Write bytes of a blob from ``start`` on, durably and in one transaction."""
         parts = range(0, max(1, len(data)), s.BLOB_PART)
         owner = self._owner
         await self._write(
@@ -116,11 +120,11 @@ class BlobRows:
         )
 
     def end(self) -> None:
-        """The journal is closed: nothing that fails from now on is tried again."""
+        """Stop trying again what fails, because the journal is closed."""
         self._ended = True
 
     async def _write(self, statement: Statement) -> Result:
-        """One statement and the proof."""
+        """Run one statement and the proof."""
         [result, _] = await self._transact([statement, self._owner.prove()])
         return result
 
@@ -145,7 +149,7 @@ class BlobRows:
 
 
 class BlobRowsWriter:
-    """See ``blobs.Open``; what waits for ``sync`` is in memory, and whoever writes bounds it."""
+    """A blob being written, see ``blobs.Open``; bytes wait in memory until the writer syncs."""
 
     def __init__(self, rows: BlobRows, id_: int) -> None:
         self._rows = rows
@@ -155,11 +159,11 @@ class BlobRowsWriter:
         self._begun = self._failed = False
 
     def write(self, data: bytes) -> None:
-        """Append, buffered."""
+        """Append bytes, buffered."""
         self._buffer += data
 
     async def sync(self) -> None:
-        """Put what waits into rows. Raises OSError; the blob can then only be removed."""
+        """Put the waiting bytes into rows. Raises OSError; the blob can then only be removed."""
         if self._failed:
             raise OSError(f"{self._rows.path(self._id)}: an earlier part of it was not stored")
         if not self._buffer and self._begun:
@@ -172,5 +176,5 @@ class BlobRowsWriter:
         self._start += len(data)
 
     async def close(self) -> None:
-        """See ``blobs.Open``."""
+        """Drop the bytes that were not synced; see ``blobs.Open``."""
         self._buffer.clear()

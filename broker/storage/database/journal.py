@@ -1,11 +1,11 @@
 """The journal on database rows: what the engine appends, written in batches.
 
-Why batches: a transaction costs a round trip and a sync whatever is in it. So everything appended
-within ``journal-sync-period`` and while the last batch is under way goes into one; what was added
-and deleted within it is never written at all.
+Why batches: a transaction costs a round trip and a sync, however much is in it. So everything
+appended within ``journal-sync-period`` and while the last batch is under way goes into one batch.
+What was added and deleted within a batch is never written at all.
 
 Each batch begins with the proof that this broker still owns its store, and with the number of the
-last entry before it. A batch whose end nobody heard is tried again with the same numbers: it then
+last entry before it. A batch whose outcome is unknown is tried again with the same numbers: it then
 either happens now, or the row shows that it has happened. A broker that was replaced finds no row,
 and its journal fails for good.
 """
@@ -38,7 +38,7 @@ from broker.storage.records import Record
 from broker.storage.volume import Space
 
 RETRY_S: Final = 0.05
-"""From a batch that failed to its next try: long enough not to beat on a server that starts."""
+"""The pause before a failed batch is tried again: long enough for a server that is starting."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 class JournalReplacedError(JournalFailedError):
     """Another broker owns this store now.
 
-    What was not answered may be answered by nobody here; stop serving.
+    This broker may answer nothing that it has not answered yet; it must stop serving.
     """
 
 
@@ -61,7 +61,7 @@ class _RowBatch:
     deleted: dict[int, None] = field(default_factory=dict)
 
     def take(self, operation: Operation) -> None:
-        """One operation more."""
+        """Add one operation."""
         id_ = operation.id
         if operation.action == ADD:
             self.added[id_] = (operation.kind, operation.data)
@@ -76,17 +76,17 @@ class _RowBatch:
 class DatabaseJournal:
     """An open journal of one broker in one epoch.
 
-    The engine takes it for ``storage.journal.Journal``.
+    The engine uses it as it uses ``storage.journal.Journal``.
 
     ``on_synced`` gets the highest durable entry after each batch. ``on_renewed`` gets the loop time
     at which a batch that was then confirmed was *sent*: the lease counts from there. ``on_failed``
-    is called once, when nothing is taken any more.
+    is called once, when nothing is accepted any more.
 
     Args:
         database: where the rows are.
-        blobs: the same over a connection of its own, for what lies beside the records.
+        blobs: the same over a connection of its own, for what lies outside the records.
         owner: who we are; every batch proves it.
-        records: what lives in the store that is ours.
+        records: the live records of the store that is ours.
         sync_period_s: the shortest time from one batch to the next.
         timeout_s: for each batch.
     """
@@ -126,11 +126,11 @@ class DatabaseJournal:
 
     @property
     def live(self) -> int:
-        """How many records live."""
+        """The number of live records."""
         return len(self._live)
 
     def append(self, operations: Sequence[Operation]) -> int:
-        """Take one entry, all or nothing; its sequence. See ``Journal.append``."""
+        """Append one entry, all or nothing, and return its sequence. See ``Journal.append``."""
         if self.failure is not None:
             raise self.failure.again()
         if self._closed:
@@ -150,14 +150,14 @@ class DatabaseJournal:
         return self.last_sequence
 
     def next_id(self) -> int:
-        """An id that was never given out before, by whichever broker."""
+        """Return an id that was never given out before, by any broker."""
         self._last_id += 1
         return self._last_id
 
     def adopt(self, session: int, records: Sequence[Record]) -> None:
-        """Takes in records of a broker that was taken over: they live here too from now on.
+        """Take in records of a broker that was taken over: they live here, too, from now on.
 
-        By the ids that they have in the store: pages name their messages by them.
+        They keep the ids that they have in the store, because pages name their messages by them.
 
         ``session`` is our new one: what is added from now on is younger than all of these.
         """
@@ -166,7 +166,7 @@ class DatabaseJournal:
         self._live |= {record.id: None for record in records}
 
     async def sweep(self) -> None:
-        """See ``EntryStore.sweep``, for all sessions that are ours.
+        """Remove blobs that no record names, in all our sessions; see ``EntryStore.sweep``.
 
         Raises JournalDamagedError, JournalReplacedError, OSError.
         """
@@ -174,15 +174,15 @@ class DatabaseJournal:
         await self._sweep(lambda id_: id_ < first)
 
     async def sweep_adopted(self, sessions: Collection[int]) -> None:
-        """The same for sessions that were taken over: what their owner will never name."""
+        """Remove blobs that no record names, in sessions that were taken over."""
         await self._sweep(lambda id_: id_ >> s.SESSION_SHIFT in sessions)
 
     async def space(self) -> Space | None:
-        """The database's disk is its administrator's."""
+        """Return None: the administrator of the database watches its disk."""
         return None
 
     async def flush(self) -> None:
-        """Return when everything appended before the call is durable. Raises JournalFailedError."""
+        """Return when all entries appended before are durable. Raises JournalFailedError."""
         wanted = self.last_sequence
         while self.synced < wanted:
             if self.failure is not None:
@@ -190,10 +190,10 @@ class DatabaseJournal:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """Take nothing more.
+        """Close the journal.
 
-        What was appended and not yet written may be lost, and nobody was answered for it: ``flush``
-        first.
+        Entries that were appended and not yet written may be lost; none of them was acknowledged.
+        To keep them, ``flush`` first.
         """
         self._closed = True
         self._writer.cancel()
@@ -213,7 +213,7 @@ class DatabaseJournal:
             raise JournalReplacedError(str(error)) from error
 
     async def _write(self) -> None:
-        """Batch after batch, until cancelled or failed."""
+        """Write batch after batch, until cancelled or failed."""
         loop = asyncio.get_running_loop()
         while True:
             await self._wanted.wait()
@@ -236,7 +236,10 @@ class DatabaseJournal:
             await asyncio.sleep(max(0.0, begun + self._sync_period_s - loop.time()))
 
     async def _write_batch(self, batch: _RowBatch) -> None:
-        """Until it has certainly happened. Raises JournalReplacedError, other DatabaseErrors."""
+        """Write a batch until it has certainly happened.
+
+        Raises JournalReplacedError, other DatabaseErrors.
+        """
         loop = asyncio.get_running_loop()
         statements = self._statements(batch)
         in_doubt = told = False
@@ -266,9 +269,9 @@ class DatabaseJournal:
             return
 
     async def _settle(self, batch: _RowBatch, *, in_doubt: bool) -> None:
-        """No row was found: either this very batch has happened, unheard, or we are replaced.
+        """Find out why no row was found: this very batch has happened, unheard, or we are replaced.
 
-        Raises JournalReplacedError.
+        Raises JournalReplacedError if we are replaced.
         """
         owner = self._owner
         while True:

@@ -1,16 +1,17 @@
 """The locks of a shared store in a database.
 
-Who is live, who is next, who waits for its place (AMQ 17.3.2.2, the node manager's table).
+They decide who is live, who is next, and who waits for its place (AMQ 17.3.2.2, the node manager's
+table).
 
-A lock is a row with an ``epoch``, which grows whenever the lock is given to somebody, and a time
-until which it is kept, by the database's clock: a holder that says nothing for ``lock-expiration``
-has lost it to whoever asks next. Giving, renewing, and giving back are one UPDATE each, which names
-the epoch: of several candidates only the first finds a row, and what was sent long ago and arrives
-late finds none.
+A lock is a row with an ``epoch``, which grows whenever the lock is given to a broker, and a time
+until which it is kept, by the database's clock. A holder that is silent for ``lock-expiration``
+loses the lock to the next broker that asks. Giving, renewing, and giving back are one UPDATE each,
+which names the epoch. Of several candidates only the first finds a row, and a statement that was
+sent long ago and arrives late finds none.
 
 Whatever the live writes begins with the renewal of its lock in the same transaction. The row stays
-locked until the commit, so nobody can be given the lock between that proof and what it protects.
-There is no check followed by an act.
+locked until the commit, so no other broker can be given the lock between that proof and what it
+protects. There is no check followed by an act.
 
     store_lock   one row a place of a store: holder, epoch, the last journal entry of the holder,
                  until when it is kept
@@ -44,7 +45,7 @@ BACKUP: Final = "backup"
 MASTER: Final = "master"
 
 RETRY_S: Final = 0.05
-"""From a transaction that failed to its next try."""
+"""The pause between a transaction that failed and its next try."""
 
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_lock (
@@ -60,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class LockGoneError(OSError):
-    """Somebody else has been given the lock."""
+    """Another broker has been given the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Holding:
     expiration_ms: int
 
     def prove(self) -> Statement:
-        """The proof that goes before everything, and the renewal."""
+        """Return the proof that precedes every write, which also renews the lock."""
         return Statement(
             "UPDATE store_lock SET expires = clock_ms() + ? WHERE cluster_id = ? AND place = ? AND epoch = ?",
             (self.expiration_ms, self.cluster_id, self.place, self.epoch),
@@ -81,7 +82,7 @@ class Holding:
         )
 
     def give_back(self) -> Statement:
-        """Whoever asks next is given it; nothing where it is not ours any more.
+        """Free the place for the next broker that asks; no effect if it is not ours any more.
 
         A renewal of ours that is still on its way then finds no row.
         """
@@ -102,24 +103,24 @@ class LiveOwner:
 
     @property
     def cluster_id(self) -> str:
-        """That of the store."""
+        """The name of the store."""
         return self.holding.cluster_id
 
     @property
     def epoch(self) -> int:
-        """That of the live lock."""
+        """The epoch of the live lock."""
         return self.holding.epoch
 
     def prove(self) -> Statement:
-        """The renewal of the live lock."""
+        """Return the renewal of the live lock."""
         return self.holding.prove()
 
     def ours(self) -> tuple[str, Row]:
-        """All lives up to this one: the store is the live's, whoever wrote it."""
+        """Return a condition for all lives up to this one: the live owns the store of them all."""
         return "session <= ?", (self.session,)
 
     def prove_batch(self, before: int, after: int) -> Statement:
-        """The renewal of the live lock, which also counts the entries."""
+        """Return the renewal of the live lock, which also counts the entries."""
         held = self.holding
         return Statement(
             "UPDATE store_lock SET expires = clock_ms() + ?, entry = ?"
@@ -129,7 +130,7 @@ class LiveOwner:
         )
 
     def position(self) -> Statement:
-        """Of the live lock's row."""
+        """Return a query for the live lock's row."""
         return Statement(
             "SELECT epoch, entry FROM store_lock WHERE cluster_id = ? AND place = ?",
             (self.cluster_id, self.holding.place),
@@ -137,13 +138,13 @@ class LiveOwner:
 
 
 class Locks:
-    """The locks of one store as one broker asks for them.
+    """The locks of one store, as one broker asks for them.
 
     Args:
         database: a connection for this alone, so that a renewal waits for no batch of the journal.
-        cluster_id: which of the stores in the database.
-        holder: this very process; nobody else may ever have the same.
-        expiration_ms: how long a lock is kept for a holder that says nothing (``lock-expiration``).
+        cluster_id: the name of the store within the database.
+        holder: this very process; no other process may ever have the same.
+        expiration_ms: how long a lock is kept for a holder that is silent (``lock-expiration``).
         timeout_s: for each transaction (``network-timeout``).
     """
 
@@ -157,7 +158,7 @@ class Locks:
         self._timeout_s = timeout_s
 
     async def create(self) -> None:
-        """Make the tables where there are none, and the rows of this store. Raises OSError."""
+        """Make missing tables, and the rows of this store. Raises OSError."""
         statements = [
             *(Statement(table) for table in (*s.TABLES, *TABLES)),
             Statement(
@@ -174,18 +175,18 @@ class Locks:
         try:
             await self._database.transact(statements, self._timeout_s)
         except ConstraintError:
-            # PostgreSQL: two brokers that create one table at the same moment; the other has done
-            # it now.
+            # PostgreSQL: two brokers created one table at the same moment; the other has done it
+            # now.
             await self.ask(statements)
         except DatabaseError as error:
             raise _failed(error) from error
 
     async def acquire(self, place: str) -> Holding | None:
-        """A place, None while somebody else has it. Raises OSError.
+        """Take a place; None while another broker has it. Raises OSError.
 
-        The epoch is the one that was read, so that an attempt which was given up and takes effect
-        later takes nothing from anybody. What an earlier attempt of this process was given without
-        hearing of it is given to it again.
+        The attempt names the epoch that was read. So an attempt that was given up and takes effect
+        later takes nothing from another broker. If an earlier attempt of this process succeeded
+        unheard, the place is given to it again.
         """
         look = Statement(
             "SELECT holder, epoch, CASE WHEN expires >= clock_ms() THEN 1 ELSE 0 END FROM "
@@ -213,7 +214,7 @@ class Locks:
         return Holding(self.cluster_id, place, epoch + 1, self._expiration_ms)
 
     async def held(self, place: str) -> bool:
-        """Whether somebody has a place. Raises OSError."""
+        """Return whether any broker has a place. Raises OSError."""
         look = Statement(
             "SELECT 1 FROM store_lock WHERE cluster_id = ? AND place = ? AND expires >= clock_ms()",
             (self.cluster_id, place),
@@ -226,7 +227,10 @@ class Locks:
         await self.ask([holding.give_back()])
 
     async def mark(self) -> Row:
-        """(state, node ID, name of the last live, number of the last life). Raises OSError."""
+        """Return the store's mark. Raises OSError.
+
+        It is (state, node ID, name of the last live, number of the last life).
+        """
         look = Statement(
             "SELECT state, node_id, broker, life FROM store_mark WHERE cluster_id = ?",
             (self.cluster_id,),
@@ -236,12 +240,12 @@ class Locks:
         return found.rows[0]
 
     async def hold(self, holding: Holding, statements: Sequence[Statement] = ()) -> list[Result]:
-        """A transaction behind the proof that the place is ours, or only the proof.
+        """Run a transaction behind the proof that the place is ours, or only the proof.
 
-        Tried again for as long as the database cannot be reached.
+        It is tried again for as long as the database cannot be reached.
 
-        Whoever calls it sets the deadline. Raises LockGoneError when it is not ours any more,
-        OSError for what trying again cannot mend.
+        The caller sets the deadline. Raises LockGoneError when the place is not ours any more,
+        OSError for an error that trying again cannot mend.
         """
         told = ""
         while True:
@@ -264,7 +268,7 @@ class Locks:
                 return results[1:]
 
     async def ask(self, statements: Sequence[Statement]) -> list[Result]:
-        """One transaction without a proof, for what needs none. Raises OSError."""
+        """Run one transaction without a proof, for statements that need none. Raises OSError."""
         try:
             return await self._database.transact(statements, self._timeout_s)
         except DatabaseError as error:
@@ -272,5 +276,5 @@ class Locks:
 
 
 def _failed(error: DatabaseError) -> OSError:
-    """Trouble with the database as that of any store, in the database's words."""
+    """Return an error of the database as that of any store, in the database's words."""
     return OSError(str(error))

@@ -1,6 +1,6 @@
-"""From [database-store] to a database: which driver, with which credentials.
+"""The choice of a driver and of credentials for the section [database-store].
 
-Drivers are imported where they are needed: a broker that keeps its messages on a disk starts
+Drivers are imported only when they are needed: a broker that stores its messages on a disk starts
 without them.
 """
 
@@ -17,9 +17,9 @@ from broker.storage.database import Database
 def open_database(
     section: DatabaseStoreSection, configuration: str = "", environment: Mapping[str, str] | None = None
 ) -> Database:
-    """The database of a validated section; no connection is made yet.
+    """Return the database of a validated section; no connection is made yet.
 
-    ``configuration`` is the path of the file a relative path counts from, ``environment`` has the
+    A relative path starts at the directory of the file ``configuration``. ``environment`` has the
     key of masked credentials. Raises MaskError.
     """
     kind, _, rest = section.url.partition(":")

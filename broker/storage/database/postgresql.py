@@ -1,12 +1,12 @@
-"""PostgreSQL through psycopg, where brokers run on several hosts.
+"""The driver of PostgreSQL through psycopg, for brokers on several hosts.
 
 Why sessions have time-outs of their own: a broker that stands still between its first statement and
-its commit holds the lock of its row, and nobody could take it over. So the server itself ends a
-transaction in which nothing is said for ``network-timeout``, and its locks with it.
+its commit holds the lock of its row, and no other broker could take over. So the server itself ends
+a transaction that is idle for ``network-timeout``, and its locks with it.
 
 Isolation is READ COMMITTED, PostgreSQL's default, and enough: the first statement of every
-transaction that writes is an UPDATE of the broker's own row, which waits for whoever is just
-replacing it and then looks again (PostgreSQL manual, 13.2.1).
+transaction that writes is an UPDATE of the broker's own row. This statement waits for a broker that
+is just replacing it, and then looks again (PostgreSQL manual, 13.2.1).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from broker.storage.database import (
 )
 
 ROWS_TOGETHER: Final = 500
-"""Rows in one statement."""
+"""The most rows in one statement."""
 
 CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 
 
 @dataclass(slots=True)
 class _Course:
-    """How far a transaction has come."""
+    """The progress of a transaction."""
 
     committing: bool = False
 
 
 class PostgresqlDatabase:
-    """See ``Database``.
+    """A database on a server. See ``Database``.
 
     Args:
         url: as libpq takes it, ``postgresql://host:5432/name``.
@@ -67,7 +67,7 @@ class PostgresqlDatabase:
         self._closed = False
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
-        """Statement by statement, then the commit; before that is sent nothing has happened."""
+        """Run the statements one by one, then commit; before the commit nothing has happened."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
@@ -80,7 +80,7 @@ class PostgresqlDatabase:
             self._turn.release()
 
     async def close(self) -> None:
-        """Of a transaction that is under way nobody is told."""
+        """Close the connection; the outcome of a transaction under way stays unknown."""
         self._closed = True
         await self._drop()
         for task in self._given_up:
@@ -89,7 +89,7 @@ class PostgresqlDatabase:
     async def _in_time(
         self, course: _Course, statements: Sequence[Statement], deadline: float, timeout_s: float
     ) -> list[Result]:
-        """Runs statements in a task, and waits for it until the deadline.
+        """Run statements in a task, and wait for it until the deadline.
 
         Why a task: a cancelled query of psycopg first asks the server to cancel it and waits for
         the answer, which a server that stands still never gives.
@@ -129,7 +129,7 @@ class PostgresqlDatabase:
         return results
 
     def _forget(self, work: asyncio.Task[list[Result]]) -> None:
-        """An error that nobody waits for any more is no surprise."""
+        """Retrieve an error that no caller awaits any more, so that asyncio does not report it."""
         del self._given_up[work]
         if not work.cancelled():
             work.exception()
@@ -166,12 +166,12 @@ class PostgresqlDatabase:
 
 
 def _together(sql: str, many: Sequence[Row]) -> Iterator[tuple[str, Row]]:
-    """Many executions as few statements.
+    """Yield many executions as few statements.
 
-    What follows VALUES is repeated, where the statement has it.
+    What follows VALUES is repeated, if the statement has it.
 
-    Not psycopg's ``executemany``: that talks to the server in a pipeline, in which a client that
-    stands still counts as busy, and its locks are never taken away.
+    Why not psycopg's ``executemany``: that talks to the server in a pipeline, in which a client
+    that stands still counts as busy, and its locks are never taken away.
     """
     head, found, tail = sql.partition("VALUES (")
     marks, _, tail = tail.partition(")")
@@ -202,7 +202,7 @@ async def _execute(cursor: psycopg.AsyncCursor[Any], index: int, statement: Stat
 
 
 def _translated(error: Exception, *, committing: bool) -> DatabaseError:
-    """The driver's error as the seam's.
+    """Return the driver's error as one of this seam's.
 
     The server's own words name tables and columns, never values: details are left out.
     """

@@ -1,14 +1,14 @@
-"""The brokers of a cluster as the shared store knows them.
+"""The brokers of a cluster, as the shared store knows them.
 
-Registering, proving to be alive, taking over.
+A broker registers here, proves that it is alive, and takes over others.
 
-Why everything is a compare-and-set: two brokers that both believe a third to be dead, a victim that
-starts again meanwhile, a taker that dies half-way, a network that loses the answer: each of them
-acts on what it last read. So each act names what it read (state, epoch) and the database decides
-whether that still holds; of several only the first finds a row (Sun 4.1, "High-Availability
-Clusters").
+Why everything is a compare-and-set: each broker acts on what it last read. Two brokers may both
+believe a third to be dead, a victim may start again meanwhile, a taker may die half-way, the
+network may lose the answer. So each act names what its broker read (state, epoch), and the database
+decides whether that still holds. Of several acts only the first finds a row (Sun 4.1,
+"High-Availability Clusters").
 
-Silence is measured by the database's clock alone: brokers' clocks differ, and a broker whose clock
+Silence is measured by the database's clock alone. Brokers' clocks differ, and a broker whose clock
 runs ahead would declare others dead.
 """
 
@@ -34,23 +34,23 @@ _OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A broker as registered: nothing it writes counts once its row has another ``epoch``."""
+    """A broker as registered: its writes do not count once its row has another ``epoch``."""
 
     cluster_id: str
     broker_id: str
     epoch: int
     session: int
-    """Its new store session; what it stores from now on goes there."""
+    """The broker's new store session, which everything that it stores from now on belongs to."""
     sessions: tuple[int, ...]
-    """All it owns, oldest first, the new one last."""
+    """All sessions that it owns, oldest first, the new one last."""
 
     @property
     def name(self) -> str:
-        """See ``owner.StoreOwner``."""
+        """The broker's id; see ``owner.StoreOwner``."""
         return self.broker_id
 
     def prove(self) -> Statement:
-        """See ``owner.StoreOwner``: the heartbeat of the broker's row."""
+        """Return the heartbeat of the broker's row as the proof; see ``owner.StoreOwner``."""
         return Statement(
             f"UPDATE store_broker SET heartbeat = clock_ms() {_OWN}",
             (self.cluster_id, self.broker_id, self.epoch),
@@ -58,11 +58,11 @@ class Registered:
         )
 
     def ours(self) -> tuple[str, Row]:
-        """See ``owner.StoreOwner``."""
+        """Return the condition for the broker's sessions; see ``owner.StoreOwner``."""
         return s.OWNED, (self.cluster_id, self.broker_id)
 
     def prove_batch(self, before: int, after: int) -> Statement:
-        """See ``owner.StoreOwner``."""
+        """Return the heartbeat that also counts entries; see ``owner.StoreOwner``."""
         return Statement(
             f"UPDATE store_broker SET heartbeat = clock_ms(), entry = ? {_OWN} AND entry = ?",
             (after, self.cluster_id, self.broker_id, self.epoch, before),
@@ -70,7 +70,7 @@ class Registered:
         )
 
     def position(self) -> Statement:
-        """See ``owner.StoreOwner``."""
+        """Return a query for the broker's row; see ``owner.StoreOwner``."""
         return Statement(
             "SELECT epoch, entry FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
             (self.cluster_id, self.broker_id),
@@ -81,8 +81,8 @@ class Registered:
 class BrokerRow:
     """A broker's row.
 
-    ``silence_ms`` is how long ago its last heartbeat was, by the database's clock; ``messages`` -1
-    where nobody counted.
+    ``silence_ms`` is how long ago its last heartbeat was, by the database's clock. ``messages`` is
+    -1 if the messages were not counted.
     """
 
     broker_id: str
@@ -97,20 +97,21 @@ class BrokerRow:
 
 
 PAGE: Final = 2000
-"""Records read in one transaction."""
+"""The number of records read in one transaction."""
 
 
 class ReplacedError(Exception):
-    """Somebody else owns what this broker owned.
+    """Another broker or process owns what this broker owned.
 
-    It has been taken over, or another process has registered under its id. Stop serving at once.
+    This broker has been taken over, or another process has registered under its id. Stop serving at
+    once.
     """
 
 
 class RowChangedError(Exception):
     """The compare-and-set found another state than the one that was read.
 
-    ``row`` is what is there now, None where there is nothing.
+    ``row`` is the present row, None if there is none.
     """
 
     def __init__(self, row: BrokerRow | None) -> None:
@@ -126,10 +127,10 @@ _TAKER_LIVES: Final = """EXISTS (SELECT 1 FROM store_broker AS t WHERE t.cluster
 
 
 class Registry:
-    """One broker's view of the cluster's rows, and its hand in them.
+    """The view that one broker has of the cluster's rows, and its changes of them.
 
     Args:
-        database: where they are.
+        database: where the rows are.
         cluster_id: the same for all brokers that share the store.
         broker_id: ours; unique within the cluster.
         expiration_ms: silence after which a broker may be taken over (``lock-expiration``).
@@ -146,13 +147,13 @@ class Registry:
         self.timeout_s = timeout_s
 
     async def create(self) -> None:
-        """Make the tables where there are none. Raises DatabaseError."""
+        """Make the tables that are missing. Raises DatabaseError."""
         for last in (False, True):
             try:
                 await self._transact(s.create(self.cluster_id))
             except ConstraintError:
-                # PostgreSQL: two brokers that create one table at the same moment; the other has
-                # done it now.
+                # PostgreSQL: two brokers created one table at the same moment; the other has done
+                # it now.
                 if last:
                     raise
             else:
@@ -161,7 +162,7 @@ class Registry:
     async def register(self, address: str) -> Registered:
         """Begin to own what belongs to our id, in a new epoch and with a new session.
 
-        Whoever ran under this id before is fenced from now on.
+        A process that ran under this id before is fenced from now on.
 
         Raises RowChangedError while another broker takes us over, and for an id that a broker at
         another address uses; DatabaseError.
@@ -196,8 +197,8 @@ class Registry:
                 break
             except UnexpectedCountError:
                 row = await self.row(self.broker_id)
-                # A store that is restored meanwhile has our row taken out and put in: the statement
-                # waited for a row that is no more.
+                # A restore of the store meanwhile removes our row and adds it again: the statement
+                # waited for a row that was removed.
                 if row is not None and row.state not in (*s.RUNNING, s.TAKEOVER_STARTED):
                     continue
                 raise RowChangedError(row) from None
@@ -208,13 +209,13 @@ class Registry:
         return Registered(self.cluster_id, self.broker_id, _integer(results[1].rows[0][0]), session, sessions)
 
     async def renew(self, registered: Registered) -> None:
-        """The heartbeat. Raises ReplacedError, DatabaseError."""
+        """Renew the heartbeat. Raises ReplacedError, DatabaseError."""
         await self._owned(registered, [])
 
     async def become(self, registered: Registered, state: str, *, since: Sequence[str] = s.STATES) -> None:
         """Change our own state, if it is one of ``since``.
 
-        Raises RowChangedError if it is another one, ReplacedError, DatabaseError.
+        Raises RowChangedError if it is another state, ReplacedError, DatabaseError.
         """
         change = Statement(
             "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ? AND state IN "
@@ -228,7 +229,10 @@ class Registry:
             raise RowChangedError(await self.row(self.broker_id)) from None
 
     async def rows(self, *, count_messages: int | None = None) -> list[BrokerRow]:
-        """All brokers by id, with their numbers of records of that kind (the messages) if asked."""
+        """Return all brokers by id; with ``count_messages``, also their numbers of such records.
+
+        ``count_messages`` is the kind of records that are messages.
+        """
         statements = [self._all_rows()]
         if count_messages is not None:
             statements.append(
@@ -247,7 +251,7 @@ class Registry:
         ]
 
     async def cluster(self) -> tuple[list[BrokerRow], dict[int, str]]:
-        """All brokers by id, and the owner of each store session, as of one moment."""
+        """Return all brokers by id, and the owner of each store session, as of one moment."""
         brokers, sessions = await self._transact(
             [
                 self._all_rows(),
@@ -261,7 +265,7 @@ class Registry:
         return [_broker_row(row) for row in brokers.rows], owners
 
     async def row(self, broker_id: str) -> BrokerRow | None:
-        """One broker's row."""
+        """Return one broker's row; None if there is none."""
         look = Statement(
             f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
             (self.cluster_id, broker_id),
@@ -272,13 +276,13 @@ class Registry:
     # ---- takeover
 
     async def begin_takeover(self, registered: Registered, victim: BrokerRow, *, forced: bool = False) -> int:
-        """Make ``victim``, as it was read, ours to take over.
+        """Make ``victim``, as it was read, ours to take over, and return its new epoch.
 
-        One compare-and-set, after which the victim is fenced. Returns its new epoch.
+        This is one compare-and-set, after which the victim is fenced.
 
-        ``forced``: however alive it is. One that was running keeps the rest of its lease
-        (``complete_takeover``). Raises RowChangedError when it is not as it was read, or has shown
-        life; ReplacedError, DatabaseError.
+        With ``forced``, it does not matter how alive the victim is; a victim that was running keeps
+        the rest of its lease (``complete_takeover``). Raises RowChangedError when it is not as it
+        was read, or has shown life; ReplacedError, DatabaseError.
         """
         conditions = "epoch = ?"
         parameters: list[Any] = [victim.epoch]
@@ -311,7 +315,7 @@ class Registry:
             ),
             count=1,
         )
-        # Our own proof comes last: while the victim's row is waited for, our row must be free for
+        # Our own proof comes last: while this waits for the victim's row, our row must be free for
         # our journal.
         try:
             await self._transact([take, registered.prove()])
@@ -326,11 +330,12 @@ class Registry:
     ) -> tuple[int, tuple[int, ...]]:
         """Make all the victim's sessions ours.
 
-        Returns a new session of ours, younger than all of them, and theirs.
+        Returns a new session of ours, younger than all of them, and the victim's sessions.
 
-        Not before the victim has said that it serves nobody (``step_aside``), or its lease has run
-        out: fenced, it writes nothing, but it may not know yet and deliver. Raises RowChangedError
-        then, and when the takeover is not ours any more; ReplacedError, DatabaseError.
+        This must wait until the victim has said that it serves nobody (``step_aside``), or its
+        lease has run out. A fenced victim writes nothing, but it may not know yet that it is
+        fenced, and deliver. Raises RowChangedError if it is too early, and when the takeover is not
+        ours any more; ReplacedError, DatabaseError.
         """
         finish = Statement(
             "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ?"
@@ -363,9 +368,9 @@ class Registry:
         return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
 
     async def step_aside(self, epoch: int) -> None:
-        """Says that whoever ran under our id in that epoch serves nobody any more.
+        """Declare that the process that ran under our id in that epoch serves nobody any more.
 
-        If it is just being taken over. Raises DatabaseError.
+        This has an effect only while that broker is being taken over. Raises DatabaseError.
         """
         aside = Statement(
             "UPDATE store_broker SET entry = ?"
@@ -375,17 +380,17 @@ class Registry:
         await self._transact([aside])
 
     async def owned_sessions(self, registered: Registered) -> tuple[int, ...]:
-        """The sessions that are ours now, oldest first. Raises ReplacedError, DatabaseError."""
+        """Return the sessions that are ours, oldest first. Raises ReplacedError, DatabaseError."""
         [result] = await self._owned(registered, [s.sessions_of(self.cluster_id, self.broker_id)])
         return tuple(_integer(row[0]) for row in result.rows)
 
     async def load(self, registered: Registered, sessions: Sequence[int]) -> list[Record]:
-        """The records of sessions that are ours, in order of their ids.
+        """Return the records of sessions that are ours, in order of their ids.
 
-        Nobody else can change them now.
+        No other broker can change them now.
 
-        Read in pages, each of which is a proof and a heartbeat too, so that a large store takes no
-        longer than a transaction may. Raises ReplacedError, DatabaseError.
+        They are read in pages, and each read is a proof and a heartbeat, too. So a large store
+        takes no longer than a transaction may. Raises ReplacedError, DatabaseError.
         """
         records: list[Record] = []
         for session in sorted(sessions):
@@ -415,7 +420,7 @@ class Registry:
         )
 
     async def _owned(self, registered: Registered, statements: list[Statement]) -> list[Result]:
-        """A transaction behind the proof that we are still who we were.
+        """Run a transaction behind the proof that we still own our row.
 
         Raises ReplacedError; indexes of UnexpectedCountError count the proof.
         """

@@ -1,10 +1,10 @@
 """The tables of a shared store, and the statements about more than one broker's own row.
 
-Every broker of a cluster has one row. Its ``epoch`` grows whenever somebody begins to own it: the
+Every broker of a cluster has one row. Its ``epoch`` grows whenever a broker begins to own it: the
 broker itself at each start, a taker when it takes over. Whatever a broker writes begins with an
-UPDATE of its own row that names its epoch; the row stays locked until the commit, so nobody can
-replace the broker between that proof and what it protects, and of one that has been replaced no row
-is concerned and nothing happens.
+UPDATE of its own row that names its epoch. The row stays locked until the commit, so no other
+broker can replace it between that proof and what it protects. The UPDATE of a broker that has been
+replaced concerns no row, and nothing happens.
 
     store_cluster  one row a cluster: the last store session that was given out, or the highest
                    epoch of brokers that were removed, if that is more
@@ -14,7 +14,7 @@ is concerned and nothing happens.
                    these rows and no message
     store_record   the journal's records, by session and id; the high bits of an id are its session
     store_update   the latest update of each kind of a record
-    store_blob     bodies and pages beside the records, by kind, id and the offset at which each
+    store_blob     bodies and pages outside the records, by kind, id and the offset at which each
                    part starts; an id's high bits are its session here, too
     store_upgrade  which journal of a standalone broker was imported into which session
 """
@@ -32,7 +32,7 @@ SESSION_SHIFT: Final = 40
 SESSION_MAX: Final = 2**22
 
 BLOB_PART: Final = 64 * 1024
-"""Bytes of a blob in one row at most."""
+"""The most bytes of a blob in one row."""
 
 OPERATING: Final = "OPERATING"
 QUIESCING: Final = "QUIESCING"
@@ -53,17 +53,18 @@ STATES: Final = (
     TAKEOVER_STARTED,
     TAKEOVER_COMPLETE,
 )
-"""As ``list brokers`` shows them (Sun 4.1, example 8-2)."""
+"""All states of brokers, as ``list brokers`` shows them (Sun 4.1, example 8-2)."""
 
 RUNNING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE, SHUTDOWN_STARTED)
-"""States in which the broker itself renews its heartbeat, and in which silence means that it has
-failed.
+"""The states in which the broker itself renews its heartbeat.
+
+In these states, silence means that the broker has failed.
 """
 
 YIELDED: Final = -1
-"""The last entry of a broker that is being taken over and serves nobody any more.
+"""The last entry of a broker that is being taken over and serves clients no more.
 
-It has said so itself, or had been shut down.
+The broker has said so itself, or had been shut down.
 """
 
 TABLES: Final = (
@@ -91,11 +92,11 @@ TABLES: Final = (
 )
 
 OWNED: Final = "session IN (SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ?)"
-"""Rows of the sessions that belong to a broker; takeovers add sessions."""
+"""The condition for rows of the sessions that belong to a broker; takeovers add sessions."""
 
 
 def create(cluster_id: str) -> list[Statement]:
-    """Tables where there are none yet, and the cluster's row."""
+    """Return the statements that make missing tables and the cluster's row."""
     return [
         *(Statement(table) for table in TABLES),
         Statement(
@@ -106,11 +107,11 @@ def create(cluster_id: str) -> list[Statement]:
 
 
 def retire_epochs(cluster_id: str) -> Statement:
-    """Lock the cluster's row, and let it remember the highest epoch of all brokers.
+    """Return a statement that locks the cluster's row, and records the highest epoch there.
 
-    One that is removed and comes again begins above it (``Registry.register``).
+    A broker that is removed and comes again begins above this epoch (``Registry.register``).
 
-    Without this a process of the removed broker that stood still all the while could find its own
+    Why: otherwise a process of the removed broker that stood still all the while could find its own
     epoch there again, and write.
     """
     return Statement(
@@ -124,7 +125,7 @@ def retire_epochs(cluster_id: str) -> Statement:
 
 
 def marks(values: Sequence[str]) -> str:
-    """A placeholder for each value."""
+    """Return a placeholder for each value."""
     return ", ".join("?" for _ in values)
 
 
@@ -137,7 +138,10 @@ def add_broker(
     heartbeat: str = "clock_ms()",
     count: int | None = None,
 ) -> Statement:
-    """A broker's row, unless there is one: its epoch is above those of all that were removed."""
+    """Return a statement that adds a broker's row, unless there is one.
+
+    Its epoch is above those of all brokers that were removed.
+    """
     return Statement(
         "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, "
         "taker_epoch)"
@@ -149,7 +153,7 @@ def add_broker(
 
 
 def new_session(cluster_id: str, broker_id: str) -> list[Statement]:
-    """Two statements; the first gives back the new session's number."""
+    """Return two statements that make a new session; the first returns its number."""
     return [
         Statement(
             "UPDATE store_cluster SET sessions = sessions + 1 WHERE cluster_id = ? RETURNING sessions",
@@ -166,7 +170,7 @@ def new_session(cluster_id: str, broker_id: str) -> list[Statement]:
 
 
 def sessions_of(cluster_id: str, broker_id: str) -> Statement:
-    """One row (session) each, oldest first."""
+    """Return a query for one row (session) for each session of a broker, oldest first."""
     return Statement(
         "SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ? ORDER BY session",
         (cluster_id, broker_id),
@@ -174,7 +178,10 @@ def sessions_of(cluster_id: str, broker_id: str) -> Statement:
 
 
 def records_of(cluster_id: str, session: int, after: int, most: int) -> Statement:
-    """Rows (id, kind, data) of the oldest ``most`` records younger than ``after``, oldest first."""
+    """Return a query for (id, kind, data) of the oldest ``most`` records after ``after``.
+
+    The rows are in order of their ids.
+    """
     return Statement(
         "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session = ? AND id > ? ORDER "
         "BY id LIMIT ?",
@@ -183,7 +190,10 @@ def records_of(cluster_id: str, session: int, after: int, most: int) -> Statemen
 
 
 def updates_of(cluster_id: str, session: int, after: int, last: int) -> Statement:
-    """Rows (id, kind, data) of the records after ``after`` up to ``last``, in order of ids."""
+    """Return a query for (id, kind, data) of updates of records after ``after`` up to ``last``.
+
+    The rows are in order of the records' ids.
+    """
     return Statement(
         "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session = ? AND id > ? AND id "
         "<= ? ORDER BY id, kind",
@@ -192,14 +202,17 @@ def updates_of(cluster_id: str, session: int, after: int, last: int) -> Statemen
 
 
 def add_records(rows: tuple[Row, ...]) -> Statement:
-    """Rows (cluster id, session, id, kind, data)."""
+    """Return an insertion of rows (cluster id, session, id, kind, data)."""
     return Statement(
         "INSERT INTO store_record (cluster_id, session, id, kind, data) VALUES (?, ?, ?, ?, ?)", many=rows
     )
 
 
 def put_updates(rows: tuple[Row, ...]) -> Statement:
-    """Rows (cluster id, session, id, kind, data); the latest of a kind counts."""
+    """Return an insertion of updates, rows (cluster id, session, id, kind, data).
+
+    The latest update of a kind counts.
+    """
     return Statement(
         "INSERT INTO store_update (cluster_id, session, id, kind, data) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (cluster_id, session, id, kind) DO UPDATE SET data = excluded.data",
@@ -208,7 +221,7 @@ def put_updates(rows: tuple[Row, ...]) -> Statement:
 
 
 def delete_records(rows: tuple[Row, ...]) -> list[Statement]:
-    """Rows (cluster id, session, id): the records and their updates."""
+    """Return deletions of records and their updates, for rows (cluster id, session, id)."""
     where = "WHERE (cluster_id, session, id) IN (VALUES (?, ?, ?))"
     return [
         Statement(f"DELETE FROM store_update {where}", many=rows),
@@ -217,12 +230,15 @@ def delete_records(rows: tuple[Row, ...]) -> list[Statement]:
 
 
 def blob_row(cluster_id: str, kind: str, id_: int, start: int, data: bytes) -> Row:
-    """For ``put_blob_parts``."""
+    """Return a row for ``put_blob_parts``."""
     return cluster_id, kind, id_ >> SESSION_SHIFT, id_, start, data
 
 
 def put_blob_parts(rows: tuple[Row, ...]) -> Statement:
-    """Rows (cluster id, kind, session, id, start, data); done twice it has happened once."""
+    """Return an insertion of parts, rows (cluster id, kind, session, id, start, data).
+
+    If it is done twice, the effect is the same.
+    """
     return Statement(
         "INSERT INTO store_blob (cluster_id, kind, session, id, start, data) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (cluster_id, kind, id, start) DO UPDATE SET data = excluded.data",
@@ -231,7 +247,7 @@ def put_blob_parts(rows: tuple[Row, ...]) -> Statement:
 
 
 def blob_part(cluster_id: str, kind: str, id_: int, offset: int) -> Statement:
-    """One row (start, data): the last part that starts at ``offset`` or before."""
+    """Return a query for (start, data) of the last part that starts at ``offset`` or before."""
     return Statement(
         "SELECT start, data FROM store_blob WHERE cluster_id = ? AND kind = ? AND id = ? AND start <= ? "
         "ORDER BY start DESC LIMIT 1",
@@ -240,7 +256,10 @@ def blob_part(cluster_id: str, kind: str, id_: int, offset: int) -> Statement:
 
 
 def blob_sizes(cluster_id: str, kind: str, ours: tuple[str, Row], after: int, most: int) -> Statement:
-    """(id, bytes) of the ``most`` oldest blobs after ``after`` for which ``ours`` holds."""
+    """Return a query for (id, bytes) of the ``most`` oldest blobs after ``after`` that are ours.
+
+    ``ours`` is the condition.
+    """
     condition, parameters = ours
     return Statement(
         "SELECT id, SUM(length(data)) FROM store_blob"
@@ -250,7 +269,7 @@ def blob_sizes(cluster_id: str, kind: str, ours: tuple[str, Row], after: int, mo
 
 
 def delete_blob(cluster_id: str, kind: str, id_: int) -> Statement:
-    """All parts, if there are any."""
+    """Return a deletion of all parts of a blob, if there are any."""
     return Statement(
         "DELETE FROM store_blob WHERE cluster_id = ? AND kind = ? AND id = ?", (cluster_id, kind, id_)
     )

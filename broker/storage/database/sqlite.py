@@ -1,9 +1,9 @@
-"""SQLite, where all brokers share one host: a file that every broker's process opens.
+"""The driver of SQLite, for brokers that share one host: each process opens the same file.
 
-Why a thread: a commit waits for the disk and for other processes' locks, and the loop must not. It
-is the only one of this driver, so transactions keep their order. Write-ahead logging lets readers
-and a writer not wait for each other; ``synchronous = FULL`` makes a commit mean that it is on the
-disk. Locks of SQLite need a local file system: a shared one is for PostgreSQL.
+Why a thread: a commit waits for the disk and for other processes' locks, and the loop must not.
+This driver has one thread, so transactions keep their order. With write-ahead logging, readers and
+a writer do not wait for each other. ``synchronous = FULL`` makes a commit mean that it is on the
+disk. Locks of SQLite need a local file system: for a shared one, use PostgreSQL.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from broker.storage.database import (
 from broker.storage.database.sqlite_core import execute, prepare
 
 PATIENCE: Final = 1.5
-"""How much longer than a transaction may take its end is waited for."""
+"""The factor by which the end of a transaction is awaited longer than its time-out."""
 
 AGAIN_S: Final = 0.005
-"""To the next try to switch a new file to write-ahead logging."""
+"""The pause before the next try to switch a new file to write-ahead logging."""
 
 
 class SqliteDatabase:
-    """See ``Database``. The file and its directory are created."""
+    """A database in a file, which is created with its directory. See ``Database``."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -44,19 +44,22 @@ class SqliteDatabase:
         self._closed = False
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
-        """In the thread; whoever cannot wait any longer does not know how it ended."""
+        """Run a transaction in the thread; see ``Database``.
+
+        A caller that gives up waiting does not learn the outcome.
+        """
         if self._closed:
             raise DatabaseUnavailableError(f"{self.path} is closed")
         job = self._thread.submit(self._transact, list(statements), time.monotonic() + timeout_s)
         work = asyncio.wrap_future(job)
         work.add_done_callback(_look)
         try:
-            # The thread gives up a lock in time by itself; what takes longer is the disk.
+            # The thread itself gives up waiting for a lock in time; the disk may take longer.
             async with asyncio.timeout(timeout_s * PATIENCE):
                 return await asyncio.shield(work)
         except TimeoutError:
-            # Only the job itself knows whether it has begun; its asyncio future would say yes to
-            # anything.
+            # Only the job itself knows whether it has begun; its asyncio future could always be
+            # cancelled.
             if job.done():
                 return job.result()
             if job.cancel():
@@ -64,7 +67,7 @@ class SqliteDatabase:
             raise OutcomeUnknownError(f"{self.path}: no end within {timeout_s:g} s") from None
 
     async def close(self) -> None:
-        """Also ends the thread."""
+        """Close the connection, and end the thread."""
         if not self._closed:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
@@ -85,8 +88,8 @@ class SqliteDatabase:
         except sqlite3.IntegrityError as error:
             raise ConstraintError(f"{self.path}: {error}") from None
         except sqlite3.OperationalError as error:
-            # A commit that failed has been undone by SQLite itself, which says so by being in no
-            # transaction any more.
+            # SQLite itself has undone a commit that failed; the connection is in no transaction any
+            # more.
             self._disconnect()
             raise DatabaseUnavailableError(f"{self.path}: {error}") from None
         except sqlite3.Error as error:
@@ -114,9 +117,9 @@ class SqliteDatabase:
 
 
 def _write_ahead(connection: sqlite3.Connection, deadline: float) -> None:
-    """Whoever comes first switches a new file over.
+    """Switch a new file to write-ahead logging, as the first of several processes does.
 
-    SQLite tells the others at once that it is locked, however long they would wait.
+    SQLite tells the others at once that the file is locked, however long they would wait.
     """
     while True:
         try:
@@ -131,11 +134,11 @@ def _write_ahead(connection: sqlite3.Connection, deadline: float) -> None:
 
 
 def _clock_ms() -> int:
-    """The database's clock, which is not the broker's."""
+    """Return the database's clock, which is not the broker's."""
     return time.time_ns() // 1_000_000
 
 
 def _look(work: asyncio.Future[list[Result]]) -> None:
-    """An error that nobody waits for any more is no surprise."""
+    """Retrieve an error that no caller awaits any more, so that asyncio does not report it."""
     if not work.cancelled():
         work.exception()

@@ -1,7 +1,7 @@
-"""A transaction on a ``sqlite3.Connection``: what the driver does in its thread.
+"""A transaction on a ``sqlite3.Connection``: the part of the driver that runs in its thread.
 
-Why apart: it has no threads and no clock, so that the rules (all or nothing, expected counts) can
-be tested where they stand.
+Why separate: it has no threads and no clock, so that the rules (all or nothing, expected counts)
+can be tested by themselves.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def prepare(connection: sqlite3.Connection, clock_ms: Callable[[], int]) -> None
 
 
 def execute(connection: sqlite3.Connection, statements: Sequence[Statement]) -> list[Result]:
-    """All statements as one transaction that takes the write lock at its start.
+    """Run all statements as one transaction that takes the write lock at its start.
 
-    Raises UnexpectedCountError or sqlite3.Error when nothing happened, OutcomeUnknownError when
-    nobody knows.
+    Raises UnexpectedCountError or sqlite3.Error when nothing happened, OutcomeUnknownError when the
+    outcome is not known.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -40,8 +40,8 @@ def _commit(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
             raise
-        # What of the log had reached the disk before it failed is not known before it is read
-        # again.
+        # How much of the log had reached the disk before the failure is unknown until the log is
+        # read again.
         raise OutcomeUnknownError(f"the commit failed: {error}") from None
 
 
