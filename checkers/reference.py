@@ -1,9 +1,9 @@
 """The second implementation of the rules: the definitions as plain loops, without Spark.
 
 It is quadratic where that is clearer. Why a second one: the differential test compares it with the
-rules on Spark, search and shrinking judge small histories by it, and it proves every witness
-(checking only the rows of the witness must find the anomaly again). It shares no code with the
-rules on Spark except the names of the columns.
+rules on Spark. Search and shrinking judge small histories by it. It proves every witness: checking
+only the rows of the witness must find the anomaly again. It shares no code with the rules on Spark
+except the names of the columns.
 
 A row is a mapping from column to value; a missing column is null. Rows are ordered by ``index``.
 """

@@ -1,7 +1,7 @@
 """The second implementation of the rule that a group belongs to one session at a time.
 
-A group may change its session when the session ends, when the group is closed, when messages that
-the session held are given back, or when a selector leaves messages to other sessions.
+A group may change its session when the session ends, when the group is closed, or when messages
+that the session held are given back. A selector may leave messages of a group to other sessions.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Closing:
 def closings_of(messages: Sequence[PlainMessage]) -> list[Closing]:
     """Return the messages that close their group when the broker sends them to a consumer.
 
-    A closing lasts from the first attempt to send the message that may have happened to its last
-    delivery, if an ack of the message outside of transactions was answered ``ok``. Otherwise it has
-    no end, as the message may be delivered again.
+    A closing begins with the first attempt to send the message that may have happened. It ends with
+    the last delivery, if an ack of the message outside of transactions was answered ``ok``.
+    Otherwise it has no end, as the message may be delivered again.
     """
     found = []
     for m in messages:

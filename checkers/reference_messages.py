@@ -1,8 +1,8 @@
 """The second implementation of the fate of each message, and of deliveries that came again.
 
-The definitions as loops. They read the rows of one message at a time, and of the whole history only
-where an id was sent, how sessions and transactions ended, which broker has which store and how
-often each store was read. Nothing here shares code with the rules on columns.
+The definitions as loops. They read the rows of one message at a time. Of the whole history they
+read only where an id was sent, how sessions and transactions ended, which broker has which store,
+and how often each store was read. They share no code with the rules on columns.
 """
 
 from __future__ import annotations

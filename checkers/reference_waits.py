@@ -58,8 +58,8 @@ def _release(history: History, asked: Row) -> int | None:
 class TimeOuts:
     """The deliveries of a message to one session, by row, that the broker took back.
 
-    ``certainly`` has those that were taken back for certain, ``perhaps`` all that may have been (a
-    ``timeout`` row may mean either of two), ``unread`` those that may have been taken back before
+    ``certainly``: those that were certainly taken back. ``perhaps``: all that may have been, as a
+    ``timeout`` row may mean either of two. ``unread``: those that may have been taken back before
     the client read them. ``crossed``: when the delivery was read, an ack or nack of an earlier one
     was unanswered, which may have settled this one.
     """
@@ -116,9 +116,10 @@ def given_since(
 ) -> int:
     """Return the first moment (ns) at which the broker can have sent a delivery.
 
-    By then the message had been sent, the session and every operation that was answered earlier on
-    its connection had been invoked, every delivery that certainly came first had been sent, and no
-    other session held the message any more. ``alone``: judged by the rows of the message only.
+    By then the message had been sent. The session's subscribe, and every operation that was
+    answered earlier on its connection, had been invoked. Every delivery that certainly came first
+    had been sent, and no other session held the message any more. ``alone``: judged by the rows of
+    the message only.
     """
     if (d["index"], alone) in history.given:
         return history.given[d["index"], alone]

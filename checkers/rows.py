@@ -5,7 +5,7 @@ Every rule about messages, groups and sessions reads these.
 Why columns in Python and not expressions in Spark: a rule is a handful of passes over fixed-width
 numbers, and numpy does a pass over half a million rows in a millisecond or two. The same rules as
 Spark SQL (hash aggregation by text keys, two window sorts) judged a tenth as many events a second
-on the same cores, and their plans took seconds to build for a history of a minute
+on the same cores. Their plans took seconds to build for a history of a minute
 (docs/decisions/0008). Spark still decides which task judges which rows, and moves rows whose files
 do not have all rows of whole groups.
 

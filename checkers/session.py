@@ -238,6 +238,6 @@ def _kill(gateway: Gateway) -> None:
 
 def warm_up(spark: SparkSession) -> None:
     """Judge a made-up history with every rule, so that the next history is judged quickly."""
-    from checkers.warmup import judge_once  # noqa: PLC0415 - it imports the judge, which nobody needs before
+    from checkers.warmup import judge_once  # noqa: PLC0415 - it imports the judge, which is not needed before
 
     judge_once(spark)

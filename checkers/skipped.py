@@ -9,7 +9,7 @@ been left out.
 
 A message was skipped if all of this holds:
 
-- It was sent for certain, and no row but its sends names it in that place.
+- It was certainly sent, and no row but its sends names it in that place.
 - A later message was read in a session of that place before the session was left or lost. *Later*
   is of the same producer and group, with a higher sequence and a later send. If the message was
   sent in a transaction, the later one was sent in the same, or after the commit was answered

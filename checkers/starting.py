@@ -44,7 +44,7 @@ class Starting:
             started = session.start(self._master, hurried=self.wanted)
             if self.wanted:
                 session.warm_up(started)
-        except BaseException as error:  # noqa: BLE001 - carried to whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 - raised again when the result is asked for
             self._future.set_exception(error)
         else:
             self._future.set_result(started)

@@ -315,7 +315,7 @@ def _recoveries(sends: Mapping[tuple[str, str], Sends], known: Facts) -> list[Fa
 
 def _pairs(known: Facts) -> dict[str, str]:
     """Return, for each broker, the names of all that ever shared a node ID with it: "a1+a2"."""
-    import networkx as nx  # noqa: PLC0415 - most of what imports this module judges nothing
+    import networkx as nx  # noqa: PLC0415 - most modules that import this one do not judge
 
     graph = nx.Graph()
     for row in known.roles:

@@ -4,7 +4,7 @@ A queue whose name begins with ``TOPIC`` is a topic. A message that is sent to i
 of its subscriptions, which are known by name: one send is as many messages as there are
 subscriptions. All rows of a topic and a group lie in one part; those of consumers have the name of
 their subscription. Before the rules see them, the rows of each subscription become those of a queue
-of its own (its *place*, ``place_of``), and every send to the topic is copied to each place
+of its own (its *place*, ``place_of``). Every send to the topic is copied to each place
 (``spread``). So a rule treats (subscription, group) as it treats (queue, group).
 
 Only what a subscription is owed is different (``Subscriptions``):

@@ -11,7 +11,7 @@ it.
                 ``drain`` begins stays until no more messages come, and then leaves in order. So
                 a queue is owed nothing if a ``drop`` or an ``unsubscribe`` of it was invoked, or a
                 session lost, before the drain began. Nor is it if a ``drop`` was not answered
-                ``ok``, because its connection may have been lost long before its client saw that
+                ``ok``: its connection may have been lost long before its client saw that
     in hand     messages that the owner had got and not acknowledged when a session ended are not
                 given back, because their queue has ended. Messages refused before that are
     its end     messages that were sent ``ok`` before the invocation of a ``drop`` that was answered

@@ -21,8 +21,8 @@ heard answered, a body that cannot be read, or its expiry. Nor is it if a sessio
 before the drain read the message only in the drain: the session may have been sent it before
 another took it.
 
-The instance names one message at which the amounts do not add up, or one of the few that a commit
-without an ``ok`` ties together, so that a few rows show it.
+The instance names one message at which the amounts do not add up, so that a few rows show it. If a
+commit without an ``ok`` ties a few messages together, it names one of these.
 """
 
 from __future__ import annotations

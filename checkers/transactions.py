@@ -16,8 +16,8 @@ cannot be told of a subscription that was dropped, or made anew for another sele
 went with it.
 
 A send to a topic is one effect for each of its subscriptions. A copy is nowhere only if its
-subscription was owed it to the end of the test, and if the brokers of the subscription are of the
-node that answered the send. Or a subscription did not get its copy although it read a message that
+subscription was owed it to the end of the test. The brokers of the subscription must be of the node
+that answered the send. Or a subscription did not get its copy although it read a message that
 was sent later (``checkers.skipped``). A send to a temporary queue tells nothing.
 """
 
