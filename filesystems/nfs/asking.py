@@ -1,10 +1,10 @@
-"""Whether an NFS server answers whoever asks from here.
+"""A probe of an NFS server: whether it answers from this machine.
 
-The proof that a fault of a store bit, or did not.
+It proves whether a fault of a store took effect.
 
 Why the NULL procedure and not a look at the mount: it needs no lease and no lock, so it disturbs
-nothing that is tested, and a mount that hangs cannot take the asker with it. Only the standard
-library is imported here: this module runs inside containers.
+nothing that is tested, and a mount that hangs cannot block the probe. This module imports only the
+standard library, because it runs inside containers.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LAST_FRAGMENT: Final = 1 << 31
 
 
 async def ask(host: str, port: int, patience_s: float) -> str:
-    """ANSWERS, or SILENT if none came in ``patience_s`` seconds (RFC 5531; RFC 7530, 14.1)."""
+    """Return ANSWERS, or SILENT if no answer came in ``patience_s`` (RFC 5531; RFC 7530, 14.1)."""
     xid = int.from_bytes(os.urandom(4), "big")
-    # message type CALL, RPC version 2, program, version, procedure 0, then no credentials and no
-    # verifier
+    # The fields are: message type CALL, RPC version 2, program, version, procedure 0, then no
+    # credentials and no verifier.
     call = struct.pack(">10I", xid, 0, 2, _PROGRAM, _VERSION, 0, 0, 0, 0, 0)
     try:
         async with asyncio.timeout(patience_s):

@@ -1,4 +1,4 @@
-"""File attributes (RFC 7530, 5): which are asked for, and how an answer becomes a record."""
+"""File attributes (RFC 7530, 5): the sets that are asked for, and their encoding and decoding."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FORMATS: Final = {
     SOCKET: stat.S_IFSOCK,
     FIFO: stat.S_IFIFO,
 }
-"""NFS file type -> the type bits of a mode."""
+"""The type bits of a mode, by the NFS file type."""
 
 NOBODY: Final = 65534
 
@@ -60,7 +60,10 @@ def _group(reader: xdr.XdrReader) -> int:
 
 @functools.lru_cache(256)
 def _number(owner: bytes, *, group: bool = False) -> int:
-    """A user's or group's number from what the server sends: the number itself, or name@domain."""
+    """Return a user's or group's number from the server's text: the number itself, or name@domain.
+
+    An unknown name is NOBODY.
+    """
     name = owner.decode("utf-8", "replace")
     if name.isascii() and name.isdigit():
         return int(name)
@@ -87,7 +90,10 @@ _DECODERS: Final[dict[int, Callable[[xdr.XdrReader], Any]]] = {
 
 
 def decode(reader: xdr.XdrReader) -> dict[int, Any]:
-    """A fattr4: attribute number -> value. Raises XdrError for one that nobody asked for."""
+    """Read a fattr4: its values by attribute number.
+
+    Raises XdrError for an attribute that was not asked for.
+    """
     bits = reader.bits()
     values = xdr.XdrReader(reader.opaque())
     found = {}
@@ -99,7 +105,7 @@ def decode(reader: xdr.XdrReader) -> dict[int, Any]:
 
 
 def of_file(reader: xdr.XdrReader) -> Attributes:
-    """The answer to OF_A_FILE. What a server does not support gets the value that does no harm."""
+    """Read the answer to OF_A_FILE; attributes that a server lacks get values that do no harm."""
     found = decode(reader)
     size = found.get(SIZE, 0)
     modified = found.get(TIME_MODIFY, (0, 0))
@@ -126,7 +132,7 @@ def encode(
     accessed: tuple[int, int] | str | None = None,
     modified: tuple[int, int] | str | None = None,
 ) -> bytes:
-    """A fattr4 to set; None leaves as it is, a time of "now" is the server's own."""
+    """Return a fattr4 to set; None leaves a value as it is, "now" is the server's own time."""
     values: dict[int, bytes] = {}
     if size is not None:
         values[SIZE] = xdr.u64(size)

@@ -1,10 +1,10 @@
 """``python -m filesystems.nfs.await_mount DIRECTORY PROGRAM ARGUMENTS...``.
 
-Becomes the program once a file system is mounted on the directory.
+It executes the program once a file system is mounted on the directory.
 
-Why: a machine that boots while its file server is silent waits for its mount, and a broker that did
-not wait would find an empty directory of the machine's own there, and begin a life in it. Nothing
-here ever touches the directory.
+Why: a machine that boots while its file server is silent waits for its mount. A broker that did not
+wait would find an empty local directory there, and begin to serve from it. No function here touches
+the directory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from filesystems.fuse.device import MOUNTS, places
 
 EXIT_USAGE: Final = 254
 _LOOK_MS: Final = 1000
-"""The kernel says when mounts change; this is only for a kernel that does not."""
+"""The interval of polling, only for a kernel that does not report changes of mounts."""
 
 
 def mounted(directory: str, mounts: bytes) -> bool:
-    """Whether this ``mountinfo`` has NFS, the kernel's or through FUSE, on a directory."""
-    kinds = {place: kind for place, kind, _ in places(mounts)}  # the last one is on top
+    """Return whether a ``mountinfo`` has NFS, the kernel's or through FUSE, on a directory."""
+    kinds = {place: kind for place, kind, _ in places(mounts)}  # the last mount is on top
     return kinds.get(directory, "").startswith(("fuse", "nfs"))
 
 
@@ -41,7 +41,7 @@ def wait(directory: str) -> None:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     directory, *command = sys.argv[1:] or [""]
     if not command:
         print("usage: await_mount DIRECTORY PROGRAM ARGUMENTS...", file=sys.stderr)

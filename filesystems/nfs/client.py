@@ -1,13 +1,11 @@
-"""One mount's conversation with its server.
+"""The client of a mount: its identity, its lease, and its recovery if the server forgets it.
 
-Who we are, the lease that is renewed, and what is done when the server has forgotten us.
-
-The three ways to lose state (RFC 7530, 9.5 and 9.6), and what becomes of them here, as in the
-kernel's client:
-- the server was restarted: what was open and locked is reclaimed during its grace;
+There are three ways to lose state (RFC 7530, 9.5 and 9.6). They are handled as by the kernel's
+client:
+- the server was restarted: what was open and locked is reclaimed during its grace period;
 - our lease ended (we were silent, or cut off): files are opened anew, but their locks are *lost*,
-  for somebody else may have held them meanwhile, and who held one gets EIO until it unlocks or
-  closes;
+  because another client may have held them meanwhile; a process that held a lock gets EIO until it
+  unlocks or closes the file;
 - the server revoked one file: that file is lost.
 """
 
@@ -34,21 +32,22 @@ _RENEWALS_PER_LEASE: Final = 3
 
 
 class Recovering(Protocol):
-    """What opens and locks again all that it had when the client is introduced anew."""
+    """An object that restores its open files and locks when the client has been introduced anew."""
 
     async def recover(self, *, reclaim: bool) -> None:
-        """``reclaim``: the server was restarted and may give back what we had.
+        """Open and lock again what was open and locked.
 
-        Raises NfsError if it forgot us once more.
+        ``reclaim``: the server was restarted and may give back what we had. Raises NfsError if the
+        server forgot us once more.
         """
         ...
 
 
 class NfsClient:
-    """A client of one export. ``connect`` first, ``close`` last.
+    """A client of one export; call ``connect`` first and ``close`` last.
 
-    ``name`` is who we are to the server: a client that comes back under the same name ends the
-    state of its former life at once.
+    ``name`` identifies the client to the server: a client that comes back under the same name ends
+    the state of its former life at once.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class NfsClient:
         self.lease_s = 0
         self.transfer_bytes = 0
         self.life = 0
-        """Grows with each recovery; what was built in an earlier life is not to be trusted."""
+        """The number of recoveries; requests that were built before the latest are not valid."""
         self.recovering: Recovering | None = None
         self._patience_s = options.patience_s if options.soft else None
         self._machine = name
@@ -71,12 +70,12 @@ class NfsClient:
         self._renewal: asyncio.Task[None] | None = None
 
     async def connect(self, export: str) -> bytes:
-        """Introduce ourselves, look at the export, and begin to renew the lease.
+        """Introduce the client, look at the export, and begin to renew the lease.
 
-        The handle of the export's root.
+        Returns the handle of the export's root.
 
-        Raises NfsError (NOENT: no such export) or rpc.UnreachableError, on a hard mount too: a
-        mount that never was is not waited for.
+        Raises NfsError (NOENT: no such export) or rpc.UnreachableError. It does so on a hard mount,
+        too, which waits for ever only once it has been mounted.
         """
         self._rpc.start()
         path = [ops.lookup(part.encode()) for part in export.split("/") if part]
@@ -93,7 +92,7 @@ class NfsClient:
         return bytes(root)
 
     async def close(self) -> None:
-        """Stop renewing and hang up. What is still open or locked ends with the lease."""
+        """Stop renewing and disconnect; what is still open or locked ends with the lease."""
         for task in (self._renewal, self._recovery):
             if task is not None:
                 task.cancel()
@@ -102,13 +101,14 @@ class NfsClient:
         await self._rpc.close()
 
     def identity(self, uid: int, gid: int) -> bytes:
-        """The credential of a user."""
+        """Return the credential of a user."""
         return rpc.credential(uid, gid, self._machine)
 
     async def call(self, identity: bytes, *operations: NfsOperation, hard: bool = False) -> list[Any]:
-        """What each operation of a COMPOUND that needs no state gave; waits while that is "later".
+        """Call a COMPOUND that needs no state, and return the result of each operation.
 
-        ``hard`` waits for it even on a soft mount.
+        It is repeated while the server answers "later". ``hard`` waits for an answer even on a soft
+        mount.
         """
         for attempt in itertools.count():
             try:
@@ -120,22 +120,20 @@ class NfsClient:
         raise AssertionError("counting has no end")
 
     async def once(self, identity: bytes, *operations: NfsOperation, hard: bool = False) -> list[Any]:
-        """A COMPOUND, once."""
+        """Call a COMPOUND once, and return the result of each operation."""
         patience_s = None if hard else self._patience_s
         reader = await self._rpc.compound(identity, ops.request(operations), patience_s=patience_s)
         return ops.results(operations, reader)
 
     async def later(self, attempt: int) -> None:
-        """Wait before a server that said "later" is asked again."""
+        """Wait before a server that answered "later" is asked again."""
         await asyncio.sleep(_LATER_S[min(attempt, len(_LATER_S) - 1)])
 
     async def patiently(self, work: asyncio.Task[T]) -> T:
-        """The result of work that goes on whatever becomes of its caller.
+        """Return the result of a task, which goes on even if the caller stops waiting.
 
-        The caller waits only as long as the mount's options say.
-
-        On a soft mount raises rpc.UnreachableError when the server has said nothing at all for the
-        mount's patience.
+        The caller waits only as long as the mount's options say. On a soft mount this raises
+        rpc.UnreachableError when the server has not answered anything for the mount's patience.
         """
         if self._patience_s is None:
             return await asyncio.shield(work)
@@ -149,13 +147,12 @@ class NfsClient:
         return work.result()
 
     async def recover(self, life: int, status: int, *, hard: bool) -> None:
-        """Makes us known to the server again.
+        """Introduce the client to the server again, after an answer of STATE_GONE (``status``).
 
-        After it answered one of STATE_GONE to what was built in ``life``; once for all who ask at
-        the same time.
+        The answer was to a request that was built in ``life``. Callers that ask at the same time
+        share one recovery.
 
-        ``self.life`` stays the same when the server knows us after all: then only that one file is
-        lost.
+        ``self.life`` stays the same if the server still knows us: then only that one file is lost.
         """
         if life != self.life:
             return
@@ -164,7 +161,7 @@ class NfsClient:
         await self.settled(hard=hard)
 
     async def settled(self, *, hard: bool) -> None:
-        """Wait for a recovery under way, which would take what is opened meanwhile for lost."""
+        """Wait for a recovery under way: it would take files that are opened meanwhile for lost."""
         if self._recovery is not None and not self._recovery.done():
             await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
 
@@ -174,7 +171,7 @@ class NfsClient:
             try:
                 if not restarted and status != NfsStatus.EXPIRED:
                     await self._renew_once()
-                    return  # the server knows us: whoever asked has lost one file, not everything
+                    return  # the server knows us: the caller has lost one file, not everything
                 self._tell(
                     "the server was restarted: reclaiming what was open and locked"
                     if restarted
@@ -182,8 +179,8 @@ class NfsClient:
                     "are opened anew"
                 )
                 if not restarted:
-                    # As another life: under the old verifier a server that was late for one request
-                    # only goes on holding what we take for lost.
+                    # A new verifier begins another life: under the old one a server that was only
+                    # late for one request would go on holding what we take for lost.
                     self._verifier = os.urandom(8)
                 await self._introduce()
                 if self.recovering is not None:
@@ -197,7 +194,7 @@ class NfsClient:
             return
 
     async def _introduce(self) -> None:
-        """SETCLIENTID and its confirmation."""
+        """Introduce the client by SETCLIENTID and its confirmation."""
         introduction = ops.setclientid(self._verifier, self._machine.encode())
         ((client, verifier),) = await self.call(self._identity, introduction, hard=True)
         await self.call(self._identity, ops.setclientid_confirm(client, verifier), hard=True)

@@ -1,7 +1,7 @@
 """Reading, writing and syncing.
 
-A write goes to the server before write() returns; fsync() returns when the server says that it is
-on its disk.
+A write goes to the server before write() returns; fsync() returns when the server says that the
+data are on its disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FileContent:
     async def read(
         self, identity: bytes, opened: tuple[NfsNode, FileState], process: int | None, offset: int, size: int
     ) -> bytes:
-        """``size`` bytes, fewer only at the end of the file."""
+        """Return ``size`` bytes, fewer only at the end of the file."""
         node, state = opened
 
         async def piece() -> list[Any]:
@@ -58,17 +58,17 @@ class FileContent:
         *,
         append: bool,
     ) -> int:
-        """Send bytes to the server; how many it took (all).
+        """Send bytes to the server, and return how many it took (all).
 
-        To append is to write at the end that the server knows: this kernel's idea of it is old if
-        another host wrote. Two that append at the same time may still hit each other's place; NFS
-        has no atomic append.
+        To append is to write at the end that the server knows: the end that this kernel knows is
+        old if another host wrote. Two hosts that append at the same time may still overwrite each
+        other's bytes; NFS has no atomic append.
         """
         node, state = opened
         if append and self._fresh_sizes:
             _, found = await self._client.call(identity, ops.putfh(node.handle), ops.GETATTR_SIZE)
-            # A server that was restarted may have lost what we are yet to send again: the end is
-            # behind that.
+            # A server that was restarted may have lost bytes that we will send again: the end is
+            # behind those.
             offset = max(
                 [found[attributes.SIZE], *(entry.offset + len(entry.data) for entry in node.unsynced)]
             )
@@ -86,10 +86,10 @@ class FileContent:
         return done
 
     async def sync(self, identity: bytes, node: NfsNode) -> None:
-        """Return when all that was written to the file through this mount is on the server's disk.
+        """Return when all data written to the file through this mount are on the server's disk.
 
-        If the server was restarted since it took some of it, that is sent again. Raises OSError,
-        and keeps what is not safe for the next try.
+        Data that the server took before it was restarted are sent again. Raises OSError, and keeps
+        the data that are not safe for the next try.
         """
         async with node.syncing:
             entries, node.unsynced = node.unsynced, []
@@ -98,7 +98,7 @@ class FileContent:
             try:
                 _, verifier = await self._client.call(identity, ops.putfh(node.handle), ops.COMMIT)
                 if any(entry.verifier != verifier for entry in entries):
-                    for entry in entries:  # all, or an old one would overwrite a newer one of the same place
+                    for entry in entries:  # all, or an old entry would overwrite a newer one of the place
                         await self._again(identity, node, entry)
             except BaseException:
                 node.unsynced[:0] = entries

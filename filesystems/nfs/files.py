@@ -1,10 +1,11 @@
-"""What is open and locked at the server.
+"""The state of open files and locks at the server.
 
-The state that a lease keeps, that a restart asks to reclaim, and that is lost when neither helps.
+The lease keeps this state alive, and after a restart of the server it must be reclaimed; if neither
+is possible, it is lost.
 
-One open owner for the whole mount, and one state for each file, as in the kernel's client: a
-process that opens a file twice must not be refused by its own lock. An owner's operations are
-numbered and go one after the other (RFC 7530, 9.1.3).
+There is one open owner for the whole mount, and one state for each file, as in the kernel's client:
+a process that opens a file twice must not be refused because of its own lock. An owner's operations
+are numbered and sent one after the other (RFC 7530, 9.1.3).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Final
 from filesystems.nfs import operations as ops
 
 READ, WRITE = 1, 2
-"""Share access; both is 3."""
+"""The bits of share access."""
 
 
 class StateLostError(OSError):
-    """The lease ended, or a restarted server did not give it back.
+    """State was lost: the lease ended, or a restarted server did not give the state back.
 
-    What was held is somebody else's to take. I/O gets EIO until the file is closed.
+    Other clients may take what was held. I/O gets EIO until the file is closed.
     """
 
     def __init__(self, what: str) -> None:
@@ -32,7 +33,7 @@ class StateLostError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class LockRange:
-    """Bytes under a lock, from ``start`` to ``end`` (both included; ops.TO_THE_END has no end)."""
+    """A range of locked bytes, ``start`` and ``end`` included; an end of ops.TO_THE_END is none."""
 
     start: int
     end: int
@@ -40,13 +41,16 @@ class LockRange:
 
     @property
     def length(self) -> int:
-        """As LOCK wants it: all ones for no end."""
+        """The length of the range in the form of LOCK: all ones for no end."""
         return ops.TO_THE_END if self.end >= ops.TO_THE_END >> 1 else self.end - self.start + 1
 
 
 @dataclass(eq=False)
 class OpenOwner:
-    """Who opens files; ``order`` is held from building a numbered operation to its answer."""
+    """An owner that opens files.
+
+    ``order`` is held from the building of a numbered operation to its answer.
+    """
 
     name: bytes = b""
     seqid: int = 0
@@ -59,16 +63,16 @@ class LockHolder:
 
     name: bytes = b""
     stateid: bytes | None = None
-    client: int = 0  # who we were to the server when it gave the stateid
+    client: int = 0  # our number at the server when it gave the stateid
     seqid: int = 0
     ranges: list[LockRange] = field(default_factory=list)
     lost: bool = False
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def replace(self, new: LockRange, *, held: bool) -> None:
-        """Record that ``new`` is held in its kind, or not held.
+        """Record that a range is held in its kind, or not held.
 
-        POSIX splits and replaces what overlaps.
+        Ranges that overlap it are split and replaced, as POSIX says.
         """
         kept = []
         for old in self.ranges:
@@ -89,13 +93,13 @@ FLOCK: Final = "flock"
 
 @dataclass(eq=False)
 class FileState:
-    """A file that is open here.
+    """The state of a file that is open here.
 
-    ``lost`` says why nothing can be done with it any more ("" is well). ``locking`` are locks being
-    asked for.
+    ``lost`` says why the file cannot be used any more ("" if it can). ``locking`` are the requests
+    for locks under way.
     """
 
-    identity: bytes  # the credential of who opened it first
+    identity: bytes  # the credential of the user that opened it first
     access: int
     stateid: bytes
     openings: int = 1
@@ -104,12 +108,13 @@ class FileState:
     locking: set[asyncio.Task[None]] = field(default_factory=set)
 
     def stateid_for(self, process: int | None) -> bytes:
-        """The stateid for reading and writing by a process.
+        """Return the stateid for reading and writing by a process.
 
-        Its lock's if it has one, so that the server checks that it still holds.
+        It is that of the process' lock, if it has one, so that the server checks that the lock
+        still holds.
 
-        Raises StateLostError if that lock was lost, though others may go on: nobody may write
-        believing in a lock that is gone.
+        Raises StateLostError if that lock was lost, though other processes may go on: a process
+        must not write in the belief that it has a lock which is gone.
         """
         if self.lost:
             raise StateLostError(self.lost)

@@ -1,6 +1,6 @@
-"""The file system: each FUSE request as NFS operations.
+"""The file system, which answers each FUSE request by NFS operations.
 
-Nothing is kept that another host could change, unless the mount's options allow it.
+Nothing is cached that another host could change, unless the mount's options allow it.
 """
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
@@ -30,7 +30,7 @@ _ACCESS: Final = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE
 
 
 class FileSystem:
-    """Serves the requests of one mount. ``serve`` raises OSError for what the caller is to see."""
+    """The file system of a mount; ``serve`` raises the OSError that the caller is to see."""
 
     def __init__(self, client: NfsClient, root: bytes, tell: Callable[[str], None]) -> None:
         self._client = client
@@ -50,10 +50,10 @@ class FileSystem:
             FuseSession(self._nodes.forget, wanted=kernel.WANTED, write_bytes=client.transfer_bytes),
             Directories(self._namespace.listed),
         ).serve
-        """Answers one request."""
+        """The function that answers a request."""
 
     async def close(self) -> None:
-        """Give back all that is open, and wait for it."""
+        """Close all open files, and wait for that."""
         for node, state in list(self._handles.values()):
             self._files.release(node, state)
         self._handles.clear()
@@ -110,7 +110,7 @@ class FileSystem:
             self._who(request), self._handles[handle], holder, offset, data,
             append=bool(file_flags & os.O_APPEND),
         )  # fmt: skip
-        if file_flags & os.O_DSYNC:  # the kernel asks for no sync after what goes past its cache
+        if file_flags & os.O_DSYNC:  # the kernel sends no fsync after a write that bypasses its cache
             await self._data.sync(self._who(request), self._handles[handle][0])
         return kernel.WRITE_OUT.pack(taken, 0)
 
@@ -122,7 +122,7 @@ class FileSystem:
     async def flush(self, request: FuseRequest) -> Answer:
         handle, _, _, owner = kernel.FLUSH_IN.unpack_from(request.body)
         node, state = self._handles[handle]
-        try:  # what close() returns without an error for is on the server's disk
+        try:  # after a close() without an error all data are on the server's disk
             await self._data.sync(self._who(request), node)
         finally:
             self._lockers.get(handle, {}).pop(owner, None)
@@ -133,7 +133,7 @@ class FileSystem:
         handle, _, flags, owner = kernel.RELEASE_IN.unpack_from(request.body)
         node, state = self._handles.pop(handle)
         try:
-            for left in self._lockers.pop(handle, {}):  # no process': each has closed its own
+            for left in self._lockers.pop(handle, {}):  # the opening's own: processes closed theirs
                 await self._locking.closed(node, state, (POSIX, left))
                 self._files.forget(state, (POSIX, left))
             if flags & kernel.RELEASE_FLOCK_UNLOCK:
@@ -146,14 +146,15 @@ class FileSystem:
         return await self._locking.test(request, self._handles)
 
     def _holder(self, handle: int, process: int | None) -> int | None:
-        """Whose locks stand for I/O here: the process' or the opening's own (``F_OFD_SETLK``)."""
+        """Return the holder whose locks count for I/O: the process or the opening (F_OFD_SETLK)."""
         lockers = self._lockers.get(handle)
         return process if not lockers or process in lockers else next(iter(lockers))
 
     def _locks(self, request: FuseRequest) -> None:
-        """Remember who locks through which opening.
+        """Remember the holder that locks through an opening.
 
-        The kernel says at a close which process' locks go, and of an opening's own locks nothing.
+        At a close the kernel names the process whose locks end; it does not name an opening's own
+        locks.
         """
         handle, owner, _, _, _, _, flags, _ = kernel.LK_IN.unpack_from(request.body)
         if not flags & kernel.LK_FLOCK:

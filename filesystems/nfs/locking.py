@@ -1,9 +1,9 @@
 """fcntl and flock locks, all of them locks at the server.
 
-Byte-range locks of processes and whole-file locks of openings.
+They are byte-range locks of processes and whole-file locks of openings.
 
-As in the kernel's client, flock becomes a lock of the whole file, so that it holds between hosts;
-and to wait is to ask again and again, because NFSv4.0 has no call that waits.
+As in the kernel's client, flock becomes a lock of the whole file, so that it holds between hosts.
+To wait for a lock is to ask again and again, because NFSv4.0 has no call that waits.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _KINDS: Final = {fcntl.F_RDLCK: ops.READ_LOCK, fcntl.F_WRLCK: ops.WRITE_LOCK}
 
 
 class Locking:
-    """Answers requests about locks, and drops those of holders that close; all raise OSError."""
+    """The requests about locks, and the locks of holders that close; all methods raise OSError."""
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
 
     async def set(self, request: FuseRequest, handles: Handles, *, wait: bool) -> bytes:
-        """Take or give back.
+        """Take a lock, or give it back.
 
-        Without ``wait`` a lock that somebody else has is EAGAIN; with it, being cancelled ends the
+        Without ``wait`` a lock that another holder has is EAGAIN; with it, cancelling ends the
         waiting.
         """
         number, owner, start, end, kind, _, flags, _ = kernel.LK_IN.unpack_from(request.body)
@@ -60,9 +60,9 @@ class Locking:
             attempt += 1
 
     async def test(self, request: FuseRequest, handles: Handles) -> bytes:
-        """The lock that would refuse this one, or that none would.
+        """Return the lock that conflicts with a requested one, or that none does.
 
-        Who holds it on another host has no process number here.
+        The holder's process number is 0: a holder on another host has none here.
         """
         number, owner, start, end, kind, _, _, _ = kernel.LK_IN.unpack_from(request.body)
         node, state = handles[number]
@@ -71,15 +71,15 @@ class Locking:
         )
         if denied is None:
             return kernel.LK_OUT.pack(start, end, fcntl.F_UNLCK, 0)
-        # nfs-ganesha says 0 for a lock without end, where the RFC has all ones.
+        # nfs-ganesha sends 0 for a lock without end, where the RFC has all ones.
         last = min(denied.offset + denied.length - 1, _LAST_BYTE) if denied.length else _LAST_BYTE
         held = fcntl.F_RDLCK if denied.type in (ops.READ_LOCK, ops.READ_LOCK_WAITING) else fcntl.F_WRLCK
         return kernel.LK_OUT.pack(min(denied.offset, _LAST_BYTE), last, held, 0)
 
     async def closed(self, node: NfsNode, state: FileState, key: HolderKey) -> None:
-        """Let go of all that a holder has of a file.
+        """Release all locks of a holder on a file.
 
-        A process' fcntl locks with the first of its openings that it closes, as POSIX says; an
-        opening's flock with the last.
+        As POSIX says, a process' fcntl locks end with the first of its openings that it closes, and
+        an opening's flock ends with its last close.
         """
         await self._files.unlock(node, state, key, _WHOLE)

@@ -1,11 +1,11 @@
 """``python -m filesystems.nfs.mount SERVER[:PORT]/EXPORT DIRECTORY [-o OPTIONS]``.
 
-An NFSv4 mount through FUSE.
+The program is an NFSv4 mount through FUSE.
 
-Says ``mounted DIRECTORY`` on its standard output when the file system can be used, and what happens
-to the server and the lease on its standard error, as the kernel would in its log. Ends on SIGTERM,
-SIGINT or an unmount, giving back what is open and locked. Exit status: 0 ended as asked, 1 the
-server or the machine refused, 254 wrong usage.
+It writes ``mounted DIRECTORY`` to its standard output when the file system can be used. Events of
+the server and the lease go to its standard error, as the kernel would log them. It ends on SIGTERM,
+SIGINT or an unmount, and then gives back what is open and locked. Exit status: 0 if it ended as
+asked, 1 if the server or the machine refused, 254 for wrong usage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FAREWELL_S: Final = 2.0
 
 @dataclass(frozen=True)
 class MountSource:
-    """What is mounted: ``SERVER[:PORT]/EXPORT``."""
+    """The source of a mount: ``SERVER[:PORT]/EXPORT``."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ tell = functools.partial(log, "nfs")
 
 
 async def serve(where: MountSource, directory: Path, options: MountOptions, name: str) -> None:
-    """Mount, serve until the end, unmount. Raises OSError if it does not come to a mount."""
+    """Mount, serve until the end, unmount. Raises OSError if mounting fails."""
     client = NfsClient(where.host, where.port, options, name=name, tell=tell)
     try:
         root = await client.connect(where.export)
@@ -80,7 +80,7 @@ async def serve(where: MountSource, directory: Path, options: MountOptions, name
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program."""
+    """Run the program, and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m filesystems.nfs.mount", description="Mount an NFSv4 export through FUSE."
     )

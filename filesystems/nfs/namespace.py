@@ -1,4 +1,4 @@
-"""Names, directories, attributes: the requests that need nothing open."""
+"""Names, directories, attributes: the requests that need no open file."""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME_BYTES_MAX: Final = 255
 
 
 class NfsNamespace:
-    """Answers the requests about names; all raise OSError with what the caller is to see."""
+    """The requests about names; all methods raise the OSError that the caller is to see."""
 
     def __init__(self, client: NfsClient, nodes: NfsNodes, files: OpenFiles) -> None:
         self._client = client
@@ -33,7 +33,7 @@ class NfsNamespace:
         self._attribute_s = client.options.attribute_cache_s
 
     async def _at(self, request: FuseRequest, node: NfsNode, *operations: NfsOperation) -> list[Any]:
-        """What operations on a node gave."""
+        """Return the results of operations on a node."""
         identity = self._client.identity(request.uid, request.gid)
         _, *found = await self._client.call(identity, ops.putfh(node.handle), *operations)
         return found
@@ -41,7 +41,7 @@ class NfsNamespace:
     async def _entry(
         self, request: FuseRequest, parent: NfsNode, name: bytes, operation: NfsOperation
     ) -> bytes:
-        """What a name in a directory leads to, which an operation looks up or makes."""
+        """Return the answer for a name in a directory, which ``operation`` looks up or makes."""
         _, handle, found = await self._at(request, parent, operation, ops.GETFH, ops.GETATTR)
         node = self._nodes.found(handle, parent, name)
         return kernel.entry_out(node.number, found, self._lookup_s, self._attribute_s)
@@ -82,7 +82,7 @@ class NfsNamespace:
         state = node.state
 
         async def change() -> list[Any]:
-            # Cutting a file is writing: it needs the right to, and the server checks locks by it.
+            # Cutting a file is a write: it needs the right to write, and the server checks locks.
             writes = valid & kernel.SET_SIZE and state is not None and state.access & WRITE
             stateid = state.stateid_for(None) if writes and state is not None else ops.ANONYMOUS
             return await self._at(request, node, ops.setattr_(stateid, values), ops.GETATTR)
@@ -134,10 +134,10 @@ class NfsNamespace:
         return b""
 
     async def _hide_open(self, request: FuseRequest, directory: NfsNode, name: bytes) -> None:
-        """Removes the name of a file that may be open here.
+        """Remove the name of a file that may be open here.
 
-        One that is open is renamed instead until it is closed, for the server would end it under
-        its users.
+        A file that is open is renamed instead until it is closed, because the server would remove
+        it while it is in use.
         """
         node = self._nodes.named(directory, name)
         if node is None or node.state is None or node.hidden:
@@ -178,14 +178,14 @@ class NfsNamespace:
         await self._at(request, source, ops.SAVEFH, ops.putfh(directory.handle), ops.rename(old, new))
 
     async def listed(self, request: FuseRequest) -> list[Entry]:
-        """What is in a directory."""
+        """Return the entries of a directory."""
         node = self._nodes[request.node]
         entries = [Entry(1, stat.S_IFDIR, b"."), Entry(1, stat.S_IFDIR, b"..")]
         cookie, verifier, ended = 0, bytes(8), False
         while not ended:
             before = cookie
             ((verifier, some, ended),) = await self._at(request, node, ops.readdir(cookie, verifier))
-            for cookie, name, found in some:  # noqa: B007 - the last one is where it goes on
+            for cookie, name, found in some:  # noqa: B007 - reading goes on at the last cookie
                 mode = attributes.FORMATS.get(found.get(attributes.TYPE, 0), 0)
                 entries.append(Entry(found.get(attributes.FILEID, 1), mode, name))
             if not ended and cookie == before:

@@ -1,4 +1,4 @@
-"""The files that the kernel knows of: one node, with the kernel's number, for each handle."""
+"""The files that the kernel knows: one node, with the kernel's number, for each handle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from filesystems.nfs.files import FileState
 
 @dataclass(frozen=True, slots=True)
 class Uncommitted:
-    """Bytes that a server had in its memory; ``verifier`` names the life of the server that did."""
+    """The bytes of a write that a server has not promised to keep.
+
+    ``verifier`` names the life of the server that took them.
+    """
 
     offset: int
     data: bytes
@@ -20,7 +23,7 @@ class Uncommitted:
 
 @dataclass(eq=False)
 class NfsNode:
-    """A file or directory, with where it was last found: NFSv4.0 opens by name only."""
+    """A file or directory, with its latest directory and name: NFSv4.0 opens by name only."""
 
     number: int
     handle: bytes
@@ -29,29 +32,29 @@ class NfsNode:
     lookups: int = 0
     state: FileState | None = None
     hidden: bool = False
-    """Removed while open here: renamed on the server, to be removed with the last close."""
+    """True if it was removed while open here: it is renamed, and removed with the last close."""
     unsynced: list[Uncommitted] = field(default_factory=list)
-    """What the server took but did not promise to keep, sent again if it was restarted before a
-    COMMIT.
+    """The writes that the server took without a promise to keep them; they are sent again if it was
+    restarted before a COMMIT.
     """
     syncing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held during a COMMIT.
+    """The lock that is held during a COMMIT.
 
-    A second fsync must not return before the first, which has its bytes under way.
+    A second fsync must not return before the first, which is still sending its bytes.
     """
 
     @property
     def key(self) -> bytes:
-        """The server's name for it."""
+        """The server's handle of the node."""
         return self.handle
 
     @property
     def needed(self) -> bool:
-        """Whether it is open."""
+        """True if the file is open."""
         return self.state is not None
 
     def cut(self, size: int) -> None:
-        """It has this size now: what it lost must not come back with what is sent again."""
+        """Cut the unsynced bytes to the file's new size: what it lost must not be sent again."""
         self.unsynced = [
             replace(entry, data=entry.data[: size - entry.offset])
             for entry in self.unsynced
@@ -60,18 +63,18 @@ class NfsNode:
 
 
 class NfsNodes(NodeTable[NfsNode]):
-    """Numbers and handles both lead to the node."""
+    """The table of nodes, by number and by handle."""
 
     def __init__(self, root: bytes) -> None:
         super().__init__(NfsNode(ROOT, root, None, b"", lookups=1))
 
     def found(self, handle: bytes, parent: NfsNode, name: bytes) -> NfsNode:
-        """The node of a handle that a name led to, counted as one more thing the kernel knows."""
+        """Return the node of a handle that a name led to, and count one more lookup."""
         node = self.counted(handle, lambda number: NfsNode(number, handle, parent, name))
         if node.number != ROOT and not node.hidden:
             node.parent, node.name = parent, name
         return node
 
     def named(self, parent: NfsNode, name: bytes) -> NfsNode | None:
-        """The node that was last found under this name, if the kernel knows one."""
+        """Return the node that was last found under a name; None if the kernel knows none."""
         return next((node for node in self if node.parent is parent and node.name == name), None)

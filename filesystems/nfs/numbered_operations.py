@@ -1,9 +1,9 @@
-"""The operations that carry an owner's number (RFC 7530, 9.1.3).
+"""The operations that carry an owner's sequence number (RFC 7530, 9.1.3).
 
-Opening, closing, locking, unlocking. One after the other, and none twice.
+They are opening, closing, locking and unlocking. They are sent one after the other, and none twice.
 
-The server counts with us: it refuses a number that it has not come to, and takes one that it has
-seen for a repetition.
+The server counts, too: it refuses a number that is too high, and takes a number that it has seen
+for a repetition.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _NUMBERED: Final = frozenset(("OPEN", "OPEN_CONFIRM", "CLOSE", "LOCK", "LOCKU"))
 
 
 class NumberedOperations:
-    """Of one mount, whose ``owner`` opens all its files.
+    """The numbered operations of a mount, whose ``owner`` opens all its files.
 
-    Each is asked until the server gives an answer other than "later"; all raise OSError.
+    Each operation is repeated until the server gives another answer than "later"; all methods raise
+    OSError.
     """
 
     def __init__(self, client: NfsClient) -> None:
@@ -36,14 +37,14 @@ class NumberedOperations:
         self.owner = OpenOwner(self.name("open", 0))
 
     def renew(self) -> None:
-        """The server knows us as another from now on: the owner is new to it."""
+        """Begin with a new owner, because the server knows us as a new client."""
         self.owner.name = self.name("open", 0)
         self.owner.seqid = 0
 
     def name(self, kind: str, number: int) -> bytes:
-        """What an owner is called at the server; ``number`` tells those of one kind apart."""
-        # The life is part of it: the server must never take an owner of this life for one of the
-        # last.
+        """Return the name of an owner at the server; ``number`` tells owners of a kind apart."""
+        # The life is part of the name: the server must never take an owner of this life for one of
+        # the life before.
         return f"{kind} {number} {self._client.life} {self._client.client_id:x}".encode()
 
     async def open(
@@ -56,9 +57,9 @@ class NumberedOperations:
         create: bytes | None = None,
         exclusive: bool = False,
     ) -> tuple[bytes, bytes, Attributes]:
-        """Open by name, creating with attributes ``create`` if given: stateid, handle, attributes.
+        """Open a file by name, and create it with attributes ``create`` if given.
 
-        Whoever calls holds the owner's ``order``, or recovers.
+        Returns stateid, handle and attributes. The caller holds the owner's ``order``, or recovers.
         """
         owner = self.owner
         (stateid, confirm), handle, attributes = await self._asked(
@@ -80,7 +81,7 @@ class NumberedOperations:
         return await self._confirmed(identity, handle, stateid, confirm=confirm), handle, attributes
 
     async def reclaim(self, node: NfsNode, state: FileState) -> bytes:
-        """Open again what was open at a server that was restarted; the stateid."""
+        """Open a file again that was open when the server was restarted, and return its stateid."""
         owner = self.owner
         ((stateid, confirm),) = await self._asked(
             owner,
@@ -91,7 +92,7 @@ class NumberedOperations:
         return await self._confirmed(state.identity, node.handle, stateid, confirm=confirm)
 
     async def close(self, node: NfsNode, state: FileState) -> None:
-        """Give a file back, with all its locks. Whoever calls holds the owner's ``order``."""
+        """Close a file, with all its locks. The caller holds the owner's ``order``."""
         owner = self.owner
         await self._asked(owner, state.identity, node.handle, lambda: ops.close(state.stateid, owner.seqid))
 
@@ -107,7 +108,7 @@ class NumberedOperations:
     ) -> None:
         """Take a lock now, under the holder's name at the server or a new one.
 
-        Raises ops.LockDenied if somebody else has one that conflicts.
+        Raises ops.LockDenied if another holder has a lock that conflicts.
         """
         kind = piece.kind + (2 if waiting else 0)
         owner = self.owner
@@ -125,10 +126,9 @@ class NumberedOperations:
                 holder, lambda: ops.known_locker(holder.stateid or b"", holder.seqid)
             )
             return
-        # A refused owner may or may not be known to the server afterwards: each try has a name of
-        # its own.
+        # After a refusal the server may or may not know the owner: each try has a name of its own.
         name, client = self.name("lock", next(self._names)), self._client.client_id
-        # Recovery goes on while others hold the order and wait for it.
+        # Recovery takes no order: callers that wait for the recovery hold it.
         async with contextlib.nullcontext() if reclaim else owner.order:
             (stateid,) = await take(
                 owner, lambda: ops.new_locker(owner.seqid, state.stateid, self._client.client_id, name)
@@ -136,7 +136,7 @@ class NumberedOperations:
         holder.name, holder.stateid, holder.seqid, holder.client = name, stateid, 1, client
 
     async def unlock(self, node: NfsNode, state: FileState, holder: LockHolder, piece: LockRange) -> None:
-        """Give back a range of what a holder has."""
+        """Give back a range of a holder's locks."""
         (holder.stateid,) = await self._asked(
             holder,
             state.identity,
@@ -160,9 +160,9 @@ class NumberedOperations:
         build: Callable[[], NfsOperation],
         *others: NfsOperation,
     ) -> list[Any]:
-        """What a numbered operation on a handle gave, and ``others`` after it.
+        """Call a numbered operation on a handle, and ``others`` after it, and return their results.
 
-        It is built anew with the next number while the server says "later".
+        The operation is built anew with the next number while the server answers "later".
         """
         for attempt in itertools.count():
             try:

@@ -1,8 +1,8 @@
-"""Opening, locking, and having it all again: the operations on state, and its recovery.
+"""The operations on open files and locks, and their recovery.
 
-Operations that carry an owner's number run to their end in a task of their own, whatever becomes of
-the caller: a number that may or may not have been used would make the owner unusable. What then
-succeeds for nobody is undone.
+Operations that carry an owner's number run to their end in a task of their own, even if the caller
+is cancelled: a number that may or may not have been used would make the owner unusable. If such an
+operation succeeds without its caller, it is undone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class OpenFiles:
-    """All that one mount has open; all methods raise OSError with what the caller sees."""
+    """The open files of a mount; all methods raise the OSError that the caller is to see."""
 
     def __init__(self, client: NfsClient, nodes: NfsNodes, tell: Callable[[str], None]) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class OpenFiles:
     async def surviving(
         self, state: FileState | None, action: Callable[[], Awaitable[T]], *, hard: bool = False
     ) -> T:
-        """Do it, and once more whenever the server had forgotten us and knows us again."""
+        """Run an action; repeat it whenever the server had forgotten us and we have recovered."""
         while True:
             await self._client.settled(hard=hard)
             life = self._client.life
@@ -46,7 +46,7 @@ class OpenFiles:
                 return await action()
             except NfsError as error:
                 if error.status == NfsStatus.OLD_STATEID:
-                    # An open or lock beside this one came first, and its answer is under way.
+                    # Another open or lock came first, and its answer is under way.
                     await self._client.later(0)
                     continue
                 if error.status not in STATE_GONE:
@@ -68,7 +68,7 @@ class OpenFiles:
         create: bytes | None = None,
         exclusive: bool = False,
     ) -> tuple[NfsNode, Attributes]:
-        """Open by name, creating with attributes ``create`` if given.
+        """Open a file by name, and create it with attributes ``create`` if given.
 
         The node counts as looked up once more, and as open once more.
         """
@@ -91,22 +91,22 @@ class OpenFiles:
         return await self._answered(task, lambda result: self.close(result[0], result[0].state))
 
     def release(self, node: NfsNode, state: FileState) -> None:
-        """Close in the background, as the kernel does not wait for it."""
+        """Close in the background, since the kernel does not wait for it."""
         self._task(self.close(node, state))
 
     async def close(self, node: NfsNode, state: FileState | None) -> None:
-        """One opening less; with the last one everything is given back to the server.
+        """Close one opening of a file; with the last one, give everything back to the server.
 
-        A hidden file is removed then.
+        A hidden file is then removed.
         """
         if state is None:
             return
         await self._client.settled(hard=True)
         if state.openings == 1:
-            while state.locking:  # of processes that did not wait for it
+            while state.locking:  # requests of processes that did not wait for them
                 await asyncio.wait(tuple(state.locking))
             for key in list(state.holders):
-                with contextlib.suppress(OSError):  # the server lets go of locks with the file
+                with contextlib.suppress(OSError):  # the server releases locks with the file
                     await self.unlock(node, state, key, LockRange(0, ops.TO_THE_END, 0))
         async with self._operations.owner.order:
             state.openings -= 1
@@ -118,12 +118,12 @@ class OpenFiles:
                 if not state.lost:
                     await self._operations.close(node, state)
             except NfsError as error:
-                if error.status not in STATE_GONE:  # forgotten is closed
+                if error.status not in STATE_GONE:  # a file that the server has forgotten is closed
                     raise
         await self.remove_hidden(node, state.identity, hard=True)
 
     async def remove_hidden(self, node: NfsNode, identity: bytes, *, hard: bool) -> None:
-        """Take away what was only renamed because it was open, once it is not."""
+        """Remove a file that was only renamed because it was open, once it is closed."""
         if node.hidden and node.state is None and node.parent is not None:
             node.hidden = False
             await self._client.call(identity, ops.putfh(node.parent.handle), ops.remove(node.name), hard=hard)
@@ -131,14 +131,14 @@ class OpenFiles:
     async def lock(
         self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange, *, waiting: bool = False
     ) -> None:
-        """Take a lock now; ops.LockDenied (EAGAIN) if somebody else has one that conflicts."""
+        """Take a lock now; raises ops.LockDenied (EAGAIN) if another holder's lock conflicts."""
         holder = state.holders.setdefault(key, LockHolder())
         confirms, held = bool(holder.ranges), piece in holder.ranges
 
         async def action() -> None:
             async with holder.order:
-                # What was lost and let go of while this waited must not be taken anew: nobody would
-                # let go of it again.
+                # A lock that was lost and given up while this waited must not be taken anew:
+                # no process would give it up again.
                 if state.lost or holder.lost or (confirms and not holder.ranges):
                     raise StateLostError(state.lost or "the lock of this file was lost with the lease")
                 await self._operations.lock(node, state, holder, piece, waiting=waiting)
@@ -147,11 +147,11 @@ class OpenFiles:
         task = self._task(self.surviving(state, action, hard=True))
         state.locking.add(task)
         task.add_done_callback(state.locking.discard)
-        # What was held before this stays so, whether or not it was confirmed.
+        # A range that was held before stays held, whether or not this was confirmed.
         await self._answered(task, None if held else lambda _: self.unlock(node, state, key, piece))
 
     async def unlock(self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange) -> None:
-        """Give back what is held of a range. One whose lock was lost may lock anew after this."""
+        """Give back a range; a holder whose lock was lost may lock anew after this."""
         holder = state.holders.get(key)
         if holder is None or not holder.ranges:
             return
@@ -168,7 +168,7 @@ class OpenFiles:
         await self._answered(self._task(self.surviving(state, action, hard=True)), None)
 
     def forget(self, state: FileState, key: HolderKey) -> None:
-        """Drop a holder that holds nothing and asks for nothing: its opening has ended."""
+        """Drop a holder whose opening has ended, if it holds nothing and asks for nothing."""
         holder = state.holders.get(key)
         if holder is not None and not holder.ranges and not state.locking:
             del state.holders[key]
@@ -176,7 +176,7 @@ class OpenFiles:
     async def test(
         self, node: NfsNode, state: FileState, key: HolderKey, piece: LockRange
     ) -> ops.LockDenied | None:
-        """Who would refuse this lock, if anybody (LOCKT)."""
+        """Return the lock that conflicts with a requested one (LOCKT); None if none does."""
         holder = state.holders.get(key)
         name = holder.name if holder is not None and holder.name else self._operations.name("lock", 0)
         test = ops.lockt(piece.kind, piece.start, piece.length, self._client.client_id, name)
@@ -191,7 +191,7 @@ class OpenFiles:
     async def recover(self, *, reclaim: bool) -> None:
         """Open and lock again all that is open and locked, as far as the server lets us.
 
-        Raises NfsError if it forgets us meanwhile.
+        Raises NfsError if the server forgets us meanwhile.
         """
         self._operations.renew()
         for node in self._nodes:
@@ -203,7 +203,7 @@ class OpenFiles:
                 await self._opened_anew(node, state)
             for holder in state.holders.values():
                 if holder.stateid is not None and holder.client == self._client.client_id:
-                    continue  # taken while we were at it
+                    continue  # it was taken during this recovery
                 holder.stateid = None
                 if holder.ranges and not holder.lost:
                     holder.lost = not (reclaimed and await self._locked_again(node, state, holder))
@@ -211,7 +211,7 @@ class OpenFiles:
                         self._tell(f"the lock of {node.name.decode(errors='replace')} is lost")
 
     async def settle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no operation is under way."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
@@ -261,14 +261,14 @@ class OpenFiles:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), OSError):
-            # Seen here even if nobody waits any more: the end of the lease undoes what could not be
-            # undone.
+            # The error is reported even if no caller waits any more: the end of the lease undoes
+            # what could not be undone.
             self._tell(f"given up: {error.strerror}") if error.errno == errno.EIO else None
 
     async def _answered(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> T:
-        """The task's result.
+        """Return the task's result.
 
-        It is undone if the caller is interrupted or out of patience before it is there.
+        The result is undone if the caller is interrupted, or stops waiting, before it is there.
         """
         try:
             return await self._client.patiently(task)

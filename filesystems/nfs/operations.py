@@ -1,6 +1,6 @@
 """The operations of an NFSv4.0 COMPOUND (RFC 7530, 16): their arguments, and their results.
 
-An operation knows both, so that whoever asks for some gets what each of them gave, in their order.
+An operation knows both, so that a caller of several operations gets their results in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from filesystems.nfs.status import NfsError, NfsStatus
 
 
 class OperationCode(IntEnum):
-    """nfs_opnum4, those that are used."""
+    """The codes of the operations that are used (nfs_opnum4)."""
 
     CLOSE = 4
     COMMIT = 5
@@ -48,7 +48,7 @@ READ_LOCK, WRITE_LOCK, READ_LOCK_WAITING, WRITE_LOCK_WAITING = 1, 2, 3, 4
 UNSTABLE, FILE_SYNC = 0, 2
 TO_THE_END: Final = 0xFFFFFFFFFFFFFFFF
 ANONYMOUS: Final = bytes(16)
-"""The stateid of who has opened nothing."""
+"""The stateid of a client that has not opened the file."""
 
 _CONFIRM: Final = 2
 _READDIR_BYTES: Final = 65536
@@ -56,7 +56,7 @@ _DENIABLE: Final = (OperationCode.LOCK, OperationCode.LOCKT)
 
 
 class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
-    """Somebody holds a conflicting lock of ``type``; ``length`` TO_THE_END has no end."""
+    """Another holder has a conflicting lock of ``type``; ``length`` TO_THE_END has no end."""
 
     def __init__(self, reader: xdr.XdrReader, operation: str) -> None:
         super().__init__(NfsStatus.DENIED, operation)
@@ -69,7 +69,7 @@ class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
 
 @dataclass(frozen=True, slots=True)
 class NfsOperation:
-    """One operation: its code, its arguments, and ``result``, which reads what it gave."""
+    """An operation: its code, its arguments, and ``result``, which reads its result."""
 
     code: OperationCode
     arguments: bytes
@@ -77,13 +77,13 @@ class NfsOperation:
 
 
 def request(operations: Sequence[NfsOperation]) -> bytes:
-    """A COMPOUND's arguments: no tag, minor version 0."""
+    """Return the arguments of a COMPOUND, without a tag, for minor version 0."""
     parts = [xdr.u32(operation.code) + operation.arguments for operation in operations]
     return xdr.u32(0) + xdr.u32(0) + xdr.u32(len(parts)) + b"".join(parts)
 
 
 def results(operations: Sequence[NfsOperation], reader: xdr.XdrReader) -> list[Any]:
-    """What each operation of a COMPOUND gave. Raises NfsError for one that failed, XdrError."""
+    """Return the results of a COMPOUND; raises NfsError for an operation that failed, XdrError."""
     status = reader.u32()
     reader.opaque()
     left = reader.u32()
@@ -104,7 +104,7 @@ def results(operations: Sequence[NfsOperation], reader: xdr.XdrReader) -> list[A
 
 
 def _nothing(_: xdr.XdrReader) -> None:
-    """The result of an operation that only succeeds, or of which nothing is wanted at the end."""
+    """Read nothing: the result of an operation has no fields, or none that is needed."""
 
 
 def _verifier(reader: xdr.XdrReader) -> bytes:
@@ -134,7 +134,7 @@ GETATTR_SIZE: Final = _op(OperationCode.GETATTR, attributes.ONLY_SIZE, result=at
 GETATTR_SERVER: Final = _op(OperationCode.GETATTR, attributes.OF_THE_SERVER, result=attributes.decode)
 GETATTR_SPACE: Final = _op(OperationCode.GETATTR, attributes.OF_THE_SPACE, result=attributes.decode)
 COMMIT: Final = _op(OperationCode.COMMIT, xdr.u64(0), xdr.u32(0), result=_verifier)
-"""Of the whole file; gives the verifier of this life of the server."""
+"""A COMMIT of the whole file; its result is the verifier of this life of the server."""
 
 
 def putfh(handle: bytes) -> NfsOperation:  # noqa: D103 - this and the following are the RFC's operations of the same name
@@ -146,7 +146,10 @@ def lookup(name: bytes) -> NfsOperation:  # noqa: D103
 
 
 def setclientid(verifier: bytes, name: bytes) -> NfsOperation:
-    """No callback: delegations are not wanted. Gives our number and a verifier to confirm it."""
+    """Return a SETCLIENTID without a callback, since we want no delegations.
+
+    Its result is our number and a verifier to confirm it.
+    """
     callback = xdr.u32(0x40000000) + xdr.opaque(b"tcp") + xdr.opaque(b"0.0.0.0.0.0") + xdr.u32(1)
     return _op(
         OperationCode.SETCLIENTID, verifier, xdr.opaque(name), callback,
@@ -169,7 +172,7 @@ def _open(seqid: int, access: int, client: int, owner: bytes, *how_and_claim: by
 
 
 def _opened(reader: xdr.XdrReader) -> tuple[bytes, bool]:
-    """The stateid, and whether this owner is new to the server: OPEN_CONFIRM must follow."""
+    """Return the stateid, and whether OPEN_CONFIRM must follow: the owner is new to the server."""
     stateid = _stateid(reader)
     _change_info(reader)
     flags = reader.u32()
@@ -182,13 +185,20 @@ def _opened(reader: xdr.XdrReader) -> tuple[bytes, bool]:
 def open_file(
     seqid: int, access: int, client: int, owner: bytes, name: bytes, *, create: bytes | None, exclusive: bool
 ) -> NfsOperation:
-    """``create``: attributes (fattr4) of a file to make. ``exclusive`` refuses one that exists."""
+    """Return an OPEN by name.
+
+    ``create`` has the attributes (fattr4) of a file to make; None: the file must exist.
+    ``exclusive`` refuses to make a file that exists.
+    """
     how = xdr.u32(0) if create is None else xdr.u32(1) + xdr.u32(1 if exclusive else 0) + create
     return _open(seqid, access, client, owner, how, xdr.u32(0), xdr.opaque(name))
 
 
 def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> NfsOperation:
-    """Open again what was open before the server's restart: CLAIM_PREVIOUS, without delegation."""
+    """Return an OPEN of a file that was open before the server's restart.
+
+    It is a CLAIM_PREVIOUS, without delegation.
+    """
     return _open(seqid, access, client, owner, xdr.u32(0), xdr.u32(1), xdr.u32(0))
 
 
@@ -201,19 +211,22 @@ def close(stateid: bytes, seqid: int) -> NfsOperation:  # noqa: D103
 
 
 def lock(kind: int, offset: int, length: int, locker: bytes, *, reclaim: bool) -> NfsOperation:
-    """``locker`` is a `new_locker` or a `known_locker`; gives the stateid of its locks."""
+    """Return a LOCK by a ``new_locker`` or a ``known_locker``; its result is the locks' stateid."""
     reclaims = xdr.TRUE if reclaim else xdr.FALSE
     piece = xdr.u64(offset) + xdr.u64(length)
     return _op(OperationCode.LOCK, xdr.u32(kind), reclaims, piece, locker, result=_stateid)
 
 
 def new_locker(seqid: int, opening: bytes, client: int, owner: bytes) -> bytes:
-    """An owner that is new to a file, which was opened under number ``seqid`` of its open owner."""
+    """Return the locker of an owner that is new to a file.
+
+    ``seqid`` is the number of the open owner, ``opening`` the stateid of the open file.
+    """
     return xdr.TRUE + xdr.u32(seqid) + opening + xdr.u32(0) + xdr.u64(client) + xdr.opaque(owner)
 
 
 def known_locker(stateid: bytes, seqid: int) -> bytes:
-    """An owner that holds or held locks on the file."""
+    """Return the locker of an owner that holds or held locks on the file."""
     return xdr.FALSE + stateid + xdr.u32(seqid)
 
 
@@ -228,7 +241,7 @@ def locku(offset: int, length: int, stateid: bytes, seqid: int) -> NfsOperation:
 
 
 def read(stateid: bytes, offset: int, count: int) -> NfsOperation:
-    """Gives whether the file ends there, and the bytes."""
+    """Return a READ; its result is whether the file ends there, and the bytes."""
     return _op(
         OperationCode.READ, stateid, xdr.u64(offset), xdr.u32(count),
         result=lambda reader: (bool(reader.u32()), reader.opaque()),
@@ -236,7 +249,11 @@ def read(stateid: bytes, offset: int, count: int) -> NfsOperation:
 
 
 def write(stateid: bytes, offset: int, data: bytes | memoryview, stable: int) -> NfsOperation:
-    """Gives how many bytes it took, how stable they are, and the verifier of the server's life."""
+    """Return a WRITE.
+
+    Its result is how many bytes the server took, how stable they are, and the verifier of the
+    server's life.
+    """
     return _op(
         OperationCode.WRITE, stateid, xdr.u64(offset), xdr.u32(stable), xdr.opaque(data),
         result=lambda reader: (reader.u32(), reader.u32(), _verifier(reader)),
@@ -265,13 +282,13 @@ def create_directory(name: bytes, values: bytes) -> NfsOperation:  # noqa: D103
 
 
 def create_link(name: bytes, target: bytes, values: bytes) -> NfsOperation:
-    """A symbolic link."""
+    """Return a CREATE of a symbolic link."""
     kind = xdr.u32(attributes.LINK) + xdr.opaque(target)
     return _op(OperationCode.CREATE, kind, xdr.opaque(name), values, result=_created)
 
 
 def link(name: bytes) -> NfsOperation:
-    """A hard link of the saved file in the current directory."""
+    """Return a LINK: a hard link of the saved file in the current directory."""
     return _op(OperationCode.LINK, xdr.opaque(name))
 
 
@@ -280,12 +297,16 @@ def remove(name: bytes) -> NfsOperation:  # noqa: D103
 
 
 def rename(old: bytes, new: bytes) -> NfsOperation:
-    """From the saved directory to the current one."""
+    """Return a RENAME from the saved directory to the current one."""
     return _op(OperationCode.RENAME, xdr.opaque(old), xdr.opaque(new))
 
 
 def readdir(cookie: int, verifier: bytes) -> NfsOperation:
-    """Gives a verifier, (cookie, name, attributes) of some entries, and whether these are all."""
+    """Return a READDIR.
+
+    Its result is a verifier, (cookie, name, attributes) of some entries, and whether these are the
+    last.
+    """
     return _op(
         OperationCode.READDIR, xdr.u64(cookie), verifier, xdr.u32(_READDIR_BYTES), xdr.u32(_READDIR_BYTES),
         attributes.OF_A_NAME, result=_listed,

@@ -1,10 +1,10 @@
-"""Mount options of NFS, and what they mean in seconds.
+"""The mount options of NFS, and their meaning in seconds.
 
-By the names that nfs(5) and the AMQ manual (17.3.2.1) use.
+Their names are those of nfs(5) and of the AMQ manual (17.3.2.1).
 
-Why parsed here and not passed on: both clients (the kernel's and ours) must be given the same
-meaning, and a misspelt option must be refused before a test trusts it. Only what changes behaviour
-that a shared store depends on is accepted.
+Why they are parsed here and not passed on: both clients (the kernel's and ours) must get the same
+meaning, and a misspelt option must be refused before a test trusts it. Only options that change
+behaviour on which a shared store depends are accepted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 RECOMMENDED: Final = "sync,intr,noac,soft,lookupcache=none,timeo=600,retrans=5"
-"""What 17.3.2.1 lists, with the figures of its warning.
+"""The options that 17.3.2.1 lists, with the figures of its warning.
 
-Up to five minutes until a broker learns that its store is gone.
+With them a broker learns only after up to five minutes that its store is gone.
 """
 
 _FLAGS: Final[dict[str, dict[str, object]]] = {
@@ -40,7 +40,7 @@ _NUMBERS: Final = {
     "actimeo": ("attribute_cache_s", 0, 3600, "seconds", 1.0),
     "port": ("port", 1, 65535, "a TCP port", 1),
 }
-"""Option -> field, least, most, what it counts, and by what that is multiplied for the field."""
+"""The options with numbers: field, lowest, highest, unit, and the factor from unit to field."""
 
 _LOOKUP_CACHES: Final = {"none": "none", "positive": "positive", "pos": "positive", "all": "all"}
 _CHOICES: Final[dict[str, dict[str, dict[str, object]]]] = {
@@ -53,17 +53,17 @@ _VALUES: Final = ("timeo", "retrans", "retry", "lookupcache", "actimeo", "port",
 
 
 class MountOptionError(ValueError):
-    """One line: which option is wrong, and what would be right."""
+    """A mount option is wrong; the text says in one line which, and what would be right."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MountOptions:
-    """What was asked for. Defaults are those of the manual and of nfs(5).
+    """The options of a mount; the defaults are those of the manual and of nfs(5).
 
-    ``timeo_ds`` is in deciseconds, as everybody writes it. ``retrans`` is the number of tries (the
-    manual: without it "the NFS client tries each request three times"), so a soft mount gives up
-    after ``timeo`` times ``retrans``. ``retry_s`` is for mounting itself, hard or soft; it is
-    written in minutes.
+    ``timeo_ds`` is in deciseconds, as the option is written. ``retrans`` is the number of tries
+    (the manual: without it "the NFS client tries each request three times"). So a soft mount gives
+    up after ``timeo`` times ``retrans``. ``retry_s`` is for mounting itself, hard or soft; the
+    option is written in minutes.
     """
 
     soft: bool = False
@@ -79,30 +79,30 @@ class MountOptions:
 
     @property
     def try_s(self) -> float:
-        """Seconds that one try is given."""
+        """The seconds that one try may take."""
         return self.timeo_ds / 10
 
     @property
     def patience_s(self) -> float:
-        """Seconds of silence after which a soft mount reports an error, a hard one logs it."""
+        """The seconds of silence after which a soft mount fails, and a hard one logs a line."""
         return self.try_s * self.retrans
 
     @property
     def mounting_s(self) -> float:
-        """Seconds until a mount that finds no server is given up."""
+        """The seconds after which mounting is given up if no server answers."""
         return max(self.patience_s, self.retry_s)
 
     @property
     def lookup_cache_s(self) -> float:
-        """Seconds for which a found name is believed to be there still (nfs(5): acdirmin)."""
+        """The seconds for which a name that was found may be cached (nfs(5): acdirmin)."""
         return 0.0 if self.lookup_cache == "none" else 30.0
 
 
 def parse(text: str) -> MountOptions:
-    """Read ``"soft,timeo=600,retrans=5,lookupcache=none,sync,intr,noac"``.
+    """Read options such as ``"soft,timeo=600,retrans=5,lookupcache=none,sync,intr,noac"``.
 
-    Raises MountOptionError for anything unknown, out of range, or said twice with different
-    meanings.
+    Raises MountOptionError for an option that is unknown, out of range, or given twice with
+    different meanings.
     """
     options = MountOptions()
     said: dict[str, str] = {}

@@ -1,11 +1,11 @@
 """ONC RPC over TCP (RFC 5531) to one server.
 
-Calls wait for their answers in any order, connections come and go below them.
+Answers may come in any order, and calls outlive the connections that they are sent on.
 
-Why no retransmission on a connection that stands: NFSv4 forbids it (RFC 7530, 3.1.1), because TCP
-has the bytes already and a server that was only slow would do the work twice. A call is sent again,
-under its old number, when the connection it went out on is lost: the server's memory of replies
-then knows it. What a mount's ``timeo`` times ``retrans`` bounds is how long a *caller* waits.
+Why a call is not sent twice on a connection: NFSv4 forbids it (RFC 7530, 3.1.1), because TCP has
+the bytes already, and a server that was only slow would do the work twice. A call is sent again,
+under its old number, when its connection is lost: the server's cache of replies then recognises it.
+A mount's ``timeo`` times ``retrans`` bounds only how long a *caller* waits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RECONNECT_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 
 
 class UnreachableError(OSError):
-    """A soft mount's patience is over; the server may yet do what it was asked."""
+    """A soft mount has stopped waiting; the server may still carry out the call."""
 
     def __init__(self, waited_s: float) -> None:
         super().__init__(errno.EIO, f"no answer from the NFS server within {waited_s:g} s")
@@ -52,20 +52,23 @@ class RpcRefusedError(OSError):
 
 @functools.lru_cache(256)
 def credential(uid: int, gid: int, machine: str) -> bytes:
-    """AUTH_SYS: what the server believes about who asks. Supplementary groups are not sent."""
+    """Return an AUTH_SYS credential of a user, which the server trusts.
+
+    Supplementary groups are not sent.
+    """
     named = xdr.opaque(machine.encode()[:_MACHINE_BYTES_MAX])
     body = xdr.u32(0) + named + xdr.u32(uid) + xdr.u32(gid) + xdr.u32(0)
     return xdr.u32(_AUTH_SYS) + xdr.opaque(body) + _NO_VERIFIER
 
 
 class RpcClient:
-    """One server.
+    """A client of one server.
 
-    ``start`` keeps a connection up until ``close``; ``tell`` is given a line when something changes
-    that people should know.
+    ``start`` keeps a connection up until ``close``. ``tell`` gets a line when the server stops or
+    begins to answer.
 
-    ``patience_s`` None waits for ever (hard). ``try_s`` bounds connecting, and how long
-    unacknowledged bytes keep a connection alive.
+    ``try_s`` bounds connecting, and how long unacknowledged bytes keep a connection alive. A call
+    without an answer for ``notice_s`` is reported.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class RpcClient:
         self._connection: _Connection | None = None
         self._silent = False
         self.answered_at = 0.0
-        """When the server last said anything, on the loop's clock."""
+        """The loop time of the server's last answer of any kind."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -101,10 +104,10 @@ class RpcClient:
     async def compound(
         self, identity: bytes, body: bytes, *, patience_s: float | None = None
     ) -> xdr.XdrReader:
-        """One COMPOUND call; the answer after its RPC header.
+        """Call a COMPOUND, and return the answer after its RPC header.
 
-        Raises UnreachableError after ``patience_s`` without an answer, RpcRefusedError if the
-        server rejects the call.
+        Raises UnreachableError after ``patience_s`` without an answer (None: waits for ever),
+        RpcRefusedError if the server rejects the call.
         """
         loop = asyncio.get_running_loop()
         xid = self._xid = (self._xid + 1) & 0xFFFFFFFF
@@ -160,8 +163,8 @@ class RpcClient:
             finally:
                 self._connection = None
                 connection.abort()
-            # A server that accepts and drops at once (it is starting) must not be asked in a tight
-            # loop.
+            # A server that is starting may accept connections and drop them at once: do not connect
+            # in a tight loop.
             failures = 0 if connection.answered else failures + 1
             await asyncio.sleep(_RECONNECT_S[min(failures, len(_RECONNECT_S) - 1)])
 
@@ -173,7 +176,7 @@ class RpcClient:
         reader = xdr.XdrReader(record)
         entry = self._outstanding.get(reader.u32())
         if entry is None or entry[1].done():
-            return  # the caller has gone: given up, or interrupted
+            return  # the caller has given up, or was interrupted
         try:
             _accepted(reader)
         except (RpcRefusedError, xdr.XdrError) as error:
@@ -205,7 +208,7 @@ def _accepted(reader: xdr.XdrReader) -> None:
 
 
 class _Connection(asyncio.Protocol):
-    """Cuts the stream into records (RFC 5531, 11)."""
+    """A connection, which cuts the stream into records (RFC 5531, 11)."""
 
     def __init__(self, record: Callable[[bytes], None], lost: asyncio.Future[None], try_s: float) -> None:
         self._record = record
@@ -242,7 +245,7 @@ class _Connection(asyncio.Protocol):
             (mark,) = struct.unpack_from(">I", self._buffer)
             size = mark & ~_LAST_FRAGMENT
             if size + len(self._fragments) > _RECORD_BYTES_MAX:
-                self.abort()  # not an RPC server, or one that lost its place
+                self.abort()  # the peer is no RPC server, or its stream is damaged
                 return
             if len(self._buffer) < 4 + size:
                 return
@@ -252,6 +255,6 @@ class _Connection(asyncio.Protocol):
                 record, self._fragments = bytes(self._fragments), bytearray()
                 self._record(record)
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - however it was lost, all is sent again
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - after any loss all is sent again
         if not self._lost.done():
             self._lost.set_result(None)

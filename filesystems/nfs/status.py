@@ -1,4 +1,4 @@
-"""What NFSv4 servers answer (RFC 7530, 13.1), and what a program on this machine is told for it."""
+"""The status codes of NFSv4 servers (RFC 7530, 13.1), and the errors that programs here see."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ class NfsStatus(IntEnum):
 
 
 LATER: Final = frozenset((NfsStatus.DELAY, NfsStatus.GRACE))
-"""Ask again: the server is busy, or lets those reclaim who held something before it was
-restarted.
-"""
+"""The answers after which a request is repeated: the server is busy, or in its grace period."""
 
 STATE_GONE: Final = frozenset(
     (
@@ -93,7 +91,10 @@ STATE_GONE: Final = frozenset(
         NfsStatus.BAD_SEQID,
     )
 )
-"""The server no longer knows what we opened or locked: the lease ended, or it was restarted."""
+"""The answers by which the server no longer knows what we opened or locked.
+
+The lease ended, or the server was restarted.
+"""
 
 SEQUENCE_KEPT: Final = frozenset(
     (
@@ -107,7 +108,7 @@ SEQUENCE_KEPT: Final = frozenset(
         NfsStatus.MOVED,
     )
 )
-"""Answers that do not advance an owner's sequence number (RFC 7530, 9.1.7)."""
+"""The answers that do not advance an owner's sequence number (RFC 7530, 9.1.7)."""
 
 _ERRNO: Final = {
     NfsStatus.BADHANDLE: errno.ESTALE,

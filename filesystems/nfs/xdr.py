@@ -1,4 +1,4 @@
-"""XDR (RFC 4506), as much of it as NFSv4 uses: big-endian integers, and bytes padded to four."""
+"""XDR (RFC 4506), the part that NFSv4 uses: big-endian integers, and bytes padded to four."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ FALSE: Final = b"\0\0\0\0"
 
 
 class XdrError(ValueError):
-    """What came is shorter than it says, or not what it should be."""
+    """An answer is shorter than it announces, or has something unexpected in it."""
 
 
 def u32(value: int) -> bytes:
-    """An unsigned integer, or an enumeration's value."""
+    """Encode an unsigned integer, or an enumeration's value."""
     return _U32.pack(value)
 
 
 def u64(value: int) -> bytes:
-    """An unsigned hyper."""
+    """Encode an unsigned hyper."""
     return _U64.pack(value)
 
 
 def opaque(data: bytes | memoryview) -> bytes:
-    """Variable-length bytes: their number, then they, then padding. Strings are the same."""
+    """Encode variable-length bytes, or a string: their number, the bytes, then padding."""
     return b"".join((_U32.pack(len(data)), data, _PADDING[len(data) & 3]))
 
 
 def bitmap(bits: tuple[int, ...]) -> bytes:
-    """NFSv4's bitmap4 with these bits set."""
+    """Encode NFSv4's bitmap4 with some bits set."""
     words = [0] * (max(bits, default=-1) // 32 + 1)
     for bit in bits:
         words[bit // 32] |= 1 << (bit % 32)
@@ -41,7 +41,7 @@ def bitmap(bits: tuple[int, ...]) -> bytes:
 
 
 class XdrReader:
-    """Takes values off the front of a reply. Raises XdrError at its end."""
+    """A reader that takes values off the front of a reply; raises XdrError at its end."""
 
     __slots__ = ("_at", "_data")
 
@@ -50,17 +50,17 @@ class XdrReader:
         self._at = 0
 
     def u32(self) -> int:
-        """The next unsigned integer."""
+        """Read the next unsigned integer."""
         value: int = _U32.unpack(self.fixed(4))[0]
         return value
 
     def u64(self) -> int:
-        """The next unsigned hyper."""
+        """Read the next unsigned hyper."""
         value: int = _U64.unpack(self.fixed(8))[0]
         return value
 
     def fixed(self, size: int) -> memoryview:
-        """``size`` bytes without a count; sizes in NFSv4 are multiples of four."""
+        """Read ``size`` bytes without a count; sizes in NFSv4 are multiples of four."""
         end = self._at + size
         if end > len(self._data):
             raise XdrError(
@@ -71,14 +71,14 @@ class XdrReader:
         return piece
 
     def opaque(self) -> bytes:
-        """Counted bytes."""
+        """Read counted bytes and their padding."""
         size = self.u32()
         piece = bytes(self.fixed(size))
         self.fixed(-size & 3)
         return piece
 
     def bits(self) -> list[int]:
-        """The bits set in a bitmap4, lowest first."""
+        """Read a bitmap4, and return its set bits, lowest first."""
         found = []
         for word in range(self.u32()):
             value = self.u32()
