@@ -1,7 +1,7 @@
-"""A system whose brokers run already: its dialect, and how they are asked, from what a file says.
+"""A system whose brokers run already: a file describes its dialect and how its brokers are asked.
 
-Whatever cannot be known of such a cluster is left out of the verdict by name, never taken for fine:
-roles that nobody tells, stores that nobody shows, logs.
+What cannot be known of such a cluster is left out of the verdict by name, never taken for fine:
+roles that no broker reports, stores that no broker shows, logs.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from workloads.registry import queues_of
 
 POLICY: Final = "attached"
 LOOK_S: Final = 1.0
-"""How long an empty queue must deliver nothing, to be called empty."""
+"""The time without a delivery after which a queue counts as empty (s)."""
 
 CONNECT_S: Final = 10.0
 
 UNCLEAR: Final = "unclear"
-"""The role of a broker whose answer is no word, and has none of the file's patterns."""
+"""The role of a broker whose answer is not a word and matches none of the file's patterns."""
 
 _WORD: Final = re.compile(r"[a-z-]{1,40}")
 _SHOWN: Final = 200
-"""Characters of an answer that is told."""
+"""The characters of an answer that are shown."""
 
 
 class _RoleLine(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a command may answer instead of a word."""
+    """An answer in JSON, which a command may give instead of a word."""
 
     role: str
     node_id: str | None = None
@@ -67,7 +67,7 @@ class _RoleLine(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def _fields(of: type[msgspec.Struct], without: Sequence[str]) -> type[msgspec.Struct]:
-    """What a file may say of a dialect or of promises: any field, none needed."""
+    """Return a struct with the fields that a file may give, none of them required."""
     return msgspec.defstruct(
         of.__name__,
         [
@@ -88,7 +88,7 @@ _PROMISES: Final = _fields(Promises, ("untold",))
 class AttachedSystem:
     """``harness.interface.System`` of a cluster that somebody else deployed.
 
-    ``inner`` is the system that its brokers are, None where no module knows them.
+    ``inner`` is the system of its brokers, None if no module knows them.
     """
 
     def __init__(self, cluster: AttachedCluster, inner: System | None) -> None:
@@ -108,9 +108,9 @@ class AttachedSystem:
         self._answered: dict[str, str] = {}
 
     def promises(self, spec: TestSpec) -> Promises:
-        """Those of the system with what the file changes, and what nobody can be asked for.
+        """Return the system's promises with the file's changes, and what cannot be asked for.
 
-        Where the file names no policy only what is promised with each.
+        If the file names no policy, only what is promised with every policy is promised.
         """
         promised = CAUTIOUS
         if self._inner is not None:
@@ -126,7 +126,7 @@ class AttachedSystem:
     def _of_policy(self, inner: System, spec: TestSpec) -> Promises:
         if self._cluster.policy:
             return inner.promises(msgspec.structs.replace(spec, policy=self._cluster.policy))
-        # Each is asked of a copy: a system keeps what it was last asked to plan.
+        # Each policy is asked of a copy: a system remembers what it planned last.
         return _weakest(
             [
                 copy.copy(inner).promises(msgspec.structs.replace(spec, policy=policy))
@@ -135,7 +135,7 @@ class AttachedSystem:
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """The brokers of the file; the first of a pair is called its master."""
+        """Return the brokers of the file; the first of a pair is called its master."""
         if spec.properties:
             raise UsageError("--set: the brokers of an attached cluster are configured by their owner")
         groups = [node.group for node in self._cluster.node]
@@ -155,14 +155,14 @@ class AttachedSystem:
         return tuple(nodes)
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-        """A live broker of each pair, where roles are told."""
+        """Return the pairs without a live broker, if roles are reported."""
         if self._cluster.roles is None and not self._managed:
             return {}
         served = {node.pair for node in nodes if node.name in statuses and statuses[node.name].serves}
         return {node.name: f"{node.pair} has no live broker" for node in nodes if node.pair not in served}
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Nothing: it is configured by its owner."""
+        """Return nothing to draw: the owner configures the cluster."""
         del spec, nodes
         return {}
 
@@ -175,17 +175,17 @@ class AttachedSystem:
         listen: Mapping[str, Address],
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
-        """None."""
+        """Return no files."""
         del spec, node, nodes, layout, listen, hosts
         return {}
 
     def command(self, layout: Layout) -> list[str]:
-        """None: nothing is started."""
+        """Return no command: nothing is started."""
         del layout
         return []
 
     async def status(self, admin: Address) -> Status:
-        """By the file's own way, else by the system's; "untold" where there is neither."""
+        """Return a broker's status as the file says, else as its system does; else "untold"."""
         node = self._cluster.named(admin.host)
         roles = self._cluster.roles
         if roles is not None:
@@ -199,7 +199,10 @@ class AttachedSystem:
         return Status(name=node.name, node_id=None, role="untold", epoch=0)
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """By the system's own way; what is in queues of others is none of the test's business."""
+        """Return the test's messages in the stores, read in the system's own way.
+
+        Messages in other queues do not concern the test.
+        """
         node = self._cluster.named(admin.host)
         if self._inner is None or not node.admin:
             raise OSError("nobody can be asked for the stores of this attached broker")
@@ -211,22 +214,23 @@ class AttachedSystem:
         ]
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """Refused."""
+        """Raise OSError: an attached broker is never stopped."""
         del failover
         raise OSError(f"{admin.host} is never stopped by us")
 
     async def look_first(self, spec: TestSpec, reach: Callable[[str], Address]) -> Sequence[str]:
-        """Whether the test's queues are empty, asked of each broker that lets clients in.
+        """Check that the test's queues are empty at each broker that lets clients in.
 
         Messages are looked at without being acknowledged. Then one is sent to a queue with two
-        subscribers, who must not both get it. Where stores are shown, none may have a message of
-        another test. Where roles are told, who lets clients in must say one that can be true, and
-        who lets nobody in must not say that it is live.
+        subscribers, and both must not get it. If stores are shown, they must not have a message of
+        another test. If roles are reported, a broker that lets clients in must report a role that
+        can be true, and one that lets no client in must not report that it is live.
 
-        Raises UsageError for what is there, for what is no queue and for such an answer,
-        InfrastructureError where no broker lets anybody in, or one that does tells no role.
+        Raises UsageError for messages that are there, for a destination that is not a queue, and
+        for such an answer. Raises InfrastructureError if no broker lets clients in, or if one that
+        does reports no role.
         """
-        secret = passcode(self._cluster)  # raises where there is none
+        secret = passcode(self._cluster)  # raises UsageError if there is none
         made = self._inner.made_secrets if isinstance(self._inner, Secretive) else ()
         if "passcode" in made and secret is None and self._cluster.dialect.get("passcode") is None:
             raise UsageError(f"brokers of {self.name} let nobody in without a secret of theirs: passcode-env")
@@ -266,14 +270,17 @@ class AttachedSystem:
 
     @property
     def _managed(self) -> bool:
-        """Whether the system's own module can ask every broker."""
+        """True if the system's own module can ask every broker."""
         return self._inner is not None and all(node.admin for node in self._cluster.node)
 
     def _dialect(self) -> Dialect:
-        """Where brokers name each other to clients, they do it by names that are not the file's."""
+        """Return the dialect, without headers by which brokers name each other to clients.
+
+        Those names are not the file's.
+        """
         base = Dialect() if self._inner is None else self._inner.dialect
         secret = None
-        with suppress(UsageError):  # a report needs none, and years later there may be none
+        with suppress(UsageError):  # a report needs no passcode, and years later there may be none
             secret = passcode(self._cluster)
         return msgspec.structs.replace(
             base,
@@ -311,9 +318,9 @@ class AttachedSystem:
         return await asyncio.to_thread(fetch)
 
     def _read(self, node: str, words: str) -> Status:
-        """A line of JSON, a word, or what the file's patterns find.
+        """Return the status that an answer means: JSON, a word, or what the file's patterns find.
 
-        The brokers of a pair are those that have one node ID: that is what a pair is.
+        The brokers of a pair get one node ID: that is what makes them a pair.
         """
         roles = self._cluster.roles
         assert roles is not None, "roles are asked for"
@@ -331,9 +338,9 @@ class AttachedSystem:
         )
 
     async def _has_role(self, node: str) -> None:
-        """Whether a broker that lets clients in says its role; a console may start after it.
+        """Check that a broker that lets clients in reports its role; its console may start later.
 
-        Raises UsageError where its answer cannot be true, InfrastructureError where there is none.
+        Raises UsageError if its answer cannot be true, InfrastructureError if there is no answer.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + CONNECT_S
@@ -357,9 +364,9 @@ class AttachedSystem:
         raise UsageError(f'[roles]: {node} lets clients in, but its answer {meant}: "{answered}"')
 
     async def _is_not_live(self, node: str, why: str) -> None:
-        """Raises UsageError where a broker that lets nobody in says that it is live.
+        """Raise UsageError if a broker that lets no client in reports that it is live.
 
-        Mostly it is another one that was asked, and both would be what that is: a split brain.
+        Mostly another broker was asked, and both would seem live: a split brain.
         """
         with suppress(OSError):
             if (await self.status(Address(node, 0))).role == "live":
@@ -369,7 +376,7 @@ class AttachedSystem:
                 )
 
     async def _open(self, node: str, at: Address) -> StompClient:
-        """A client that has logged in. Raises OSError."""
+        """Return a client that has logged in. Raises OSError."""
         beat_ms = round(self.dialect.heart_beat_s * 1000)
         client = await StompClient.open(at, self.dialect, CONNECT_S, beat_ms, node)
         if client.connected.command != "CONNECTED":
@@ -378,7 +385,7 @@ class AttachedSystem:
         return client
 
     async def _subscribe(self, client: StompClient, number: str, queue: str, node: str) -> None:
-        """Raises UsageError where that is refused."""
+        """Subscribe to a queue; raise UsageError if the broker refuses."""
         destination = self.dialect.destination(queue)
         window = self.dialect.subscribe_headers(1)
         answer = await client.ask(
@@ -389,7 +396,7 @@ class AttachedSystem:
             raise UsageError(f"{node} refuses {destination}: {words}")
 
     async def _is_queue(self, queue: str, node: str, at: Address) -> None:
-        """Whether one of two subscribers gets what is sent once.
+        """Check that only one of two subscribers gets a message that is sent once.
 
         A topic gives each of them a copy, which would be a finding each. Raises UsageError.
         """
@@ -425,13 +432,14 @@ class AttachedSystem:
         return told
 
     async def _without_another_test(self, node: str) -> None:
-        """Raises UsageError for messages of one, as dead letters: their numbers are this one's.
+        """Raise UsageError for stored messages of another test, dead letters for example.
 
-        At its end nobody could tell them from its own.
+        Their numbers are those of this test's messages, so that they could not be told apart at the
+        end.
         """
         try:
             stored = await self.browse(Address(node, 0))
-        except OSError:  # one that serves nobody has nothing to show
+        except OSError:  # a broker that does not serve has nothing to show
             return
         theirs = [one.queue for one in stored if payload.decode(one.body) is not None]
         if theirs:
@@ -441,7 +449,10 @@ class AttachedSystem:
             )
 
     async def _emptied(self, client: StompClient, number: str, queue: str, node: str) -> int:
-        """How many messages of ours were taken from a queue. Raises UsageError for what stays."""
+        """Return how many old messages of ours were removed from a queue.
+
+        Raises UsageError for messages that must stay.
+        """
         await self._subscribe(client, number, queue, node)
         destination = self.dialect.destination(queue)
         removed = 0
@@ -461,13 +472,16 @@ class AttachedSystem:
 
 
 def of(described: Mapping[str, Any], get: Callable[[str], System]) -> AttachedSystem:
-    """The system of a spec's attached cluster. Raises UsageError."""
+    """Return the system of a spec's attached cluster. Raises UsageError."""
     cluster = checked("the attached cluster", described)
     return AttachedSystem(cluster, None if cluster.system == PLAIN else get(cluster.system))
 
 
 def _weakest(each: Sequence[Promises]) -> Promises:
-    """What all of them promise. Raises UsageError where that is not one more or less."""
+    """Return what all the given promises have in common.
+
+    Raises UsageError if they cannot be compared as weaker and stronger.
+    """
     common = {
         name: all(getattr(one, name) for one in each)
         for name, value in msgspec.structs.asdict(each[0]).items()

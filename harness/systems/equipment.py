@@ -1,10 +1,10 @@
-"""What the nodes of a test on real machines are given for its faults.
+"""The equipment of the nodes of a test on real machines, which its faults need.
 
-A disk that can break, a file server, a database server.
+It is a disk that can break, a file server, or a database server.
 
-Why not always: such a disk costs time for every write; without a file server brokers of one machine
-share a plain directory, which needs no root and no FUSE, and whose locks never expire; and a file
-is a database that needs no server, but none that can be stopped.
+Why not always: such a disk costs time for every write. Without a file server brokers of one machine
+share a plain directory, which needs no root and no FUSE, and whose locks never expire. And a file
+is a database that needs no server, but it cannot be stopped.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from nemesis.nfs import StoreKind
 
 NFS: Final = "nfs"
 SERVER: Final = "server"
-"""A type of ``DatabasePlan``: no file, whatever the place has."""
+"""A type of ``DatabasePlan``: a server, not a file, whatever the environment has."""
 
 _OF_A_FILE_SERVER: Final = ("mount-options", "lease-ms", "grace-ms")
 
 
 def breaks_disks(kind: str) -> bool:
-    """Whether faults of this kind need a disk that can break."""
+    """Return whether faults of this kind need a disk that can break."""
     return bool({*DISK_LEASES, *DISK_MOMENTS} & set(nemesis.registry.get(kind).primitives))
 
 
 def equip(spec: TestSpec, nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
-    """The nodes with what the faults of the schedule are to hit.
+    """Return the nodes with what the faults of the schedule are to hit.
 
-    Of a database or a shared directory whose kind the spec leaves open, one that can be hit. Raises
-    UsageError where a disk is to be hit and the data of nodes lies elsewhere.
+    If the spec leaves the kind of a database or shared directory open, it becomes one that can be
+    hit. Raises UsageError if a disk is to be hit and nodes keep their data elsewhere.
     """
     kinds = [nemesis.registry.get(fault.kind) for fault in schedule.faults]
     server = any(isinstance(kind, DatabaseKind) for kind in kinds)

@@ -1,4 +1,4 @@
-"""Names that resolve for one broker alone: each peer's to the address of its own link to it."""
+"""The names that resolve for one broker alone: each peer's to the address of its own link."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HERE: Final = "127.0.0.1"
 def hosts_file(
     node: NodePlan, listen: Mapping[str, Address], hosts: Mapping[str, Address], others: Sequence[int] = ()
 ) -> bytes:
-    """The lines of hosts(5); ``others`` are ports of peers that are no brokers.
+    """Return the lines of hosts(5); ``others`` are ports of peers that are not brokers.
 
-    Raises InfrastructureError where a peer has not the announced port.
+    Raises InfrastructureError if a peer does not have the announced port.
     """
     own = listen[PORT].host
     names = {"localhost": _HERE, node.name: _HERE if own == _ANY else own}

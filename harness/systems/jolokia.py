@@ -1,4 +1,4 @@
-"""Asking a JVM by HTTP for what its management beans know (JMX), as Jolokia answers it in JSON."""
+"""A client that asks a JVM's management beans (JMX) by HTTP, as Jolokia answers in JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import msgspec
 from harness.interface import Address
 
 PATIENCE_S: Final = 5.0
-"""For bytes: a bean of a broker that votes does not answer at all."""
+"""How long bytes are awaited (s): a bean of a broker that votes does not answer at all."""
 
 IDLE_S: Final = 10.0
-"""For a kept connection: a JVM's own web server closes one that is idle for 30 s."""
+"""The age of a kept connection (s): a JVM's own web server closes one that is idle for 30 s."""
 
 _HEADERS: Final = {"Content-Type": "application/json"}
 
@@ -24,8 +24,8 @@ _HEADERS: Final = {"Content-Type": "application/json"}
 class Jolokia:
     """A client with one kept connection to each address.
 
-    Its threads are its own: a broker that stands still holds one for ``PATIENCE_S``, and nobody
-    else waits for it.
+    Its threads are its own: a broker that stands still occupies one for ``PATIENCE_S``, and no
+    other caller waits for it.
     """
 
     def __init__(self, path: str) -> None:
@@ -34,11 +34,11 @@ class Jolokia:
         self._threads = ThreadPoolExecutor(32, "jolokia")
 
     async def ask(self, address: Address, *requests: dict[str, Any]) -> Sequence[Any]:
-        """The value of each answer, in order; None for a bean or attribute that there is not.
+        """Return the value of each answer, in order; None for an unknown bean or attribute.
 
-        Raises OSError where nobody answers, or something else than Jolokia does.
+        Raises OSError if there is no answer, or one that is not Jolokia's.
         """
-        # Taken, not shared: whoever is cancelled in the middle leaves nothing half read behind.
+        # The connection is taken, not shared: a call that is cancelled leaves no half-read answer.
         loop = asyncio.get_running_loop()
         connection, used_s = self._kept.pop(address, (None, 0.0))
         if connection is not None and loop.time() - used_s > IDLE_S:

@@ -1,4 +1,4 @@
-"""What ``--set`` gives is of the kind that a property wants, whosever property it is."""
+"""The check that a value of ``--set`` has the type that its property demands, in any system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number"
 
 
 def checked(where: str, value: Any, kind: type | tuple[str, ...]) -> Any:
-    """The value. Raises UsageError where it is not of that type, or none of these words."""
+    """Return the value; raise UsageError if it is not of that type, or none of these words."""
     if isinstance(kind, tuple):
         if value in kind:
             return value

@@ -1,4 +1,4 @@
-"""When a cluster is as planned, for systems whose brokers serve in pairs, or each for itself."""
+"""The condition that a cluster is as planned, for brokers that serve in pairs or alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from harness.interface import NodePlan, Status
 
 
 def lacking(nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-    """``System.lacking``: every pair has a live, and if it has more nodes an up-to-date backup."""
+    """Return the pairs that lack a live or, with more than one node, an up-to-date backup.
+
+    It is ``System.lacking`` of several systems.
+    """
     pairs: dict[str, list[str]] = {}
     for node in nodes:
         if node.broker:

@@ -1,8 +1,8 @@
 """The systems under test by name: those of this project, and those that other packages bring.
 
-A package of somebody else's names its own in the entry points ``jepsen_run.systems``. A module is
-imported only when its system is chosen: what a broker's own modules need may be of no use on this
-machine, and what is wrong with one hinders no other.
+Another package names its systems in the entry points ``jepsen_run.systems``. A module is imported
+only when its system is chosen: the modules that a broker's own need may be missing on this machine,
+and an error in one system must not hinder another.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ SYSTEMS: Final[dict[str, str]] = {
     "openmq": "harness.systems.openmq.system:OpenmqSystem",
     "rabbitmq": "harness.systems.rabbitmq.system:RabbitmqSystem",
 }
-"""Name -> the module and class of it, which takes no argument. Here a system is added."""
+"""Name -> the module and class of a system, which takes no argument; systems are added here."""
 
 ENTRY_POINTS: Final = "jepsen_run.systems"
-"""The group in which packages name systems of theirs, each a class that takes no argument."""
+"""The group in which packages name their systems, each a class that takes no argument."""
 
 _MEMBERS: Final = (*System.__annotations__, *(name for name in vars(System) if not name.startswith("_")))
 
 
 def names() -> tuple[str, ...]:
-    """All that can be asked for: ours first."""
+    """Return all names that can be asked for, ours first."""
     return tuple(dict.fromkeys((*SYSTEMS, *sorted(point.name for point in _brought()))))
 
 
 def get(name: str) -> System:
-    """A system with connections of its own. Raises UsageError naming the near one.
+    """Return a system with connections of its own.
 
-    And for one of another package that cannot be used, saying why.
+    Raises UsageError for an unknown name, with the nearest known one. Raises it, with the reason,
+    for a system of another package that cannot be used.
     """
     choose("system", name, names())
     brought = [point for point in _brought() if point.name == name]
@@ -57,9 +58,9 @@ def get(name: str) -> System:
 
 
 def usual_policy(name: str = OWN) -> str:
-    """The policy of a test of that system that names none: the usual one, or the only one.
+    """Return the policy of a test of that system that names none: the usual one, or the only one.
 
-    Raises UsageError, naming them, where there are several and the usual one is none of them.
+    Raises UsageError that names the policies if there are several without the usual one.
     """
     policies = get(name).policies
     usual = TestSpec(name="").policy
@@ -71,9 +72,9 @@ def usual_policy(name: str = OWN) -> str:
 
 
 def promises(spec: TestSpec) -> Promises:
-    """What the brokers of a test promise; of a history that was brought, what any broker does.
+    """Return what the brokers of a test promise.
 
-    And what was said when it was brought.
+    For an imported history it is what any broker promises, and what was said at the import.
     """
     if spec.imported is not None:
         told = {"fifo": spec.imported.fifo, "ack_wait_s": spec.imported.ack_wait_s}
@@ -82,9 +83,10 @@ def promises(spec: TestSpec) -> Promises:
 
 
 def of(spec: TestSpec) -> System:
-    """The system that a spec is for. Raises UsageError for a policy that it does not have.
+    """Return the system that a spec is for.
 
-    And for a history that was brought: there is nothing to run.
+    Raises UsageError for a policy that it does not have, and for an imported history, which has no
+    brokers to run.
     """
     if spec.imported is not None:
         raise UsageError(
@@ -105,7 +107,7 @@ def of(spec: TestSpec) -> System:
 
 @functools.cache
 def _brought() -> Sequence[metadata.EntryPoint]:
-    """What packages bring; a package that is found by two paths counts once."""
+    """Return what packages bring; a package that is found by two paths counts once."""
     found = {(_where(point), point.name): point for point in metadata.entry_points(group=ENTRY_POINTS)}
     return tuple(found.values())
 
@@ -115,7 +117,7 @@ def _where(point: metadata.EntryPoint) -> str:
 
 
 def _made(point: metadata.EntryPoint) -> System:
-    """Raises UsageError, in one line, for what is no system."""
+    """Make a system of an entry point; raise UsageError, in one line, if it is not a system."""
 
     def wrong(what: str) -> UsageError:
         return UsageError(f'system "{point.name}" ({_where(point)}) {what}')

@@ -1,4 +1,4 @@
-"""What brokers of others need to run: Java; and whether this machine has it."""
+"""The runtime that brokers of others need, Java, and the check whether this machine has it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATIENCE_S: Final = 30.0
 
 
 def java(least: int) -> Runtime:
-    """Java of this release or a later one: 17 of "17.0.15", 8 of "1.8.0"."""
+    """Return the need of this release of Java or a later one: 17 of "17.0.15", 8 of "1.8.0"."""
     return Runtime(
         program="java",
         package="default-jre-headless",
@@ -25,7 +25,10 @@ def java(least: int) -> Runtime:
 
 
 def heap_mb(given: str) -> int:
-    """Of a JVM, as its option says it: 256m. Raises UsageError for what is no size."""
+    """Return the size of a JVM's heap (MB) from its option, 256m.
+
+    Raises UsageError for a text that is not a size.
+    """
     found = re.fullmatch(r"(\d+)([mMgG])", given)
     if found is None:
         raise UsageError(f"--set jvm.heap={given}: it must be a number and m or g, as 256m")
@@ -33,7 +36,7 @@ def heap_mb(given: str) -> int:
 
 
 def lack_here(runtime: Runtime) -> str:
-    """What this machine lacks of it, in one line; "" if nothing."""
+    """Return what this machine lacks of a runtime, in one line; "" if nothing."""
     program = shutil.which(runtime.program)
     lack = runtime.lack(None if program is None else _said(program, runtime.asks))
     return lack if program is None or not lack else f"{program}: {lack}"

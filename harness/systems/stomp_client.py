@@ -1,7 +1,7 @@
-"""A STOMP client for looking: one connection, one question after the other.
+"""A STOMP client for probes: one connection, one question after the other.
 
 Why not the workloads' client: that is made for load and for histories, where every outcome is a
-row. A probe asks little, and wants to read frames as they came.
+row. A probe asks little, and must read frames as they came.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ PATIENCE_S: Final = 180.0
 
 
 class StompClient:
-    """Made by ``connect``; use it with ``async with``."""
+    """A client for a probe, made by ``connect`` or ``open`` and used with ``async with``."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience_s: float = PATIENCE_S
     ) -> None:
         self.patience_s = patience_s
-        """How long a frame may be waited for."""
+        """How long a frame is awaited (s)."""
         self.heard = 0
-        """Heart-beats."""
+        """The number of heart-beats received."""
         self.connected = Frame("", {})
-        """The broker's answer to CONNECT; an ERROR where it refused."""
+        """The broker's answer to CONNECT; an ERROR if it refused."""
         self._reader = reader
         self._writer = writer
         self._parser = Parser()
@@ -49,9 +49,8 @@ class StompClient:
     ) -> Self:
         """Log in as a system's clients do, and send heart-beats if any are asked for.
 
-        ``host`` is the virtual host where the dialect has none, ``client_id`` who owns durable
-        subscriptions. Raises OSError, TimeoutError; a
-        refusal is for the caller to see.
+        ``host`` is the virtual host if the dialect has none, ``client_id`` the owner of durable
+        subscriptions. Raises OSError, TimeoutError; the caller must look for a refusal.
         """
         async with asyncio.timeout(patience_s):
             client = cls(*await asyncio.open_connection(at.host, at.port), patience_s)
@@ -81,7 +80,7 @@ class StompClient:
     ) -> Self:
         """Log in at a broker, by default of this machine.
 
-        Raises OSError, TimeoutError; a refusal is for the caller to see.
+        Raises OSError, TimeoutError; the caller must look for a refusal.
         """
         client = cls(*await asyncio.open_connection(host, port))
         more = {} if store_session is None else {"store-session": store_session}
@@ -93,7 +92,7 @@ class StompClient:
         return client
 
     async def _welcomed(self) -> None:
-        """The answer to CONNECT. Where none comes nothing stays open."""
+        """Read the answer to CONNECT; close the connection if none comes."""
         try:
             self.connected = await self._read()
         except BaseException:
@@ -111,7 +110,7 @@ class StompClient:
     async def ask(
         self, command: str, body: str = "", more: Mapping[str, str] | None = None, **headers: str
     ) -> Frame:
-        """Send a frame, and wait until the broker confirms it: its RECEIPT, or its ERROR.
+        """Send a frame, and return the broker's confirmation: its RECEIPT, or its ERROR.
 
         Underscores in names of headers are hyphens; those of ``more`` are as they are.
         """
@@ -128,16 +127,16 @@ class StompClient:
     def tell(
         self, command: str, body: str = "", more: Mapping[str, str] | None = None, **headers: str
     ) -> None:
-        """Send a frame and go on.
+        """Send a frame without waiting for an answer.
 
-        What is asked next answers for it too, for a broker takes frames in order. Underscores as in
-        `ask`.
+        The answer to the next question covers it, too, since a broker takes frames in order.
+        Underscores as in `ask`.
         """
         named = {**(more or {}), **{name.replace("_", "-"): value for name, value in headers.items()}}
         self._writer.write(encode(command, named, body.encode()))
 
     def abort(self) -> None:
-        """Be gone without a word, as a client whose machine has died."""
+        """Cut the connection without a frame, as a client whose machine has died."""
         if self._beating is not None:
             self._beating.cancel()
         self._writer.transport.abort()
@@ -148,7 +147,7 @@ class StompClient:
             await asyncio.sleep(every_s)
 
     async def message(self, patience_s: float) -> Frame | None:
-        """The next message; None where none comes in time. Raises OSError for an ERROR."""
+        """Return the next message; None if none comes in time. Raises OSError for an ERROR."""
         try:
             async with asyncio.timeout(patience_s):
                 while not self._messages:
@@ -162,7 +161,7 @@ class StompClient:
         return self._messages.pop(0)
 
     async def messages(self, count: int) -> list[Frame]:
-        """The next so many messages. Raises TimeoutError."""
+        """Return the next so many messages. Raises TimeoutError."""
         while len(self._messages) < count:
             self._messages.append(await self._read())
         found, self._messages = self._messages[:count], self._messages[count:]
@@ -180,7 +179,7 @@ class StompClient:
 
 
 async def send(port: int, destination: str, *bodies: str) -> None:
-    """Messages that a broker of this machine has confirmed."""
+    """Send messages to a broker of this machine, and wait until it has confirmed each."""
     async with await StompClient.connect(port) as client:
         for body in bodies:
             answer = await client.ask("SEND", body, destination=destination)

@@ -1,4 +1,4 @@
-"""What a spec says of the shared directories of a test: ``--set store:PROPERTY=VALUE``.
+"""The plan of a test's shared directories from its spec: ``--set store:PROPERTY=VALUE``.
 
 Why under the name of a node: a store is a machine of the test like a broker, and its properties are
 given, stored and replayed with theirs.
@@ -17,23 +17,24 @@ from harness.interface.errors import near
 NAME: Final = "store"
 
 BACKUPS: Final = "backups"
-"""How many backups each live has."""
+"""The property that says how many backups each live has."""
 
 BACKUPS_MAX: Final = 8
 
 TYPE: Final = "type"
 TYPES: Final = ("directory", "nfs", "database")
-"""What the store of policy ``shared-store`` is.
+"""The types of the store of policy ``shared-store``.
 
-Without a word a directory, wherever the environment has one; one on NFS; a database.
+Without a type it is a directory, wherever the environment has one. The others are a directory on
+NFS, and a database.
 """
 
 OWN: Final = ("uid", "gid")
-"""What may be another thing on each machine: ``uid.a2``."""
+"""The properties that may differ between machines: ``uid.a2``."""
 
 
 def backups(spec: TestSpec, machine: str = NAME) -> int:
-    """Backups of each live, as a property of ``machine`` says. Raises UsageError."""
+    """Return the number of backups of each live, a property of ``machine``. Raises UsageError."""
     value = spec.properties.get(machine, {}).get(BACKUPS, 1)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= BACKUPS_MAX:
         raise UsageError(f"--set {machine}:{BACKUPS}={value}: it must be a number from 1 to {BACKUPS_MAX}")
@@ -41,7 +42,7 @@ def backups(spec: TestSpec, machine: str = NAME) -> int:
 
 
 def in_database(spec: TestSpec) -> bool:
-    """Whether brokers share a database and no directory. Raises UsageError."""
+    """Return whether brokers share a database and no directory. Raises UsageError."""
     given = spec.properties.get(NAME, {})
     chosen = given.get(TYPE, TYPES[0])
     if chosen not in TYPES:
@@ -57,15 +58,15 @@ def in_database(spec: TestSpec) -> bool:
 
 
 def named(spec: TestSpec) -> tuple[str, ...]:
-    """The nodes of which something is said that others do not have."""
+    """Return the nodes that have a property of their own."""
     parted = (name.partition(".") for name in spec.properties.get(NAME, {}))
     return tuple(whose for key, dot, whose in parted if dot and key in OWN)
 
 
 def plan(spec: TestSpec, name: str, node: str = "") -> StorePlan:
-    """The store of one pair, as ``node`` has it: "uid.a2" is the uid of a2 alone.
+    """Return the store of one pair, as ``node`` has it: "uid.a2" is the uid of a2 alone.
 
-    Raises UsageError naming the property.
+    Raises UsageError that names the property.
     """
     fields = {
         field.encode_name: field.name

@@ -1,7 +1,7 @@
-"""The files of one broker of Artemis in a test: ``broker.xml`` and what its JVM is given.
+"""The files of one broker of Artemis in a test: ``broker.xml`` and the arguments of its JVM.
 
 An instance needs no ``artemis create``: these files and an empty directory are one. Test defaults
-are short, in the proportions of the documents; every one gives way to ``--set``.
+are short, in the proportions of the documents; ``--set`` overrides each of them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ _CLUSTER: Final[Mapping[str, Any]] = {
     "max-hops": 1,
 }
 _REGISTRATION_MS: Final = 10_000
-"""With a lock manager: a backup ends for good when its live is slower to answer its first call."""
+"""The time to register with a live under a lock manager.
+
+A backup ends for good if its live is slower to answer its first call.
+"""
 
 _ADDRESS: Final[Mapping[str, Any]] = {
     "dead-letter-address": DEAD_LETTERS,
@@ -73,7 +76,7 @@ _ADDRESS: Final[Mapping[str, Any]] = {
     "auto-delete-queues": False,
     "auto-create-addresses": False,
     "auto-delete-addresses": False,
-    "management-message-attribute-size-limit": -1,  # or what is shown of a body is cut
+    "management-message-attribute-size-limit": -1,  # else the shown part of a body is cut
 }
 _COPIED: Final[Mapping[str, Any]] = {
     "retry-replication-wait": 200,
@@ -89,7 +92,7 @@ _REPLICATED: Final[Mapping[str, Any]] = {
 _LOCKED: Final[Mapping[str, Any]] = {
     **_COPIED,
     f"{MANAGER}connect-string": f"{zookeeper.NAME}:{zookeeper.PORT}",
-    f"{MANAGER}session-ms": 8000,  # longer than until a lost peer is noticed, as the manual wants it
+    f"{MANAGER}session-ms": 8000,  # longer than it takes to notice a lost peer, as the manual demands
 }
 _FAILBACK: Final[Mapping[str, Any]] = {"allow-failback": True, "restart-backup": True}
 _ROLES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
@@ -104,7 +107,7 @@ _HEAP: Final = "256m"
 _TEMPORARY: Final = "tmp"
 
 _BEATS: Final = 5.0
-"""Heart-beats after which a broker gives a silent client up: later than the client gives it up."""
+"""The heart-beats after which a broker gives a silent client up; the client gives it up sooner."""
 
 _LOGIN: Final = b"""activemq {
   org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule required
@@ -145,7 +148,7 @@ def files(
     place: str,
     class_path: str,
 ) -> dict[str, bytes]:
-    """Name -> content. ``place`` is where the distribution is unpacked."""
+    """Return the content of each file by name; ``place`` is where the distribution is unpacked."""
     names = hosts_file(node, listen, hosts, [zookeeper.PORT] if policy == LOCK_MANAGER else [])
     log = _LOG.format(name=node.name).encode()
     if not node.broker:
@@ -172,7 +175,7 @@ def files(
 
 
 def heap_mb(chosen: Chosen) -> int:
-    """The heap of a broker's JVM. Raises UsageError for what is no size."""
+    """Return the heap of a broker's JVM (MB). Raises UsageError for a text that is not a size."""
     given = chosen.get("jvm", {}).get("heap", _HEAP)
     return runtime.heap_mb(given)
 
@@ -277,7 +280,7 @@ def _stomp(chosen: Chosen) -> str:
 
 
 def _side(role: ET.Element, settings: Mapping[str, Any]) -> None:
-    """A role's own section; what is the lock manager's are properties of that."""
+    """Write a role's own section; the lock manager's settings become its properties."""
     plain = {key: value for key, value in settings.items() if not key.startswith(MANAGER)}
     if len(plain) < len(settings):
         given = _child(_child(role, "manager"), "properties")
@@ -304,7 +307,7 @@ def _document(root: ET.Element) -> bytes:
 
 
 def _war() -> bytes:
-    """A web application that is Jolokia's servlet alone; its classes are on the class path."""
+    """Return a web application with Jolokia's servlet alone; its classes are on the class path."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr(zipfile.ZipInfo("WEB-INF/web.xml"), _WEB)

@@ -1,6 +1,6 @@
 """The distribution of Artemis that the person has unpacked on this machine, and the Java it needs.
 
-Nothing is downloaded here: where something is missing, ``missing`` says what brings it.
+Nothing is downloaded here: if something is missing, ``missing`` says which command fetches it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from harness.systems import runtime
 from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_ARTEMIS_HOME"
-"""Environment variable: where it is unpacked."""
+"""The environment variable that says where the distribution is unpacked."""
 
 JAVA: Final = runtime.java(17)
-"""Of Artemis 2.40 and later."""
+"""The Java that Artemis 2.40 and later need."""
 
 _TRIED: Final = "2.44.0"
 _FETCH: Final = (
@@ -25,7 +25,7 @@ _FETCH: Final = (
     f"tar xzf apache-artemis-{_TRIED}-bin.tar.gz"
 )
 LEFT_OUT: Final = ("web/console.war/*.js", "web/console.war/static/*", "licenses/*", "examples/*")
-"""Of what is put on other machines: pages of the web console, of which brokers here have none."""
+"""The files that are not copied to other machines: pages of the web console, which is not used."""
 
 _UNUSED: Final = (
     "amqp-protocol",
@@ -35,11 +35,11 @@ _UNUSED: Final = (
     "openwire",
     "activemq-client-5",
 )
-"""In names of jars: other protocols, which cost a broker's start a second."""
+"""Parts of the names of unused jars: other protocols, which cost a broker's start a second."""
 
 
 def missing() -> str:
-    """What must be given and how it is got, in one line; "" where nothing is missing."""
+    """Return what must be installed and how, in one line; "" if nothing is missing."""
     given = given_home(HOME)
     if not given:
         return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
@@ -53,7 +53,7 @@ def missing() -> str:
 
 
 def home() -> Path:
-    """Where it is unpacked. Raises InfrastructureError with ``missing``."""
+    """Return where the distribution is unpacked. Raises InfrastructureError with ``missing``."""
     problem = missing()
     if problem:
         raise InfrastructureError(f"artemis: {problem}")
@@ -61,14 +61,14 @@ def home() -> Path:
 
 
 def version() -> str:
-    """As the names of its jars say."""
+    """Return the version, as the names of the jars say."""
     return _servers(home())[0].stem.removeprefix("artemis-server-")
 
 
 def class_path(place: str) -> str:
-    """All jars that a broker with STOMP needs, and those by which it is asked (Jolokia).
+    """Return all jars that a broker with STOMP needs, and those of Jolokia, by which it is asked.
 
-    Where they are when the distribution is at ``place``.
+    The paths are those of a distribution at ``place``.
     """
     here = home()
     jars = [jar for jar in sorted(here.glob("lib/*.jar")) if not any(word in jar.name for word in _UNUSED)]

@@ -1,4 +1,4 @@
-"""What brokers of Artemis say in their logs to have happened; the only place with their wording.
+"""The events in the logs of Artemis' brokers; only this module knows their wording.
 
 The codes (AMQ221...) are the same in all releases of Artemis, the words are not.
 """
@@ -18,7 +18,7 @@ _LINES: Final[Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...], str]]] =
     "sync/finished": ("a backup became up to date", "AMQ221024: ", (("replication",),), ""),
     "sync/snapshot-sent": ("a live sent its journal", "AMQ221025: ", (("replication",),), "source"),
     "replication/lost": ("a live lost its backup", "AMQ222092: ", (("replication",),), ""),
-    # Lives and backups ask with the same words; who takes over shows when a vote was won.
+    # Lives and backups ask with the same words; a vote that was won shows which takes over.
     "vote/asked": ("a live or a backup asked for votes", "AMQ221066: ", (("replication",),), ""),
     "vote/won": ("a backup won its vote", "AMQ221071: ", (("replication",),), "taker"),
     "vote/live-lost": ("a live stopped itself for lack of votes", "AMQ221069: ", (("replication",),), ""),
@@ -29,7 +29,7 @@ _LINES: Final[Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...], str]]] =
     "cluster/link-lost": ("brokers lost each other", "AMQ2(?:12037|22095): ", (("several",),), ""),
     "cluster/linked": ("brokers found each other", "AMQ221027: ", (("several",),), ""),
 }
-"""Name -> (what it means, how a line says so, ``Event.needs``, ``Event.plays``)."""
+"""Name -> (meaning, pattern of the log line, ``Event.needs``, ``Event.plays``)."""
 
 EVENTS: Final[Mapping[str, Event]] = {
     name: Event(meaning, re.compile(line), needs, plays)

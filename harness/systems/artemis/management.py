@@ -1,7 +1,7 @@
-"""What a broker of Artemis says of itself: its role, its queues' messages; and how it is stopped.
+"""The management of an Artemis broker: its role, its queues' messages, and its stop.
 
-Looking into a queue is done by management alone: a STOMP subscription with ``browser`` is a plain
-consumer to Artemis and would empty the queue.
+Queues are read by management alone: a STOMP subscription with ``browser`` is a plain consumer to
+Artemis and would empty the queue.
 """
 
 from __future__ import annotations
@@ -20,15 +20,21 @@ _QUEUES: Final = (
     f"{_DOMAIN}:broker=*,component=addresses,address=*,subcomponent=queues,routing-type=*,queue=*"
 )
 _SEQUENCE: Final = "ActivationSequence"
-"""Of policy ``lock-manager``: the count that fences; each life of a node has a higher one."""
+"""The count that fences under policy ``lock-manager``: each life of a node has a higher one."""
 
 _ATTRIBUTES: Final = ("Name", "Active", "Backup", "SharedStore", "NodeID", _SEQUENCE)
 _SYNCED: Final = "ReplicaSync"
 _SYNCED_S: Final = 0.3
-"""For ``_SYNCED`` of a live: while it votes that stands still, and all else is answered."""
+"""How long a live's answer about its backup is awaited (s).
+
+While a live votes, this answer is delayed, and all others come.
+"""
 
 _VOTES_S: Final = 1.5
-"""A live that has not said for so long whether it has a backup, and all else at once, has none."""
+"""The time after which a live that does not answer about its backup has none (s).
+
+Such a live answers everything else at once.
+"""
 
 _DELIVERING: Final = "DeliveringCount"
 _CONSUMERS: Final = "ConsumerCount"
@@ -39,7 +45,7 @@ _GROUP: Final = "_AMQ_GROUP_ID"
 DEAD_LETTERS: Final = "DLQ"
 _FORWARDED: Final = "$.artemis.internal.sf"
 _OWN: Final = ("$", "activemq.", "notif.")
-"""How names of queues begin that Artemis makes for itself."""
+"""The prefixes of the names of queues that Artemis makes for itself."""
 
 STARTING: Final = "starting"
 SYNCHRONIZING: Final = "synchronizing"
@@ -55,15 +61,15 @@ class _Synced:
 
 
 class Management:
-    """The part of a system that asks brokers."""
+    """The part of a system that asks its brokers."""
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
         self._synced: dict[Address, _Synced] = {}
-        self._alone: frozenset[str] = frozenset()  # whose backup stays passive when they are stopped
+        self._alone: frozenset[str] = frozenset()  # brokers whose backup stays passive when they are stopped
 
     async def status(self, admin: Address) -> Status:
-        """As ``System.status``. The time at which its JVM began is its epoch."""
+        """Return a broker's status; the time at which its JVM began is its epoch."""
         beans, began = await self._jolokia.ask(
             admin,
             {"type": "read", "mbean": _BROKER, "attribute": _ATTRIBUTES},
@@ -76,9 +82,10 @@ class Management:
         return Status(name="", node_id=None, role=STARTING, epoch=began)
 
     async def _is_synced(self, admin: Address, patience_s: float | None) -> bool:
-        """Whether it has an up-to-date backup, or is one; for a while what it said last.
+        """Return whether a broker has an up-to-date backup, or is one.
 
-        At most one question waits for each broker, whoever has asked it.
+        If the answer does not come in time, the previous one is used for a while. At most one
+        question waits for each broker, whoever asked it.
         """
         known = self._synced.setdefault(admin, _Synced())
         now = asyncio.get_running_loop().time()
@@ -95,9 +102,10 @@ class Management:
         return known.answer
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """As ``System.browse``. Raises OSError where some of a queue's messages are in delivery.
+        """Return the stored messages of a broker.
 
-        Those it does not show: they are with consumers that it has not missed yet, or with nobody
+        Raises OSError if some messages of a queue are in delivery: the broker does not show those.
+        They are with consumers that it has not missed yet, or with none
         (docs/findings/artemis-7.md).
         """
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
@@ -129,7 +137,7 @@ class Management:
         return stored
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> bool | None:
-        """As ``System.stop``: by SIGTERM, unless a backup is to follow whatever is configured."""
+        """Ask for a clean stop: by SIGTERM, unless a backup must follow whatever is configured."""
         if failover is None:
             return False
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _BROKER})
@@ -148,7 +156,7 @@ class Management:
 
 def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
     if not asked.cancelled():
-        asked.exception()  # who still waits for it is told
+        asked.exception()  # a caller that still waits for it gets the error
 
 
 def _status(value: Mapping[str, Any], synced: bool, began: int) -> Status:
@@ -171,9 +179,10 @@ def _status(value: Mapping[str, Any], synced: bool, began: int) -> Status:
 
 
 def _stored(store: str, address: str, queue: str, message: Mapping[str, Any]) -> StoredMessage:
-    """What its management tells of a message.
+    """Return a message as the management of a broker describes it.
 
-    The queue of a durable subscription has the name of the client and its own, with a dot between.
+    The queue of a durable subscription is named by the client and the subscription, with a dot
+    between.
     """
     body = message.get("text")
     data = bytes(octet % 256 for octet in message.get("BodyPreview") or ()) if body is None else body.encode()

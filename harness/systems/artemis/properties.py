@@ -1,7 +1,7 @@
-"""The properties of AMQ's documents that a test may set, and what Artemis calls them.
+"""The properties of AMQ's documents that a test may set, and their names in Artemis.
 
 Names are those of the documents, as with every system: ``ha-policy.replication.slave.vote-retries``
-(or without the role, for whichever the node is), ``cluster.connection-ttl``,
+(or without the role, for whichever role the node has), ``cluster.connection-ttl``,
 ``address-settings.redistribution-delay``, ``acceptor.connection-ttl``, ``broker.max-disk-usage``.
 Artemis calls a master primary, a slave backup and a live active.
 """
@@ -24,17 +24,17 @@ REPLICATION: Final = "replication"
 LOCK_MANAGER: Final = "lock-manager"
 SHARED_STORE: Final = "shared-store"
 SECTIONS: Final = {LOCK_MANAGER: REPLICATION}
-"""Policy -> section of ``ha-policy`` and of names, where that is called otherwise."""
+"""The section of ``ha-policy`` and of names for a policy that is called otherwise there."""
 
 MANAGER: Final = "manager."
-"""How names of properties of the lock manager begin."""
+"""The prefix of the names of the lock manager's properties."""
 
 
 HA: Final = "ha-policy."
 FAILBACK: Final = "allow-failback"
 ON_SHUTDOWN: Final = "failover-on-shutdown"
 SECONDS: Final = ("quorum-vote-wait",)
-"""Milliseconds in AMQ's documents and here; seconds in Artemis."""
+"""The properties in milliseconds, in AMQ's documents and here, that Artemis has in seconds."""
 
 _TIMES: Final = {"initial-replication-sync-timeout": int, "retry-replication-wait": int}
 _PAIRING: Final = {**_TIMES, "group-name": str, "max-saved-replicated-journals-size": int}
@@ -119,7 +119,10 @@ Chosen = dict[str, dict[str, Any]]
 
 
 def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) -> Chosen:
-    """What a spec says of one node, by section. Raises UsageError naming what is wrong and near."""
+    """Return a spec's properties of one node, by section.
+
+    Raises UsageError that names the wrong property and the nearest known one.
+    """
     found: Chosen = {}
     for whose in ("*", node.name):
         for name, value in given.get(whose, {}).items():
@@ -129,7 +132,7 @@ def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) 
 
 
 def in_artemis(key: str, value: Any) -> tuple[str, str]:
-    """The element and its text for a property of a section."""
+    """Return the element and its text for a property of a section."""
     if key in SECONDS:
         value = math.ceil(value / 1000)
     name = "check-for-active-server" if key == "check-for-live-server" else key
@@ -137,7 +140,7 @@ def in_artemis(key: str, value: Any) -> tuple[str, str]:
 
 
 def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Iterator[tuple[str, str, type]]:
-    """Section, property and type of a name; nothing where it is another role's."""
+    """Yield section, property and type for a name; nothing if it belongs to another role."""
     roles = ROLE.get(policy, {})
     section = f"{HA}{SECTIONS.get(policy, policy)}."
     if name.startswith(section) and roles:

@@ -1,4 +1,4 @@
-"""Artemis as a system under test: its cluster, its dialect, and how it is asked."""
+"""Artemis as a system under test: its cluster, its dialect, and how its brokers are asked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CONFIGURED: Final = {
     STANDALONE: (STANDALONE,),
 }
 _GROUP: Final = "group"
-"""Under this name a spec says how many backups a replicated live has."""
+"""The name under which a spec says how many backups a replicated live has."""
 
 _BALANCING: Final = "cluster.message-load-balancing"
 _REDELIVERY: Final = "address-settings.redelivery-delay"
@@ -61,11 +61,11 @@ _ARBITER: Final = NodePlan(
 )
 
 _JVM_MB: Final = 130
-"""What a JVM takes beside its heap; measured with six brokers that do nothing."""
+"""The memory of a JVM besides its heap (MB); measured with six idle brokers."""
 
 
 class ArtemisSystem(Management):
-    """``harness.interface.System`` for the brokers of a distribution that the person has."""
+    """``harness.interface.System`` for brokers of a distribution that the person has unpacked."""
 
     name = "artemis"
     summary = "Apache ActiveMQ Artemis, from 2.40; so any AMQ Broker 7 of that age"
@@ -79,7 +79,8 @@ class ArtemisSystem(Management):
         wishes=Wishes(expires="expires", delay="AMQ_SCHEDULED_DELAY", priority="priority"),
         login="tester",
         passcode="tester",
-        # Without them all is a topic where the acceptor has no prefix for queues, as by default.
+        # Without these headers every destination is a topic if the acceptor has no prefix for
+        # queues, as by default.
         durable={"persistent": "true", "destination-type": "ANYCAST"},
         subscribe={"subscription-type": "ANYCAST"},
         window_header="consumer-window-size",
@@ -102,9 +103,9 @@ class ArtemisSystem(Management):
         self._returning: frozenset[str] = frozenset()
 
     def promises(self, spec: TestSpec) -> Promises:
-        """A NACK takes a message away; redeliveries are mostly without a mark.
+        """Return what Artemis promises: a NACK removes a message; most redeliveries have no mark.
 
-        Brokers that forward to each other keep a group together by a grouping handler alone
+        Brokers that forward to each other keep a group together only by a grouping handler
         ("Clustered Grouping"), and none is configured here.
         """
         forwards = any(values.get(_BALANCING, _OFF) != _OFF for values in spec.properties.values())
@@ -118,7 +119,7 @@ class ArtemisSystem(Management):
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError.
+        """Return pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError.
 
         A live may have more backups: "backups" of the store, or of the group of a replicated one.
         """
@@ -133,7 +134,7 @@ class ArtemisSystem(Management):
                 ports=dict(configuration.PORTS),
                 announced=("cluster",),
                 store=store.plan(spec, pair, f"{pair}{number}") if spec.policy == SHARED_STORE else None,
-                # Two that begin an empty store at once give it two node IDs.
+                # Two brokers that begin an empty store at once give it two node IDs.
                 after=f"{pair}1" if (spec.policy, role) == (SHARED_STORE, SLAVE) else None,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
@@ -156,9 +157,10 @@ class ArtemisSystem(Management):
         return nodes
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-        """As for all pairs; and no master is about to take over from its backup again.
+        """Return what is missing as for all pairs, and masters that are about to fail back.
 
-        A replicated one does as soon as it has a copy, and ends what its clients had under way.
+        A replicated master fails back as soon as it has a copy, and ends what its clients had under
+        way.
         """
         about = {
             node.name: f"pair {node.pair} is about to fail back to {node.name}"
@@ -171,24 +173,24 @@ class ArtemisSystem(Management):
         return readiness.lacking(nodes, statuses) or about
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Nothing: a search needs brokers in Python."""
+        """Return nothing to draw: a search needs brokers in Python."""
         del spec, nodes
         return {}
 
     def missing(self) -> str:
-        """As ``Installed``'s."""
+        """Return what must be installed and how; "" if nothing is missing."""
         return distribution.missing()
 
     def version(self) -> str:
-        """As ``Installed``'s."""
+        """Return the version of the distribution."""
         return distribution.version()
 
     def unplaced(self, environment: str) -> str:
-        """As ``Installed``'s."""
+        """Return why brokers cannot run in an environment: a local test needs Java here."""
         return runtime.lack_here(distribution.JAVA) if environment == "local" else ""
 
     def provision(self, spec: TestSpec) -> Provision:
-        """As ``Portable``'s."""
+        """Return what a machine must be given: the distribution, Java, and memory for a JVM."""
         heaps = [
             configuration.heap_mb(properties.chosen(spec.properties, node, spec.policy))
             for node in self.plan(spec)
@@ -215,7 +217,7 @@ class ArtemisSystem(Management):
         listen: Mapping[str, Address],
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
-        """An instance, as ``artemis create`` makes one, but smaller."""
+        """Return the files of an instance: fewer than ``artemis create`` makes."""
         place = layout.homes[self.name]
         return configuration.files(
             properties.chosen(spec.properties, node, spec.policy) if node.broker else {},
@@ -231,5 +233,5 @@ class ArtemisSystem(Management):
         )
 
     def command(self, layout: Layout) -> list[str]:
-        """The JVM in the foreground, so that signals reach it."""
+        """Return the command of the JVM, which runs in the foreground, so that signals reach it."""
         return ["java", f"@{layout.etc}/java.args"]

@@ -1,7 +1,7 @@
 """The ZooKeeper server in which brokers of policy ``lock-manager`` hold their locks.
 
-Artemis brings ZooKeeper's client and no server: jars that one needs are missing. Spark, whose JVM
-judges our histories, has one whole, so it is Spark's that runs.
+Artemis brings ZooKeeper's client but no server: jars that a server needs are missing. Spark, whose
+JVM judges our histories, has a complete one, so Spark's is used.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 from harness.interface import Address, Layout
 
 HOME: Final = "zookeeper"
-"""Among ``Provision.directories``."""
+"""Its name among ``Provision.directories``."""
 
 NAME: Final = "zk1"
 PORT: Final = 2181
 TICK_MS: Final = 500
-"""Sessions end at multiples of it, and last two at least."""
+"""The tick: sessions end at multiples of it, and last at least two."""
 
 _HEAP: Final = "64m"
 _JARS: Final = (
@@ -47,7 +47,7 @@ admin.enableServer=false
 
 
 def home() -> Path:
-    """Where Spark's jars are on this machine."""
+    """Return where Spark's jars are on this machine."""
     spark = importlib.util.find_spec("pyspark")
     assert spark is not None
     assert spark.origin is not None
@@ -55,13 +55,16 @@ def home() -> Path:
 
 
 def left_out() -> Iterator[str]:
-    """Names of those that ZooKeeper does not need."""
+    """Return the names of the jars that ZooKeeper does not need."""
     kept = {*_jars()}
     return (path.name for path in home().iterdir() if path.name not in kept)
 
 
 def files(layout: Layout, listen: Mapping[str, Address], log: bytes, hosts: bytes) -> dict[str, bytes]:
-    """Name -> content; ``log`` is how it is to log, ``hosts`` the names that it resolves."""
+    """Return the content of each file by name.
+
+    ``log`` is the configuration of its log, ``hosts`` the names that it resolves.
+    """
     at = listen["cluster"]
     text = _CONFIGURATION.format(tick_ms=TICK_MS, data=layout.data, host=at.host, port=at.port)
     words = (

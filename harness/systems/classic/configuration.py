@@ -1,6 +1,6 @@
-"""The files of one broker of Classic in a test: ``activemq.xml`` and what its JVM is given.
+"""The files of one broker of Classic in a test: ``activemq.xml`` and the arguments of its JVM.
 
-Test defaults are short, in the proportions of Classic's manual; every one gives way to ``--set``.
+Test defaults are short, in the proportions of Classic's manual; ``--set`` overrides each of them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     properties.LEASE: {"lockAcquireSleepInterval": 2000},
     properties.LOCK: {"lockAcquireSleepInterval": 500},
     "networkConnector": {"wireFormat.maxInactivityDuration": 3000},
-    # Heart-beats after which a broker gives a silent client up: later than the client does.
+    # The heart-beats after which a broker gives a silent client up; the client does so sooner.
     "transportConnector": {"transport.hbGracePeriodMultiplier": 5},
     "leaseLockerIOExceptionHandler": {"resumeCheckSleepPeriod": 1000},
 }
 _KEEP_ALIVE_MS: Final = 500
-"""How often the owner of a shared directory's lock looks whether it still is; Classic's own default
-is 0, never.
+"""The period in which the owner of a shared directory's lock checks that it still has it.
+
+Classic's own default is 0, never.
 """
 
 _HEAP: Final = "256m"
@@ -76,7 +77,10 @@ _JETTY: Final = """<?xml version="1.0"?>
  </Array></Arg></Call>
 </Configure>
 """
-"""Before the broker and beside it: it answers for a broker that waits, stops or begins anew."""
+"""Jetty starts before the broker and runs apart from it.
+
+So it answers for a broker that waits, stops or begins anew.
+"""
 
 
 def files(
@@ -90,7 +94,7 @@ def files(
     hosts: Mapping[str, Address],
     place: str,
 ) -> dict[str, bytes]:
-    """Name -> content. ``place`` is where the distribution is unpacked."""
+    """Return the content of each file by name; ``place`` is where the distribution is unpacked."""
     jars = distribution.jars()
     uri = f"xbean:file:{layout.etc}/activemq.xml"
     admin = listen["admin"]
@@ -115,12 +119,12 @@ def files(
 
 
 def heap_mb(chosen: Chosen) -> int:
-    """The heap of a broker's JVM. Raises UsageError for what is no size."""
+    """Return the heap of a broker's JVM (MB). Raises UsageError for a text that is not a size."""
     return runtime.heap_mb(chosen.get("jvm", {}).get("heap", _HEAP))
 
 
 def settings(chosen: Chosen, policy: str) -> Chosen:
-    """What is chosen, and for the rest the defaults of a test."""
+    """Return what is chosen, and for the rest the defaults of a test."""
     every = {
         element: {**_DEFAULTS.get(element, {}), **chosen.get(element, {})}
         for element in properties.ELEMENTS[policy]
@@ -233,10 +237,10 @@ def _inactive(values: Mapping[str, Any]) -> str:
 
 
 def _pool(beans: ET.Element, server: Address, pair: str) -> None:
-    """Credentials are in the broker's environment.
+    """Add the pool of connections to the database; credentials are in the broker's environment.
 
-    Each pair has a schema of its own: a prefix is not for constraints, so that tables of two pairs
-    would not be made.
+    Each pair has a schema of its own: a prefix is not applied to constraints, so that the tables of
+    two pairs could not be made.
     """
     pool = _child(beans, "bean", id="database", **{"class": "org.apache.commons.dbcp2.BasicDataSource"})
     pool.set("destroy-method", "close")

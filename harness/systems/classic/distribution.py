@@ -1,9 +1,9 @@
 """The distribution of Classic that the person has unpacked on this machine, and the Java for it.
 
-One of Apache (``lib``, ``lib/optional``, ``lib/web``), or Debian's package ``activemq``, installed
-or unpacked. Jars that the person adds are put where Classic's manual puts them, in
-``lib/optional``. Nothing is downloaded here: where something is missing, ``missing`` says what
-brings it.
+It is one of Apache (``lib``, ``lib/optional``, ``lib/web``), or Debian's package ``activemq``,
+installed or unpacked. Jars that the person adds are put where Classic's manual puts them, in
+``lib/optional``. Nothing is downloaded here: if something is missing, ``missing`` says which
+command fetches it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from harness.systems import runtime
 from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_CLASSIC_HOME"
-"""Environment variable: where it is unpacked."""
+"""The environment variable that says where the distribution is unpacked."""
 
 JAVA: Final = runtime.java(11)
-"""Of Classic 5.17."""
+"""The Java that Classic 5.17 needs."""
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _TRIED: Final = "5.17.6"
@@ -32,10 +32,10 @@ _FETCH: Final = (
 _AGENT: Final = "org.jolokia:jolokia-agent-jvm:2.1.2:jar:javaagent"
 _DRIVER: Final = "org.postgresql:postgresql:42.7.4"
 _UNPACKED: Final = Path("usr/share/activemq")
-"""Of Debian's packages, within the directory they are unpacked into."""
+"""The place of Debian's packages, within the directory they are unpacked into."""
 
 _MACHINE: Final = Path("/usr/share/java")
-"""Where Debian's installed packages have their jars."""
+"""The place of the jars of Debian's installed packages."""
 
 _PARTS: Final = ("", "optional", "web", "extra")
 _NEEDED: Final = (
@@ -52,7 +52,7 @@ _NEEDED: Final = (
 )
 _WEB: Final = ("jetty-server", "jetty-servlet", "jetty-xml", "jolokia-core")
 LEFT_OUT: Final = ("docs/*", "examples/*", "webapps/*", "webapps-demo/*", "bin/*", "activemq-all-*.jar")
-"""Of what is put on other machines: what no broker here has."""
+"""The files that are not copied to other machines, because no broker here uses them."""
 
 _UNUSED: Final = (
     "activemq-amqp",
@@ -67,7 +67,7 @@ _UNUSED: Final = (
     "velocity",
     "websocket",
 )
-"""How names of jars begin of what no test uses, and what costs a broker's start time."""
+"""The prefixes of jars that no test uses and that cost a broker's start time."""
 
 _AGENTS: Final = ("jolokia-agent-jvm",)
 
@@ -77,11 +77,11 @@ _FOR_A_DATABASE: Final = {
     "postgresql": f"; it is got by: {_COPY}{_DRIVER} -DoutputDirectory={{}}, on Debian: apt-get install "
     "libpostgresql-jdbc-java",
 }
-"""Jar -> what brings it into a directory."""
+"""The jars for a database, each with the command that fetches it into a directory."""
 
 
 def missing() -> str:
-    """What must be given and how it is got, in one line; "" where nothing is missing."""
+    """Return what must be installed and how, in one line; "" if nothing is missing."""
     given = given_home(HOME)
     if not given:
         return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
@@ -99,7 +99,7 @@ def missing() -> str:
 
 
 def missing_for_database() -> str:
-    """What brokers on a database lack beside that; "" where nothing is missing."""
+    """Return what brokers on a database lack besides that; "" if nothing is missing."""
     given = given_home(HOME)
     jars = _jars(_place(given))
     for name, line in _FOR_A_DATABASE.items():
@@ -109,7 +109,7 @@ def missing_for_database() -> str:
 
 
 def jars() -> dict[str, Path]:
-    """Name without its version -> jar. Raises InfrastructureError with ``missing``."""
+    """Return jars by their names without versions. Raises InfrastructureError with ``missing``."""
     problem = missing()
     if problem:
         raise InfrastructureError(f"classic: {problem}")
@@ -117,7 +117,7 @@ def jars() -> dict[str, Path]:
 
 
 def version() -> str:
-    """As the broker's jar says."""
+    """Return the version, as the broker's jar says."""
     jar = jars()["activemq-broker"]
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
@@ -129,29 +129,32 @@ def version() -> str:
 
 
 def web(jars: dict[str, Path]) -> bool:
-    """Whether it has the parts of Apache's web console that answer for a JVM."""
+    """Return whether it has the parts of Apache's web console that answer for a JVM."""
     return all(name in jars for name in _WEB)
 
 
 def home() -> Path:
-    """Where it is unpacked: the directory with ``lib``."""
+    """Return where the distribution is unpacked: the directory with ``lib``."""
     return _place(given_home(HOME))
 
 
 def elsewhere() -> str:
-    """A jar that is needed and not in the distribution; "" if all are."""
+    """Return a jar that is needed and not in the distribution; "" if all are."""
     place = home()
     return next((str(jar) for jar in jars().values() if not jar.is_relative_to(place)), "")
 
 
 def there(jar: Path, place: str) -> str:
-    """Where a jar is when the distribution is at ``place``."""
+    """Return where a jar is if the distribution is at ``place``."""
     here = home()
     return f"{place}/{jar.relative_to(here).as_posix()}" if jar.is_relative_to(here) else str(jar)
 
 
 def class_path(jars: dict[str, Path], place: str) -> str:
-    """What a broker with STOMP needs, and by what it is asked, as ``there``."""
+    """Return the jars that a broker with STOMP needs, and those by which it is asked.
+
+    The paths are as ``there`` gives them.
+    """
     used = (jar for name, jar in jars.items() if name not in _AGENTS and not name.startswith(_UNUSED))
     return ":".join(there(jar, place) for jar in used)
 
@@ -166,7 +169,10 @@ def _optional(given: str) -> Path:
 
 
 def _jars(place: Path) -> dict[str, Path]:
-    """Debian's are links to where packages have them, or else the machine, and some to nowhere."""
+    """Return the jars of a distribution by name.
+
+    Debian's are links to where packages have them, or else the machine; some lead nowhere.
+    """
     found: dict[str, Path] = {}
     debian = place.parent / "java"
     for part in _PARTS:

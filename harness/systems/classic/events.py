@@ -1,4 +1,4 @@
-"""What brokers of Classic say in their logs to have happened; the only place with their wording."""
+"""The events in the logs of Classic's brokers; only this module knows their wording."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINES: Final[Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...], str]]] =
     "cluster/link-lost": ("brokers lost each other", "Network connection between .* shutdown due to a remote",
                           (("several",),), ""),
 }  # fmt: skip
-"""Name -> (what it means, how a line says so, ``Event.needs``, ``Event.plays``)."""
+"""Name -> (meaning, pattern of the log line, ``Event.needs``, ``Event.plays``)."""
 
 EVENTS: Final[Mapping[str, Event]] = {
     name: Event(meaning, re.compile(line), needs, plays)

@@ -1,7 +1,7 @@
-"""What a broker of Classic is asked through its management beans: its role, its stores, a stop.
+"""The management of a Classic broker by its management beans: its role, its stores, its stop.
 
 A broker that waits for a lock knows one thing only, that it is a slave: every other attribute of
-its bean throws. Why stores are looked into this way: a bean's ``browse`` takes nothing and holds
+its bean throws. Why stores are read in this way: a bean's ``browse`` takes nothing and holds
 nothing back from consumers.
 """
 
@@ -23,19 +23,19 @@ _CONNECTORS: Final = f"{_BROKER},connector=clientConnectors,connectorName=*"
 _ENDPOINT: Final = "endpoint=Consumer"
 _DURABLE: Final = f"{_BROKER},destinationType=Topic,destinationName=*,{_ENDPOINT},*"
 _KEPT: Final = "consumerId=Durable("
-"""Of a durable subscription; what another has, a bridge for advisories say, is not kept."""
+"""The mark of a durable subscription; other consumers, such as bridges for advisories, lack it."""
 _PENDING: Final = "PendingQueueSize"
 _DISPATCHED: Final = "DispatchedQueueSize"
 _TOLD: Final = ("DestinationName", "SubscriptionName", "Active", _PENDING, _DISPATCHED)
 BRIDGES: Final = "bridges"
-"""In a status' details: to whom it forwards."""
+"""The name, in a status' details, of the brokers to which it forwards."""
 
 DEAD_LETTERS: Final = "ActiveMQ.DLQ"
 STARTING: Final = "starting"
 
 
 class Management:
-    """The part of a system that asks brokers; ``shares``: a pair of them has one store."""
+    """The part of a system that asks its brokers; ``shares``: a pair of them has one store."""
 
     shares = True
     ids_from_names = True
@@ -44,14 +44,14 @@ class Management:
         self._jolokia = Jolokia("/jolokia/")
 
     async def status(self, admin: Address) -> Status:
-        """As ``System.status``.
+        """Return a broker's status.
 
         Its node ID is its pair: Classic has none, and a broker's name is its pair and a number. The
         time at which its JVM began is its epoch.
 
-        Raises OSError for a broker that stops: it lets nobody in any more (its connectors' beans
-        are gone), and calls itself no slave until its last client's connection is closed, which
-        says nothing of its lock.
+        Raises OSError for a broker that stops: it lets no client in any more (its connectors' beans
+        are gone). It does not call itself a slave until its last client's connection is closed,
+        which says nothing of its lock.
         """
         beans, began, bridges, connectors = await self._jolokia.ask(
             admin,
@@ -75,7 +75,7 @@ class Management:
         return Status(name="", node_id=None, role=STARTING, epoch=began)
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """As ``System.browse``. Raises OSError where a queue did not show all that it has."""
+        """Return the stored messages; raise OSError if a queue did not show all of its messages."""
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
         stored: list[StoredMessage] = []
         for bean in sorted(beans or ()):
@@ -92,10 +92,11 @@ class Management:
         return stored + await self.durable(admin)
 
     async def durable(self, admin: Address) -> list[StoredMessage]:
-        """What waits for durable subscriptions. Raises OSError where a broker does not tell it.
+        """Return the messages that wait for durable subscriptions.
 
-        A subscription's bean shows all that its topic has (``Topic.browse``), for whomever, and how
-        many wait for it, not which: that is known where none do or all.
+        A subscription's bean shows all messages of its topic (``Topic.browse``), for whichever
+        subscription, and how many wait for its own, but not which. So these are known only if none
+        or all wait. Raises OSError in any other case.
         """
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DURABLE})
         stored: list[StoredMessage] = []
@@ -122,7 +123,7 @@ class Management:
         return stored
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """As ``System.stop``: there is one stop from outside, and whoever waits takes over."""
+        """Ask for the only stop that there is from outside; a broker that waits then takes over."""
         if failover is False:
             raise OSError("a broker of Classic that stops gives up its lock, and whoever waits takes over")
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _BROKER})
@@ -132,12 +133,12 @@ class Management:
 
 
 def _peers(beans: Sequence[str] | None) -> list[str]:
-    """To whom a broker forwards: names of its connectors that have a bridge."""
+    """Return the brokers to which it forwards: names of its connectors that have a bridge."""
     return sorted(_key(bean, "networkConnectorName") for bean in beans or ())
 
 
 def _key(bean: str, name: str) -> str:
-    """Of an object name."""
+    """Return the value of a key of an object name."""
     return bean.partition(f"{name}=")[2].partition(",")[0]
 
 
@@ -162,6 +163,9 @@ def _stored(queue: str, messages: Sequence[Mapping[str, Any]]) -> list[StoredMes
 
 
 def _origin(message: Mapping[str, Any]) -> str:
-    """The queue in which a dead letter died; "" of a topic's, whose subscription is not told."""
+    """Return the queue in which a dead letter died.
+
+    "" for a topic's, whose subscription is not named.
+    """
     kind, _, name = (message.get("OriginalDestination") or "").partition("://")
     return name if kind == "queue" else ""

@@ -2,8 +2,8 @@
 
 ``kahaDB.lockKeepAlivePeriod``, ``lease-database-locker.lockAcquireSleepInterval``,
 ``policyEntry.strictOrderDispatch``: as in Classic's manual, units too (milliseconds). Words of our
-own are ``jvm.heap``, and which of several elements there is: ``jdbcPersistenceAdapter.locker``,
-``broker.ioExceptionHandler``.
+own are ``jvm.heap``, and those that choose one of several elements:
+``jdbcPersistenceAdapter.locker``, ``broker.ioExceptionHandler``.
 """
 
 from __future__ import annotations
@@ -123,14 +123,17 @@ ELEMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Kind]]]] = {
         LEASE: {**_LOCKER, "handleStartException": bool, "maxAllowableDiffFromDBTime": int},
     },
 }
-"""Policy -> element -> attribute -> what it may be."""
+"""Policy -> element -> attribute -> its type or possible words."""
 
 Chosen = dict[str, dict[str, Any]]
 """Element -> attribute -> value."""
 
 
 def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) -> Chosen:
-    """What a spec says of one node, by element. Raises UsageError naming what is wrong and near."""
+    """Return a spec's properties of one node, by element.
+
+    Raises UsageError that names the wrong property and the nearest known one.
+    """
     elements = ELEMENTS[policy]
     found: Chosen = {}
     for whose in ("*", node.name):

@@ -1,4 +1,4 @@
-"""Classic as a system under test: its cluster, its dialect, and how it is asked."""
+"""Classic as a system under test: its cluster, its dialect, and how its brokers are asked."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _CONFIGURED: Final = {
     STANDALONE: (STANDALONE,),
 }
 _JVM_MB: Final = 100
-"""What a JVM takes beside its heap."""
+"""The memory of a JVM besides its heap (MB)."""
 
 
 class ClassicSystem(Management):
-    """``harness.interface.System`` for the brokers of a distribution that the person has."""
+    """``harness.interface.System`` for brokers of a distribution that the person has unpacked."""
 
     name = "classic"
     summary = "Apache ActiveMQ Classic, 5.17 and 5.18"
@@ -71,11 +71,11 @@ class ClassicSystem(Management):
     _bridged = False
 
     def promises(self, spec: TestSpec) -> Promises:
-        """A refused message is a dead letter at once, and deliveries are counted in memory.
+        """Return what Classic promises: a refused message is a dead letter at once.
 
-        An answer may overtake deliveries: those wait for a thread of their own. In a network an
-        acknowledgement says nothing of the broker that has forwarded the message, and may have it
-        still.
+        Deliveries are counted in memory. An answer may overtake deliveries, which wait for a thread
+        of their own. In a network an acknowledgement says nothing of the broker that forwarded the
+        message, which may still have it.
         """
         return Promises(
             nack="dead-letter",
@@ -88,7 +88,10 @@ class ClassicSystem(Management):
         )
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-        """As ``System.lacking``; in a network every broker forwards to all others."""
+        """Return what is missing as for all pairs; in a network, missing bridges, too.
+
+        In a network every broker must forward to all others.
+        """
         missing = dict(readiness.lacking(nodes, statuses))
         for node in nodes if self._bridged else ():
             status = statuses.get(node.name)
@@ -98,9 +101,9 @@ class ClassicSystem(Management):
         return missing
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """Pairs "a", "b", ...: a1 and a2, or a1 alone. Raises UsageError.
+        """Return pairs "a", "b", ...: a1 and a2, or a1 alone. Raises UsageError.
 
-        Who of a pair serves is decided by who comes first; a2 is started once a1 does.
+        The broker of a pair that comes first serves; a2 is started once a1 serves.
         """
         self.shares = spec.policy in (SHARED_STORE, JDBC)
         self._bridged = spec.policy == NETWORK
@@ -130,27 +133,30 @@ class ClassicSystem(Management):
         return nodes
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Nothing: a search needs brokers in Python."""
+        """Return nothing to draw: a search needs brokers in Python."""
         del spec, nodes
         return {}
 
     def missing(self) -> str:
-        """As ``Installed``'s, for what was planned last."""
+        """Return what must be installed for the policy planned last; "" if nothing is missing."""
         return distribution.missing() or (distribution.missing_for_database() if self._on_database else "")
 
     def version(self) -> str:
-        """As ``Installed``'s."""
+        """Return the version of the distribution."""
         return distribution.version()
 
     def unplaced(self, environment: str) -> str:
-        """As ``Installed``'s."""
+        """Return why brokers cannot run in an environment.
+
+        A local test needs Java here; elsewhere all jars must be in the distribution.
+        """
         if environment == "local":
             return runtime.lack_here(distribution.JAVA)
         jar = "" if self.missing() else distribution.elsewhere()
         return f"{jar} is not in its distribution: take Apache's, or --environment local" if jar else ""
 
     def provision(self, spec: TestSpec) -> Provision:
-        """As ``Portable``'s."""
+        """Return what a machine must be given: the distribution, Java, and memory for a JVM."""
         heaps = [
             configuration.heap_mb(properties.chosen(spec.properties, node, spec.policy))
             for node in self.plan(spec)
@@ -171,7 +177,7 @@ class ClassicSystem(Management):
         listen: Mapping[str, Address],
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
-        """An instance: ``activemq.xml`` and what its JVM is given."""
+        """Return the files of an instance: ``activemq.xml`` and the arguments of its JVM."""
         return configuration.files(
             properties.chosen(spec.properties, node, spec.policy),
             spec.policy,
@@ -185,5 +191,5 @@ class ClassicSystem(Management):
         )
 
     def command(self, layout: Layout) -> list[str]:
-        """The JVM in the foreground, so that signals reach it."""
+        """Return the command of the JVM, which runs in the foreground, so that signals reach it."""
         return ["java", f"@{layout.etc}/java.args"]

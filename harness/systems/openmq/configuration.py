@@ -1,8 +1,8 @@
 """The files of one broker of Open MQ in a test: its properties, and how its JVM is run.
 
-Properties reach the broker by its standard input, as its manual has it for who manages it: so no
-file, command line or log has the password of its database. Times of a cluster are short here, in
-the proportions of the manual; every one gives way to ``--set``.
+Properties reach the broker by its standard input, which its manual offers to managing programs. So
+no file, command line or log has the password of its database. Times of a cluster are short here, in
+the proportions of the manual; ``--set`` overrides each of them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "imq.cluster.heartbeat.threshold": 3,
     "imq.cluster.monitor.interval": 4,
     "imq.cluster.monitor.threshold": 2,
-    # More than any load here: a queue that is full stops its producers.
+    # The limit is above any load here: a full queue stops its producers.
     "imq.autocreate.queue.maxNumMsgs": -1,
     properties.ACTIVE_CONSUMERS: -1,
-    # Where one alone is to be active, all others are to take its place.
+    # If one consumer alone may be active, all others may take its place.
     properties.BACKUP_CONSUMERS: -1,
 }
 _FIXED: Final[Mapping[str, Any]] = {
@@ -54,7 +54,7 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 
 def settings(chosen: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """What is chosen, and for the rest the defaults of a test."""
+    """Return what is chosen, and for the rest the defaults of a test."""
     known = properties.KNOWN[policy]
     return {**{name: value for name, value in _DEFAULTS.items() if name in known}, **chosen}
 
@@ -69,7 +69,7 @@ def files(
     hosts: Mapping[str, Address],
     place: str,
 ) -> dict[str, bytes]:
-    """Name -> content. ``place`` is where the distribution is unpacked."""
+    """Return the content of each file by name; ``place`` is where the distribution is unpacked."""
     values = {**every}
     heap = f"{runtime.heap_mb(values.pop(properties.HEAP, HEAP))}m"
     master = values.pop(MASTER_BROKER, None)
@@ -146,10 +146,10 @@ def _arguments(heap: str, node: NodePlan, layout: Layout, admin: Address, place:
 
 
 def _start(node: NodePlan, layout: Layout, peers: Sequence[str], *, database: bool) -> bytes:
-    """A shell that stays beside the JVM: a broker that asks for it is started again.
+    """Return a shell script that stays with the JVM and starts it again if the broker asks.
 
-    As the distribution's own script has it. A SIGTERM is the JVM's to obey. On a machine that is
-    not called as its broker both names are its address, by which it reaches the ``peers``.
+    The distribution's own script does the same. A SIGTERM is left to the JVM. On a machine that is
+    not named as its broker, both names resolve to its address, by which it reaches the ``peers``.
     """
     etc = shlex.quote(layout.etc)
     secrets = [

@@ -1,7 +1,7 @@
 """The distribution of Open MQ that the person has unpacked on this machine, and the Java for it.
 
 Jars that the person adds are put where its manual puts them, in ``lib/ext``. Nothing is downloaded
-here: where something is missing, ``missing`` says what brings it.
+here: if something is missing, ``missing`` says which command fetches it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from harness.systems import runtime
 from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_OPENMQ_HOME"
-"""Environment variable: where it is unpacked."""
+"""The environment variable that says where the distribution is unpacked."""
 
 JAVA: Final = runtime.java(17)
-"""Of Open MQ 6.5."""
+"""The Java that Open MQ 6.5 needs."""
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _TRIED: Final = "6.5.1"
@@ -37,11 +37,11 @@ _FETCH: Final = (
     f"{_COPY}{_ARTIFACTS[_AGENT]} -DoutputDirectory=mq/{_EXTRA}, then --system-home mq"
 )
 LEFT_OUT: Final = ("javadoc/*", "examples/*", "bin/*.exe", "lib/help/*", "lib/*.war", "lib/*.rar")
-"""Of what is put on other machines: what no broker here has."""
+"""The files that are not copied to other machines, because no broker here uses them."""
 
 
 def missing() -> str:
-    """What must be given and how it is got, in one line; "" where nothing is missing."""
+    """Return what must be installed and how, in one line; "" if nothing is missing."""
     given = given_home(HOME)
     if not given:
         return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
@@ -55,12 +55,15 @@ def missing() -> str:
 
 
 def missing_for_database() -> str:
-    """What brokers on a database lack beside that; "" where nothing is missing."""
+    """Return what brokers on a database lack besides that; "" if nothing is missing."""
     return _without(_DRIVER, "the driver of their store in PostgreSQL")
 
 
 def home() -> Path:
-    """Where it is unpacked: the directory with ``lib``. Raises InfrastructureError."""
+    """Return where the distribution is unpacked: the directory with ``lib``.
+
+    Raises InfrastructureError.
+    """
     problem = missing()
     if problem:
         raise InfrastructureError(f"openmq: {problem}")
@@ -68,17 +71,17 @@ def home() -> Path:
 
 
 def version() -> str:
-    """As the broker's jar says."""
+    """Return the version, as the broker's jar says."""
     return _release(home())
 
 
 def agent(place: str) -> str:
-    """Jolokia's agent, where the distribution is at ``place``."""
+    """Return the path of Jolokia's agent if the distribution is at ``place``."""
     return f"{place}/{_EXTRA}/{_extra(home(), _AGENT)[-1].name}"
 
 
 def class_path(place: str) -> str:
-    """What a broker needs; its jar names all of the distribution's that it does."""
+    """Return the jars that a broker needs; its own jar names all others of the distribution."""
     extra = [jar.name for jar in sorted((home() / _EXTRA).glob("*.jar")) if _AGENT not in jar.name]
     jars = [_BROKER, "lib/imqutil.jar", *(f"{_EXTRA}/{name}" for name in extra)]
     return ":".join(f"{place}/{jar}" for jar in jars)

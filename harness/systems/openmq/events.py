@@ -1,4 +1,4 @@
-"""What brokers of Open MQ say in their logs to have happened; the only place with their wording."""
+"""The events in the logs of Open MQ's brokers; only this module knows their wording."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINES: Final[Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...], str]]] =
                                r"\[B1168\]", (("members",),), "taker"),
     "member/taken-over": ("a broker has taken over another", r"\[B1223\]", (("members",),), ""),
 }  # fmt: skip
-"""Name -> (what it means, how a line says so, ``Event.needs``, ``Event.plays``)."""
+"""Name -> (meaning, pattern of the log line, ``Event.needs``, ``Event.plays``)."""
 
 EVENTS: Final[Mapping[str, Event]] = {
     name: Event(meaning, re.compile(line), needs, plays)

@@ -1,8 +1,8 @@
-"""What a broker of Open MQ is asked through its management beans: its role, its stores, a stop.
+"""The management of an Open MQ broker by its management beans: its role, its stores, its stop.
 
-What it says of the cluster comes from its database, which may stand still: it is asked apart from
-its role, seldom, and what it said last stands meanwhile. Stores are looked into by the bean
-``MessageManager``, which takes nothing and holds nothing back from consumers.
+What a broker says of the cluster comes from its database, which may stand still. So that question
+is asked apart from its role, and seldom; meanwhile the last answer is used. Stores are read by the
+bean ``MessageManager``, which takes nothing and holds nothing back from consumers.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ _DESTINATIONS: Final = f"{_DOMAIN}:type=Destination,subtype=Monitor,desttype={{}
 _QUEUE, _TOPIC = "q", "t"
 
 _RUNNING, _PAUSED, _QUIESCED = 0, 1, 2
-"""States of the service that clients use; the STOMP bridge is one of its clients."""
+"""The states of the service that clients use; the STOMP bridge is one of its clients."""
 
 STARTING: Final = "starting"
 SUSPENDED: Final = "suspended"
-"""Of a broker that waits for the master broker, or is being taken over."""
+"""The role of a broker that waits for the master broker, or is being taken over."""
 
 _SENT_TO: Final = re.compile(r"ID:\d+-([\d.]+)\(")
-"""In a message's id: the address of the broker whose bridge took it in."""
+"""The pattern, in a message's id, of the address of the broker whose bridge accepted it."""
 
 _AGAIN_S: Final = 0.4
-"""How often the cluster is asked for."""
+"""The period of questions about the cluster (s)."""
 _MEMBERS_S: Final = 0.2
-"""How long the answer is waited for."""
+"""How long the answer is awaited (s)."""
 
 MEMBERS: Final = "members"
 LIVE_S: Final = "live-s"
-"""In a status' details: what it says of every broker of its cluster, and how long it is known to be
-live.
+"""The name, in a status' details, of how long the broker is known to be live (s).
+
+``MEMBERS`` names what it says of every broker of its cluster.
 """
 
 _TAKEN: Final = "TAKEOVER_COMPLETE"
@@ -58,7 +59,7 @@ _DEAD_LETTERS: Final = "mq.sys.dmq"
 
 @dataclass(slots=True)
 class _Members:
-    """The question what there is of the cluster, and its last answer."""
+    """The question about the cluster's brokers, and its last answer."""
 
     answer: Sequence[Mapping[str, Any]] = ()
     asked: asyncio.Task[Sequence[Any]] | None = None
@@ -66,23 +67,23 @@ class _Members:
 
 
 class Management:
-    """The part of a system that asks brokers; ``clustered``: they are one cluster."""
+    """The part of a system that asks its brokers; ``clustered``: they are one cluster."""
 
     clustered = False
     one_store = False
-    """Whether all brokers of the cluster have one database."""
+    """Whether all brokers of the cluster share one database."""
     ids_from_names = True
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
         self._members: dict[Address, _Members] = {}
-        self._since: dict[Address, tuple[int, float]] = {}  # a life that was seen live, and from when on
-        self._numbers: dict[tuple[str, str], int] = {}  # of the takeovers by one of another that stand
+        self._since: dict[Address, tuple[int, float]] = {}  # a life that was seen live, and since when
+        self._numbers: dict[tuple[str, str], int] = {}  # the numbers of standing takeovers, by taker and node
 
     async def status(self, admin: Address) -> Status:
-        """As ``System.status``.
+        """Return a broker's status.
 
-        The time at which its JVM began is its epoch. It has taken over whom the database says.
+        The time at which its JVM began is its epoch. Its takeovers are those in the database.
         """
         broker, service, began = await self._jolokia.ask(
             admin,
@@ -108,7 +109,7 @@ class Management:
         )
 
     async def _of_the_cluster(self, admin: Address) -> Sequence[Mapping[str, Any]]:
-        """What it says of each broker; at most one question waits, whoever has asked it."""
+        """Return what a broker says of each broker; at most one question waits at a time."""
         known = self._members.setdefault(admin, _Members())
         now = asyncio.get_running_loop().time()
         if (known.asked is None or known.asked.done()) and now - known.since_s > _AGAIN_S:
@@ -122,10 +123,10 @@ class Management:
         return known.answer
 
     def _taken_by(self, name: str, members: Sequence[Mapping[str, Any]]) -> tuple[Takeover, ...]:
-        """Whose data a broker has, as the database says.
+        """Return the takeovers of a broker, as the database says.
 
-        A takeover's number is the time that was there first: a broker that starts again writes
-        another, and is still called taken over until it serves.
+        A takeover's number is the first time that was seen with it: a broker that starts again
+        writes another time, and still counts as taken over until it serves.
         """
         taken = {
             (name, one["ID"]): int(one["StatusTimestamp"] or 0)
@@ -137,12 +138,12 @@ class Management:
         return tuple(Takeover(node_id=key[1], life=self._numbers[key]) for key in taken)
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """As ``System.browse``. Raises OSError where a queue did not show all that it has.
+        """Return the stored messages; raise OSError if a queue did not show all of its messages.
 
-        Brokers show what others have sent them for their consumers, too, and after those are gone,
-        and after it was acknowledged: a message is stored where it was sent. In a cluster that has
-        one database, one that only others show was taken over by one of them, or is gone; they do
-        not say which, so one copy is told as one that is to be forwarded.
+        Brokers also show messages that others sent them for their consumers, even after those are
+        gone, and after they were acknowledged. A message is stored where it was sent. In a cluster
+        with one database, a message that only other brokers show was taken over by one of them, or
+        is gone; they do not say which. So one copy is reported as one that is to be forwarded.
         """
         shown = await self._shown(admin)
         waiting = await self._durable(admin)
@@ -151,7 +152,7 @@ class Management:
         others = [each for each in self._members if each != admin] if self.one_store else []
         holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in shown})}
         for other in others:
-            with contextlib.suppress(OSError):  # one that is gone, or waits to start, shows nothing
+            with contextlib.suppress(OSError):  # a broker that is gone, or waits to start, shows nothing
                 messages = [message["MessageID"] for _, message in await self._shown(other)]
                 holders[other] = await self._host(other), {*messages}
         kept = [(*one, self._keeper(one[1]["MessageID"], holders)) for one in shown]
@@ -161,7 +162,7 @@ class Management:
     def _keeper(
         self, message: str, holders: Mapping[Address, tuple[str, Container[str]]]
     ) -> tuple[Address | None, str]:
-        """Who of those that show a message stores it, and in which of its stores."""
+        """Return which of the brokers that show a message stores it, and in which of its stores."""
         sent_to = _SENT_TO.match(message)
         having = [admin for admin, (_, messages) in holders.items() if message in messages]
         home = [admin for admin in having if sent_to is not None and holders[admin][0] == sent_to[1]]
@@ -170,7 +171,7 @@ class Management:
         return (min(having) if self.one_store else None), _ELSEWHERE
 
     async def _host(self, admin: Address) -> str:
-        """Under which address it is known in its cluster, and so in the ids of what it was sent."""
+        """Return the broker's address in its cluster, which is also in the ids of its messages."""
         (found,) = await self._jolokia.ask(
             admin, {"type": "read", "mbean": _CLUSTER, "attribute": ["LocalBrokerInfo"]}
         )
@@ -180,11 +181,12 @@ class Management:
         return host
 
     async def _durable(self, admin: Address) -> list[StoredMessage]:
-        """What waits for durable subscriptions. Raises OSError where a broker does not tell it.
+        """Return the messages that wait for durable subscriptions.
 
-        It shows the messages of a topic, and of each subscription how many wait for it, not which:
-        that is known where none do or all. Who has consumers at another broker is counted there, so
-        of a cluster only a topic with nothing at all is known.
+        A broker shows the messages of a topic, and how many wait for each subscription, but not
+        which. So these are known only if none or all wait. A consumer at another broker is counted
+        there, so in a cluster only a topic without any messages is known. Raises OSError in any
+        other case.
         """
         shown = await self._shown(admin, _TOPIC)
         if not shown:
@@ -211,7 +213,7 @@ class Management:
         return stored
 
     async def _shown(self, admin: Address, kind: str = _QUEUE) -> list[tuple[str, Mapping[str, Any]]]:
-        """Queue and message, or topic and message, of all that a broker shows."""
+        """Return queue and message, or topic and message, of all that a broker shows."""
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DESTINATIONS.format(kind)})
         shown: list[tuple[str, Mapping[str, Any]]] = []
         for bean in sorted(beans or ()):
@@ -236,7 +238,7 @@ class Management:
         return shown
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """As ``System.stop``: ``imqcmd shutdown bkr``, with -nofailover where it is not to be."""
+        """Run ``imqcmd shutdown bkr``, with -nofailover if no broker may take over."""
         arguments = [failover is False, 0]
         with contextlib.suppress(ConnectionError):  # its JVM was gone before it could answer
             await self._steer(admin, "shutdown(java.lang.Boolean,java.lang.Long)", *arguments)
@@ -244,7 +246,7 @@ class Management:
     async def administer(
         self, admin: Address, command: str, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """As ``Steered``'s: "members", "status", "takeover", "quiesce", "unquiesce"."""
+        """Give a command: "members", "status", "takeover", "quiesce", "unquiesce"."""
         if command == "takeover":
             await self._steer(admin, "takeover", arguments["broker-id"])
         elif command in ("quiesce", "unquiesce"):
@@ -271,7 +273,7 @@ class Management:
 
 
 def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
-    """An answer that nobody waits for any more, and its failure."""
+    """Retrieve the failure of an answer that no caller awaits any more."""
     if not asked.cancelled():
         asked.exception()
 

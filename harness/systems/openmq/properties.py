@@ -1,7 +1,7 @@
 """The properties that a test may set: those of Open MQ's manual, by their names there.
 
-In its units: seconds for the times of a cluster. A word of our own is ``jvm.heap``; the value of
-``imq.cluster.masterbroker`` is a node's name, whose address the module puts in its place.
+They are in its units: seconds for the times of a cluster. A word of our own is ``jvm.heap``. The
+value of ``imq.cluster.masterbroker`` is a node's name, which the module replaces by its address.
 """
 
 from __future__ import annotations
@@ -63,13 +63,16 @@ KNOWN: Final[Mapping[str, Mapping[str, Kind]]] = {
         "imq.persist.jdbc.min_connections": int,
     },
 }
-"""Policy -> property -> what it may be."""
+"""Policy -> property -> its type or possible words."""
 
 
 def chosen(
     given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str, names: Sequence[str]
 ) -> dict[str, Any]:
-    """What a spec says of one node. Raises UsageError naming what is wrong and near."""
+    """Return a spec's properties of one node.
+
+    Raises UsageError that names the wrong property and the nearest known one.
+    """
     known = KNOWN[policy]
     found: dict[str, Any] = {}
     for whose in ("*", node.name):

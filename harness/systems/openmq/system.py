@@ -33,13 +33,16 @@ _MEMBER: Final = "member"
 _COMMANDS: Final = ("members", "quiesce", "takeover", "unquiesce")
 _OPERATING: Final = "OPERATING"
 _LINKED_S: Final = 6.0
-"""A broker looks for others every 5 s, and nobody tells whether it has found them."""
+"""The time after which brokers have found each other (s).
+
+A broker looks for others every 5 s, and does not report whether it has found them.
+"""
 _JVM_MB: Final = 110
-"""What a JVM takes beside its heap."""
+"""The memory of a JVM besides its heap (MB)."""
 
 
 class OpenmqSystem(Management):
-    """``harness.interface.System`` for the brokers of a distribution that the person has."""
+    """``harness.interface.System`` for brokers of a distribution that the person has unpacked."""
 
     name = "openmq"
     summary = "Open MQ (Sun's and Oracle's Message Queue), 6"
@@ -59,7 +62,7 @@ class OpenmqSystem(Management):
         ack_mode="client",
         count_header="JMSXDeliveryCount",
         heart_beat_s=0.0,
-        # Only of a subscription that was made in the same transaction (BSS4031).
+        # An ACK may be in a transaction only if its subscription was made there (BSS4031).
         transactional_acks=False,
         connect_s=5.0,  # the bridge makes a connection of its own for each
         on_the_way_s=6.0,
@@ -74,10 +77,11 @@ class OpenmqSystem(Management):
         self._policy = STANDALONE
 
     def promises(self, spec: TestSpec) -> Promises:
-        """A client cannot refuse a message: the STOMP bridge does not know NACK.
+        """Return what Open MQ promises.
 
-        There are no groups. Where a queue has one active consumer that is as good as one, but where
-        clients go from broker to broker no order is promised of what they sent to both.
+        A client cannot refuse a message: the STOMP bridge does not know NACK. There are no groups.
+        A queue with one active consumer is as good as one group. But if clients go from broker to
+        broker, no order is promised of what they sent to both.
         """
         nodes = self.plan(spec)
         alone = all(self._settings(spec, node, nodes)[properties.ACTIVE_CONSUMERS] == 1 for node in nodes)
@@ -89,7 +93,7 @@ class OpenmqSystem(Management):
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """Brokers a1, b1, c1 ... Raises UsageError."""
+        """Return brokers a1, b1, c1 ... Raises UsageError."""
         self._policy = spec.policy
         self.clustered = spec.policy != STANDALONE
         self.one_store = on_database = spec.policy == HA_DATABASE
@@ -101,7 +105,7 @@ class OpenmqSystem(Management):
                 configured=_MEMBER if on_database else STANDALONE,
                 ports=dict(configuration.PORTS),
                 announced=("cluster",) if self.clustered else (),
-                # Its tables are made by the first.
+                # The first broker makes the tables.
                 after=names[0] if on_database and name != names[0] else None,
                 database=DatabasePlan(type="postgresql") if on_database else None,
                 commands=_COMMANDS if on_database else (),
@@ -117,7 +121,7 @@ class OpenmqSystem(Management):
         return nodes
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-        """Every broker serves, and takes all others of its cluster for running."""
+        """Return the brokers that do not serve, or do not know of all running brokers."""
         missing = {}
         for node in nodes:
             status = statuses.get(node.name)
@@ -132,21 +136,21 @@ class OpenmqSystem(Management):
         return missing
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Nothing: a search needs brokers in Python."""
+        """Return nothing to draw: a search needs brokers in Python."""
         del spec, nodes
         return {}
 
     def missing(self) -> str:
-        """As ``Installed``'s, for what was planned last."""
+        """Return what must be installed for the policy planned last; "" if nothing is missing."""
         lack = distribution.missing_for_database() if self._policy == HA_DATABASE else ""
         return distribution.missing() or lack
 
     def version(self) -> str:
-        """As ``Installed``'s."""
+        """Return the version of the distribution."""
         return distribution.version()
 
     def unplaced(self, environment: str) -> str:
-        """As ``Installed``'s, for what was planned last."""
+        """Return why brokers of the policy that was planned last cannot run in an environment."""
         if self.clustered and environment == "local":
             return (
                 f"policy {self._policy} of openmq needs --environment docker or ssh: its brokers refuse "
@@ -155,7 +159,7 @@ class OpenmqSystem(Management):
         return runtime.lack_here(distribution.JAVA) if environment == "local" else ""
 
     def provision(self, spec: TestSpec) -> Provision:
-        """As ``Portable``'s."""
+        """Return what a machine must be given: the distribution, Java, and memory for a JVM."""
         nodes = self.plan(spec)
         heaps = [
             runtime.heap_mb(self._settings(spec, node, nodes).get(properties.HEAP, configuration.HEAP))
@@ -177,14 +181,14 @@ class OpenmqSystem(Management):
         listen: Mapping[str, Address],
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
-        """The properties of an instance, which the broker makes itself, and what runs it."""
+        """Return the properties of an instance, which the broker makes itself, and what runs it."""
         every = self._settings(spec, node, nodes)
         return configuration.files(
             every, spec.policy, node, nodes, layout, listen, hosts, layout.homes[self.name]
         )
 
     def command(self, layout: Layout) -> list[str]:
-        """A shell beside the JVM: signals reach both."""
+        """Return the command of a shell that stays with the JVM: signals reach both."""
         return ["sh", f"{layout.etc}/start"]
 
     @staticmethod

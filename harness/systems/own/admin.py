@@ -1,8 +1,9 @@
-"""How the harness asks our brokers: JSON lines over admin connections that are kept open.
+"""The admin clients with which the harness asks our brokers: JSON lines over kept connections.
 
-Why kept open: the role monitor asks fourteen times a second, and a refused new connection must mean
-that nobody listens, not that ports ran out. A request that is given up closes its connection, so
-that its late answer can never be taken for the answer to the next question.
+Why the connections are kept open: the role monitor asks fourteen times a second, and a refused new
+connection must mean that no broker listens, not that ports ran out. A request that is given up
+closes its connection, so that its late answer can never be taken for the answer to the next
+question.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from harness.interface import LIVE, Address, Mirrored, Status, StoredMessage, Ta
 from harness.systems.own.credentials import Credentials
 
 _SUBSCRIPTION: Final = re.compile(rf"({TOPIC}.+?)::(?:.*(?<!\\)\.)?(.+)")
-"""A subscription's queue: the topic, the client, if it is a client's own, and its name."""
+"""The name of a subscription's queue.
+
+It has the topic, the client if the subscription belongs to one client, and the subscription's name.
+"""
 
 
 class AdminClients:
-    """One connection per address, made when first needed.
+    """The admin clients of a run: one connection per address, made when first needed.
 
-    ``credentials`` are those of the run: all its brokers are told them.
+    ``credentials`` are those of the run: all its brokers get them.
     """
 
     def __init__(self, credentials: Credentials) -> None:
@@ -32,7 +36,7 @@ class AdminClients:
         self._connections: dict[Address, AdminClient] = {}
 
     async def status(self, admin: Address) -> Status:
-        """What the broker says of itself; raises OSError when nothing answers."""
+        """Return the status of a broker; raise OSError if nothing answers."""
         answer = await self._kept(admin, "status", {"queues": False})
         return Status(
             name=answer["name"],
@@ -49,12 +53,16 @@ class AdminClients:
         )
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """Every message in every store; over a connection of its own, since it may take long."""
+        """Return every message in every store, over a new connection, since that may take long."""
         answer = await self.administer(admin, "browse", {})
         return [stored(message) for message in answer["messages"]]
 
     async def subscriptions(self, admin: Address) -> Collection[tuple[str, str]]:
-        """As ``Keeping``'s; those that are not durable belong to no client by name."""
+        """Return topic and name of the subscriptions that outlive connections.
+
+        A subscription that is not durable names no client. Raises OSError for a broker that is not
+        live.
+        """
         answer = await self._kept(admin, "status", {})
         if answer["role"] != LIVE:
             raise OSError(f"{answer['name']} is not live, but {answer['role']}")
@@ -62,12 +70,12 @@ class AdminClients:
         return {(one[1], one[2]) for one in kept if one is not None and "::." not in one[0]}
 
     async def contents(self, admin: Address) -> Mirrored:
-        """As ``Mirroring``'s."""
+        """Return the contents of a live that waits for its backup, or of that backup."""
         answer = await self._kept(admin, "contents", {})
         return Mirrored(answer["last"], answer["contents"])
 
     async def views(self, admin: Address) -> dict[str, dict[str, str]]:
-        """The live brokers that it is linked with, and those that it sends clients to."""
+        """Return the live brokers that it is linked with, and those that it sends clients to."""
         answer = await self._kept(admin, "views", {})
         found: dict[str, dict[str, str]] = answer["views"]
         return found
@@ -77,9 +85,9 @@ class AdminClients:
         await self.administer(admin, "stop", {} if failover is None else {"failover": failover})
 
     async def administer(self, admin: Address, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a command, over a connection of its own.
+        """Return the answer to a command, over a connection of its own.
 
-        It may take long, or stop the broker.
+        The command may take long, or stop the broker.
         """
         connection = self._connection(admin)
         try:
@@ -105,7 +113,7 @@ class AdminClients:
 
 
 def stored(message: Mapping[str, Any]) -> StoredMessage:
-    """What a broker tells of a message."""
+    """Return a message as a broker describes it."""
     queue = message.get("origin", message["queue"])
     kept = _SUBSCRIPTION.fullmatch(queue)
     return StoredMessage(

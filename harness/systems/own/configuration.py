@@ -1,12 +1,12 @@
-"""How one of our brokers is configured for a test.
+"""The configuration of our brokers for a test.
 
-Test defaults. The documents' default times are made for machines in production: a connection is
-dead after a minute, a vote takes another. A test of 40 seconds would see nothing but waiting, so
+Test defaults: the documents' default times are made for machines in production. A connection is
+dead after a minute, a vote takes another; a test of 40 seconds would see nothing but waiting. So
 the plug-in configures short times (``TEST_DEFAULTS``), with the proportions that the documents ask
-for: a live notices that its backup is gone before the backup can have won a vote, and a client
+for. A live notices that its backup is gone before the backup can have won a vote, and a client
 gives up before the broker gives its messages to others. All brokers of a test share the disk of
-this machine, which may be fuller than one of a broker's own. Every one of them gives way to ``--set
-NODE:property=value``, where NODE is a node's name or "*".
+this machine, which may be fuller than a disk of one broker. ``--set NODE:property=value`` overrides
+each default, where NODE is a node's name or "*".
 
 A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it
 then holds for whichever of master and slave the node is. With "*" a property of one role is given
@@ -28,7 +28,7 @@ from harness.systems.own.policies.registry import POLICIES
 from workloads.registry import parts as workloads_of
 
 LOGIN: Final = "tester"
-PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
+PASSCODE: Final = "tester-secret"  # known to everybody: it keeps only strays out of a test
 _CLUSTER_USER: Final = "cluster"
 
 ADDRESSES: Final = "address-settings."
@@ -49,7 +49,7 @@ REFUSALS: Final[Mapping[str, Any]] = {
     f"{ADDRESSES}#.redelivery-delay": 100,
     "broker.message-expiry-scan-period": 1000,
 }
-"""The same where clients refuse messages: what dies and expires does so within a test."""
+"""Test defaults if clients refuse messages: messages die and expire within a test."""
 
 REFUSALS_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
     f"{ADDRESSES}#.max-delivery-attempts": (1, 2, 5),
@@ -57,7 +57,7 @@ REFUSALS_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
     f"{ADDRESSES}#.expiry-address": ("",),
     "broker.message-expiry-scan-period": (200, 30_000),
 }
-"""What a search draws of these."""
+"""The values that a search draws for these."""
 
 _HA: Final = "ha-policy."
 _ROLES: Final = ("master", "slave")
@@ -72,9 +72,9 @@ def table(
     hosts: Mapping[str, Address],
     credentials: Credentials,
 ) -> dict[str, Any]:
-    """The configuration of one node as a plain table, the spec's properties applied.
+    """Return the configuration of one node as a plain table, the spec's properties applied.
 
-    Raises UsageError naming the property.
+    Raises UsageError that names the property.
     """
     made: dict[str, Any] = {
         "broker": {"name": node.name, "data-directory": layout.data},
@@ -109,14 +109,15 @@ def table(
 
 
 def of_load(spec: TestSpec) -> Mapping[str, Any]:
-    """What a test's load takes."""
+    """Return the defaults that a test's load needs."""
     return REFUSALS if "refusals" in workloads_of(spec.workload) else {}
 
 
 def attempts(spec: TestSpec) -> tuple[int, int]:
-    """After how many refusals a message may be dead, and certainly is (-1: never, or none can say).
+    """Return after how many refusals a message may be dead, and certainly is.
 
-    Of several settings the lowest and the highest that may hold for a queue.
+    -1: never, or not known. If several settings may hold for a queue, these are the lowest and the
+    highest.
     """
     known = _of_addresses(spec, "max-delivery-attempts", AddressSettings().max_delivery_attempts)
     others = any(
@@ -124,19 +125,19 @@ def attempts(spec: TestSpec) -> tuple[int, int]:
         for given in spec.properties.values()
         for one in given
     )
-    if others:  # of which each has its own, or the usual
+    if others:  # each of these has its own value, or the default
         known.append(AddressSettings().max_delivery_attempts)
     least = min((some for some in known if some >= 0), default=-1)
     return least, -1 if min(known) < 0 else max(known)
 
 
 def redelivery_s(spec: TestSpec) -> float:
-    """How long at most a refused message waits until it is delivered again."""
+    """Return the maximum time that a refused message waits until it is delivered again (s)."""
     return max(_of_addresses(spec, "redelivery-delay", AddressSettings().redelivery_delay)) / 1000
 
 
 def _of_addresses(spec: TestSpec, setting: str, default: int) -> list[int]:
-    """All values of a setting that may hold for a queue."""
+    """Return all values of a setting that may hold for a queue."""
     name, everywhere = f"{ADDRESSES}#.{setting}", spec.properties.get("*", {})
     return [everywhere.get(name, of_load(spec).get(name, default))] + [
         value
@@ -147,7 +148,7 @@ def _of_addresses(spec: TestSpec, setting: str, default: int) -> list[int]:
 
 
 def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:
-    """The properties that concern ``node``, with the role written out."""
+    """Yield the properties that concern ``node``, with the role written out."""
     for name, value in given.items():
         policy, dot, rest = name.removeprefix(_HA).partition(".")
         if not (name.startswith(_HA) and dot and policy in POLICIES and POLICIES[policy].by_role):

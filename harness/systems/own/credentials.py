@@ -1,8 +1,8 @@
-"""The secrets of one run: what its brokers must know of each other, and whoever asks them.
+"""The secrets of one run, which its brokers and their admin clients share.
 
-Why new ones for each run (each process of the harness, where it runs several): two runs on one
-machine, or a stranger on the network of one, must not get hold of each other's brokers. In the
-simulation there are no strangers, and one seed must give one run: there they come from the seed.
+Why new ones for each run (each process of the harness, if it runs several): two runs on one
+machine, or a stranger on the network, must not get hold of each other's brokers. In the simulation
+there are no strangers, and one seed must give one run: there the secrets come from the seed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import secrets
 from typing import Final
 
 _PROCESS: Final = secrets.token_bytes(32)
-"""Drawn when this is imported: within a simulation nothing may be."""
+"""Random bytes drawn at import: within a simulation nothing may be drawn."""
 _instances = itertools.count()
 
 
 class Credentials:
     """The passwords and nonces of one run.
 
-    ``cluster`` and ``admin`` are passwords, of one length in every run, so that what is sent is as
-    long, too. ``seed`` None: nobody can foresee them.
+    ``cluster`` and ``admin`` are passwords, of one length in every run, so that messages have one
+    length, too. ``seed`` None: they cannot be foreseen.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -31,9 +31,9 @@ class Credentials:
         self.admin = self._derived("admin").hex()
 
     def nonce(self) -> bytes:
-        """A nonce for one handshake: never the same twice.
+        """Return a nonce for one handshake, never the same twice.
 
-        That is all that keeps what was overheard from being repeated.
+        It alone keeps an overheard handshake from being repeated.
         """
         return self._derived(f"nonce {next(self._handshakes)}")
 

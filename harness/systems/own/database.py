@@ -1,6 +1,6 @@
-"""How a broker that runs in the harness' own process reaches the world's database.
+"""The way in which a broker in the harness' own process reaches the simulated world's database.
 
-The broker's seam over the world's protocol.
+It implements the broker's seam over the world's protocol.
 
 Why here: the environment knows the protocol, the broker knows the seam, and only the harness knows
 both.
@@ -30,7 +30,7 @@ LIMIT: Final = 1024 * 1024
 
 
 class WorldDatabase:
-    """See ``broker.storage.database.Database``.
+    """The database of the simulated world as a ``broker.storage.database.Database``.
 
     ``client`` is the node's name, by which the server tells connections apart.
     """
@@ -43,7 +43,7 @@ class WorldDatabase:
         self._closed = False
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
-        """One request, one answer: what was asked and not answered may have happened."""
+        """Send one request and return its answer; a request without an answer may have happened."""
         asked = False
         request = DatabaseRequest(
             self._client,

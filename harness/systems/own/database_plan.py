@@ -1,4 +1,4 @@
-"""What a spec says of the database of a test: ``--set database:type=postgresql``.
+"""The plan of a test's database from its spec: ``--set database:type=postgresql``.
 
 Why under the name of a node: the database is a machine of the test like a broker, and its
 properties are given, stored and replayed with theirs.
@@ -16,32 +16,35 @@ NAME: Final = "database"
 
 TYPE: Final = "type"
 TYPES: Final = ("postgresql", "server", "sqlite")
-"""What a person may ask for; without a word the place chooses.
+"""The types that a person may ask for; without one the environment chooses.
 
-"server" is no file, whatever the place has: the simulated world's own, else PostgreSQL.
+"server" is not a file, whatever the environment has: the simulated world's own, else PostgreSQL.
 """
 
 URL: Final = "database-store.url"
 
 
 TEST_DEFAULTS: Final[Mapping[str, Any]] = {
-    # One file beside the directories of all nodes, where they share a host; a simulated world has a
+    # If all nodes share a host, it is one file next to their directories; a simulated world has a
     # server instead.
     URL: "sqlite:../../store.sqlite",
     "database-store.network-timeout": 1000,
 }
-"""Where the database is and how long it is waited for (milliseconds), by dotted name."""
+"""The place of the database and the time it is waited for (milliseconds), by dotted name."""
 
 DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
     "database-store.network-timeout": (300, 2000),
     "database-store.lock-expiration": (2800, 5000),
     "database-store.journal-sync-period": (0, 50),
 }
-"""What a search draws of brokers that share a database, by dotted name."""
+"""The values that a search draws for brokers that share a database, by dotted name."""
 
 
 def plan(spec: TestSpec) -> DatabasePlan:
-    """The database of a test whose brokers have one. Raises UsageError naming the property."""
+    """Return the plan of the database that a test's brokers share.
+
+    Raises UsageError that names the property.
+    """
     given = spec.properties.get(NAME, {})
     for key in given:
         if key != TYPE:
@@ -60,7 +63,7 @@ def plan(spec: TestSpec) -> DatabasePlan:
 
 
 def defaults(hosts: Mapping[str, Address]) -> dict[str, str]:
-    """The broker's properties that name the environment's server, where it has made one.
+    """Return the broker's properties that name the environment's server, if it has made one.
 
     Credentials are in the broker's environment.
     """

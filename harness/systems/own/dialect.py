@@ -1,4 +1,4 @@
-"""STOMP as our broker speaks it."""
+"""The dialect of STOMP that our broker speaks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from harness.systems.own.configuration import LOGIN, PASSCODE
 
 
 def live_first(body: bytes) -> list[str]:
-    """Names of the nodes that a topology announces, lives before backups.
+    """Return the names of the nodes that a topology announces, lives before backups.
 
-    Nothing for a body that says nothing of the kind.
+    Nothing for a body that is not a topology.
 
     Expected: ``{"nodes": [{"live": {"name": "a1"}, "backup": {"name": "a2"}}, ...]}``, null where
     there is none.
@@ -59,4 +59,4 @@ DIALECT: Final = Dialect(
     wishes=Wishes(expires="expiration", lasts=True, delay="AMQ_SCHEDULED_DELAY", priority="priority"),
     feed=Feed(destination="$SYS.cluster.topology", nodes=live_first),  # ``broker.cluster.topology``
 )
-"""Every message is durable, and no header says so; a window is a number of messages."""
+"""The dialect: every message is durable without a header; a window is a number of messages."""

@@ -1,6 +1,4 @@
-"""The disk of our broker where it runs in the harness' own process.
-
-A ``MemoryVolume`` under the harness' names.
+"""The disk of our broker in the harness' own process: a ``MemoryVolume`` behind the interface.
 
 Why an adapter: environments know disks only by ``harness.interface.Disk``, and the broker knows
 nothing of the harness.
@@ -16,14 +14,14 @@ from broker.storage.memory_faults import SOUND, DiskFault
 from harness.interface import DiskCondition, DiskDamage
 
 SYNC_S: Final = 0.0004
-"""What a sync takes where nothing is wrong: that of an ordinary solid-state disk.
+"""The time of a sync on a sound disk (s): that of an ordinary solid-state disk.
 
-Each varies from half to twice of it.
+Each sync takes from half to twice of it.
 """
 
 
 class OwnDisk:
-    """See ``harness.interface.Disk``; ``volume`` is what the broker writes to."""
+    """A disk as ``harness.interface.Disk`` has it; ``volume`` is what the broker writes to."""
 
     def __init__(self) -> None:
         self.volume = MemoryVolume(latency_s=SYNC_S)
@@ -33,19 +31,19 @@ class OwnDisk:
         self.volume.chance = chance
 
     def process_ended(self, chance: random.Random) -> None:
-        """A killed process: any prefix of what was not synced is there."""
+        """Keep any prefix of what was not synced: the process was killed."""
         self.volume.process_ended(chance)
 
     def power_lost(self, chance: random.Random) -> None:
-        """A machine that went dark: what was not synced is lost or torn."""
+        """Lose or tear what was not synced: the machine lost power."""
         self.volume.crash(chance)
 
     def destroy(self) -> None:
-        """Another, empty disk."""
+        """Replace the disk by an empty one."""
         self.volume.destroy()
 
     def condition(self, condition: DiskCondition) -> None:
-        """Translate; the default is a sound disk."""
+        """Apply a condition; the default is a sound disk."""
         fault = DiskFault(
             delay_s=condition.delay_ms / 1000,
             jitter_s=condition.jitter_ms / 1000,
@@ -56,12 +54,12 @@ class OwnDisk:
         self.volume.fault = SOUND if fault == SOUND else fault
 
     def corrupt(self, chance: random.Random, damage: DiskDamage) -> str | None:
-        """Anywhere in what was synced."""
+        """Damage a random place of what was synced, and return which."""
         done = self.volume.corrupt(chance, files=damage.files, cut=damage.cut)
         return None if done is None else str(done)
 
     async def probe(self) -> str:
-        """A write and a sync of its own, and a look at the flipped bits."""
+        """Try a write and a sync, and look for flipped bits."""
         damage = self.volume.damaged()
         state = await self.volume.probe()
         return f"damaged {damage[-1]}" if damage and state == "sound" else state

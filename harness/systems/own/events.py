@@ -1,6 +1,6 @@
-"""What our brokers say in their logs to have happened, and when that can happen at all.
+"""The events in our brokers' logs, and the conditions under which they can happen.
 
-The only place that knows their wording.
+Only this module knows the wording of the log lines.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     "cluster/link-lost": ("brokers lost each other", r"cluster: link with \S+ lost"),
     "cluster/linked": ("brokers found each other", r"cluster: linked with"),
 }
-"""Name -> (what it means, how a broker's log line says so)."""
+"""Name -> (meaning, pattern of the log line)."""
 
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "vote/": ("replication",),
@@ -161,7 +161,7 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster/": ("several",),
     "database/": ("database",),
     "journal/": ("files",),
-    # What only one kind of fault, or one of a few, can bring about.
+    # These events need one kind of fault, or one of a few.
     "failover/handed-over": ("stop",),
     "failover/wanted-none": ("stop",),
     "instance/switched-over": ("stop", "switch-over"),
@@ -169,8 +169,9 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "journal/damage-noticed": ("disk-corrupt",),
     "journal/torn-tail": ("kill", "destroy", "power-loss", "disk-corrupt", "disk-full", "disk-error"),
 }
-"""Name, or the part before its slash -> what one at least must be there for it to happen
-(``Event.needs``).
+"""Name, or the part before its slash -> alternatives of which a test must have one.
+
+They become ``Event.needs``.
 """
 
 
@@ -188,7 +189,7 @@ _PLAYS: Final[Mapping[str, str]] = {
     "member/suspected": "claimant",
     "sync/snapshot-sent": "source",
 }
-"""Name -> the part that the broker plays which says so."""
+"""Name -> the part that the broker plays that logs this event."""
 
 EVENTS: Final[Mapping[str, Event]] = {
     name: Event(meaning, re.compile(line), tuple(_needed(name)), _PLAYS.get(name, ""))

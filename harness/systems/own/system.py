@@ -60,7 +60,7 @@ _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 class OwnSystem(AdminClients):
-    """``harness.interface.System`` for the brokers of ``broker/``, and all that only some have."""
+    """``harness.interface.System`` for the brokers of ``broker/``, with all optional abilities."""
 
     name = "own"
     summary = "the broker of this project, written from the source documents"
@@ -83,12 +83,12 @@ class OwnSystem(AdminClients):
         super().__init__(Credentials())
 
     def promises(self, spec: TestSpec) -> Promises:
-        """A NACK asks for the message again.
+        """Return what our broker promises: a NACK asks for the message again.
 
-        So many of them, and of acks that were rolled back, make it a dead letter.
+        So many NACKs, and acks that were rolled back, make it a dead letter.
         """
-        # Of several settings the one under which a message dies first: nobody is accused of what
-        # another would allow.
+        # Of several settings, the one under which a message dies first counts: no broker is accused
+        # of what another setting would allow.
         least, most = attempts(spec)
         dead_letters, expired = (
             all(
@@ -111,9 +111,9 @@ class OwnSystem(AdminClients):
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone.
+        """Return pairs "a", "b", ...: a1 master and a2 slave, or a1 alone.
 
-        Raises UsageError, wrong properties included.
+        Raises UsageError, also for wrong properties.
         """
         policy = POLICIES[spec.policy]
         in_database = policy.in_database(spec)
@@ -153,7 +153,7 @@ class OwnSystem(AdminClients):
         return nodes
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Times and sizes on which bugs depend; of one broker alone none of a cluster."""
+        """Return times and sizes on which bugs depend; for a single broker none of a cluster."""
         drawn = {**_DRAWN, **POLICIES[spec.policy].drawn(nodes)}
         drawn |= REFUSALS_DRAWN if of_load(spec) else {}
         alone = [node.configured for node in nodes] == [standalone.CONFIGURED]
@@ -170,22 +170,22 @@ class OwnSystem(AdminClients):
         listen: Mapping[str, Address],
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
-        """One file, ``broker.toml``."""
+        """Return one file, ``broker.toml``."""
         if spec.environment == "simulation":
             self.credentials = Credentials(spec.seed)
         written = table(spec, node, nodes, layout, listen, hosts, self.credentials)
         return {"broker.toml": config.dumps(written).encode()}
 
     def command(self, layout: Layout) -> list[str]:
-        """``python -m broker.daemon --config etc/broker.toml``."""
+        """Return ``python -m broker.daemon --config etc/broker.toml``."""
         return ["python", "-m", "broker.daemon", "--config", f"{layout.etc}/broker.toml"]
 
     def disk(self) -> Disk:
-        """A disk in memory that forgets what was not synced."""
+        """Return a disk in memory that forgets what was not synced."""
         return OwnDisk()
 
     async def serve(self, files: Mapping[str, bytes], outside: InProcessResources) -> int:
-        """All of ``brokerd`` but its process."""
+        """Run all of ``brokerd`` except its process."""
         from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
 
         settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
@@ -207,7 +207,7 @@ def _volume(disk: Disk) -> Volume:
 
 
 def _status_of(name: str, policy: BrokerPolicy) -> Status:
-    """What the admin port would answer, without queues and details."""
+    """Return what the admin port would answer, without queues and details."""
     life, takeovers = policy.succession
     return Status(
         name=name,

@@ -1,9 +1,9 @@
 """The files of one node of RabbitMQ in a test, and how its virtual machine is started.
 
-Nothing of the machine's own RabbitMQ is used but its programs. Nodes find each other without epmd,
-Erlang's port mapper: one daemon for the machine would be neither a node's own nor end with it. So
-all have one distribution port, each at an address of its own (``-erl_epmd_port``, of Erlang/OTP),
-and names resolve in each node by a file, so that each link leads through the proxy.
+Only the programs of the machine's own RabbitMQ are used. Nodes find each other without epmd,
+Erlang's port mapper: one daemon for the machine would neither belong to a node nor end with it. So
+all have one distribution port, each at an address of its own (``-erl_epmd_port``, of Erlang/OTP).
+Names resolve in each node by a file, so that each link leads through the proxy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 _FIXED: Final[Mapping[str, Any]] = {
     "listeners.tcp": "none",
     "stomp.implicit_connect": "false",
-    "management.tcp.max_keepalive": 1_000_000_000,  # who asks for roles keeps his connection
+    "management.tcp.max_keepalive": 1_000_000_000,  # clients that ask for roles keep their connection
     "loopback_users": "none",
     "log.console": "true",
     "log.console.level": "info",
@@ -45,11 +45,11 @@ _FIXED: Final[Mapping[str, Any]] = {
 _PLUGINS: Final = b"[rabbitmq_management,rabbitmq_stomp].\n"
 
 _NO_EPMD: Final = 1
-"""A port where nobody listens: nodes are to find no epmd of the machine."""
+"""A port on which nothing listens: nodes must not find the machine's epmd."""
 
 
 def node_name(name: str) -> str:
-    """What a node is called in Erlang: names must differ before the @ and behind it."""
+    """Return a node's name in Erlang: names must differ before the @ and after it."""
     return f"{name}@{name}"
 
 
@@ -65,7 +65,10 @@ def files(
     cookie: str,
     password: str,
 ) -> dict[str, bytes]:
-    """Name -> content. ``runtime`` is the directory of Erlang's programs within its tree."""
+    """Return the content of each file by name.
+
+    ``runtime`` is the directory of Erlang's programs within its tree.
+    """
     settings = {**_DEFAULTS, **properties.chosen(given, node)}
     machine = {name: settings.pop(name) for name in (properties.SCHEDULERS, properties.TICK)}
     return {
@@ -101,7 +104,10 @@ def _settings(
 def _start(
     node: NodePlan, layout: Layout, cluster: Address, runtime: str, machine: Mapping[str, Any]
 ) -> bytes:
-    """A script that becomes the distribution's own, and that the virtual machine: one process."""
+    """Return a script that becomes the distribution's own, and then the virtual machine.
+
+    So there is one process.
+    """
     name = node_name(node.name)
     server, erlang = (layout.homes[which] for which in (SERVER, ERLANG))
     flags = {
@@ -115,7 +121,7 @@ def _start(
         "+S": "{0}:{0}".format(machine[properties.SCHEDULERS]),
     }
     variables = {
-        "HOME": layout.etc,  # where the cookie is
+        "HOME": layout.etc,  # the cookie is here
         "ROOTDIR": erlang,
         "BINDIR": f"{erlang}/{runtime}",
         "EMU": "beam",

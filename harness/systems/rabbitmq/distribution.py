@@ -1,6 +1,6 @@
 """The RabbitMQ and the Erlang/OTP that the person has on this machine, installed or only unpacked.
 
-Nothing is downloaded here: where something is missing, ``missing`` says what brings it.
+Nothing is downloaded here: if something is missing, ``missing`` says which command fetches it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from harness.interface import InfrastructureError
 from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_RABBITMQ_HOME"
-"""Environment variable: where it is installed or unpacked."""
+"""The environment variable that says where it is installed or unpacked."""
 
 SERVER, ERLANG = "rabbitmq", "erlang"
-"""Its directories by name, see ``Layout.homes``."""
+"""The names of its directories, see ``Layout.homes``."""
 
 INSTALLED: Final = "/"
-"""Where it is looked for when nothing is given: where packages put it."""
+"""The directory that is searched if none is given: packages install into it."""
 
 _SERVERS: Final = (
     "sbin/rabbitmq-server",
@@ -30,11 +30,14 @@ _SERVERS: Final = (
     "lib/rabbitmq_server-*/sbin/rabbitmq-server",
     "usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server",
 )
-"""In a home: of the archive of RabbitMQ, of a package's own directory, of a tree of packages."""
+"""The patterns of the server in a home.
+
+They are those of RabbitMQ's archive, of a package's own directory, and of a tree of packages.
+"""
 
 _ERLANGS: Final = ("usr/lib/erlang", "lib/erlang", "erlang", "../erlang")
 _OLDEST, _NEWEST = (3, 10), (3, 12)
-"""From 3.13 on a queue's log has messages of another form, which ``browse`` could not read."""
+"""The known versions: from 3.13 on a queue's log has a form that ``browse`` cannot read."""
 
 _FETCH: Final = "apt-get install rabbitmq-server"
 _UNPACK: Final = (
@@ -44,7 +47,7 @@ _UNPACK: Final = (
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the parts are: RabbitMQ's own tree, Erlang's, and its programs'."""
+    """The places of RabbitMQ's own tree, of Erlang's, and of Erlang's programs."""
 
     server: Path
     erlang: Path
@@ -53,7 +56,7 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing() -> str:
-    """What must be given and how it is got, in one line; "" where nothing is missing."""
+    """Return what must be installed and how, in one line; "" if nothing is missing."""
     try:
         found()
     except InfrastructureError as error:
@@ -62,7 +65,7 @@ def missing() -> str:
 
 
 def found() -> Distribution:
-    """Raises InfrastructureError saying what is missing."""
+    """Return the distribution. Raises InfrastructureError that says what is missing."""
     given = given_home(HOME)
     place = Path(given or INSTALLED).resolve()
     servers = sorted(server for pattern in _SERVERS for server in place.glob(pattern))
@@ -85,14 +88,17 @@ def found() -> Distribution:
 
 
 def _version(server: Path) -> str:
-    """As the directory of the application itself says; newer ones are archives of that name."""
+    """Return the version of the application's directory.
+
+    Newer versions are archives of that name.
+    """
     names = [path.name for path in sorted(server.glob("plugins/rabbit-[0-9]*"))]
     matched = re.match(r"rabbit-([\d.]+\d)", names[-1]) if names else None
     return matched[1] if matched else ""
 
 
 def _erlang(place: Path) -> dict[str, Path]:
-    """That of the home, or else the one on the PATH."""
+    """Return the Erlang of the home, or else the one on the PATH."""
     on_path = shutil.which("erl")
     roots = [place / part for part in _ERLANGS]
     if on_path is not None:

@@ -1,6 +1,6 @@
-"""Asking a node of Erlang by the program that Erlang/OTP has for it, ``erl_call``.
+"""A client that asks an Erlang node by Erlang/OTP's own program, ``erl_call``.
 
-It reaches the distribution port itself, without epmd, and is gone after each question.
+The program connects to the distribution port directly, without epmd, and ends after each question.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _DONE: Final = b"{ok, done}"
 
 
 async def evaluate(program: Path, address: Address, cookie: str, expressions: str) -> bytes:
-    """What the expressions print; the last of them has the value ``done``.
+    """Return what the expressions print; the last of them has the value ``done``.
 
-    Raises OSError where nobody answers, or they fail.
+    Raises OSError if there is no answer, or if the expressions fail.
     """
     with _home(cookie) as home:
         process = await asyncio.create_subprocess_exec(
@@ -47,7 +47,7 @@ async def evaluate(program: Path, address: Address, cookie: str, expressions: st
 
 @contextlib.contextmanager
 def _home(cookie: str) -> Iterator[str]:
-    """A directory with the cookie in it: on a command line others could read it."""
+    """Give a directory with the cookie in it: on a command line others could read it."""
     with tempfile.TemporaryDirectory(prefix="jepsen-run-") as home:
         secret = Path(home, COOKIE)
         secret.write_text(cookie)

@@ -1,4 +1,4 @@
-"""What nodes of RabbitMQ say in their logs to have happened; the only place with their wording."""
+"""The events in the logs of RabbitMQ's nodes; only this module knows their wording."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     "partition/noted": ("nodes noted a partition", "Partial partition detected|running_partitioned_network"),
     "queue/led": ("a member of a queue became its leader", r"queue '[^']*' in vhost '[^']*': .*-> leader"),
 }
-"""Name -> (what it means, how a line says so)."""
+"""Name -> (meaning, pattern of the log line)."""
 
 EVENTS: Final[Mapping[str, Event]] = {
     name: Event(meaning, re.compile(line)) for name, (meaning, line) in _LINES.items()

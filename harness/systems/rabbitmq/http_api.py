@@ -14,15 +14,15 @@ import msgspec
 from harness.interface import Address
 
 PATIENCE_S: Final = 5.0
-"""For bytes: a node whose peers are silent answers late what it asks them for."""
+"""How long bytes are awaited (s): a node with silent peers answers questions about them late."""
 
 
 class HttpApi:
     """A client with one kept connection to each address.
 
-    ``connections`` counts those that were made to each: while it stays, the server has not been
-    away. The threads are its own: a node that stands still holds one for ``PATIENCE_S``, and nobody
-    else waits for it.
+    ``connections`` counts the connections that were made to each address: while the count stays,
+    the server has not been away. The threads are the client's own: a node that stands still
+    occupies one for ``PATIENCE_S``, and no other caller waits for it.
     """
 
     def __init__(self, user: str, password: str) -> None:
@@ -41,8 +41,8 @@ class HttpApi:
         *,
         good: Collection[int] = (200, 201, 204),
     ) -> Any:
-        """What it answers; None for nothing. Raises OSError where nobody does, or it refuses."""
-        # Taken, not shared: whoever is cancelled in the middle leaves nothing half read behind.
+        """Return the answer, None if it is empty; raise OSError for a refusal or no answer."""
+        # The connection is taken, not shared: a call that is cancelled leaves no half-read answer.
         connection = self._kept.pop(address, None)
         if connection is None:
             connection = http.client.HTTPConnection(address.host, address.port, timeout=PATIENCE_S)
@@ -67,7 +67,7 @@ class HttpApi:
         try:
             if connection.sock is None:
                 connection.connect()
-                connection.auto_open = False  # one that was lost is not replaced unseen
+                connection.auto_open = False  # a lost connection is not replaced unseen
             connection.request(method, path, body, self._headers)
             answer = connection.getresponse()
             return answer.status, answer.read()

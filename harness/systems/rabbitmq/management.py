@@ -1,9 +1,9 @@
-"""What a node of RabbitMQ says of itself, how its queues are made and read, and how it is stopped.
+"""The management of a RabbitMQ node: its status, its queues, and its stop.
 
-Queues are looked into without consuming. Over STOMP there is no browsing, and the HTTP API's "get"
-delivers the message, counts that, and is refused by a queue with a single active consumer. So what
-``rabbitmq-queues peek`` asks is asked here, too: the leader's Raft machine for the message at a
-position, which it reads from its log. Nothing is checked out, counted or moved.
+Queues are read without consuming. Over STOMP there is no browsing. The HTTP API's "get" delivers
+the message, counts that, and is refused by a queue with a single active consumer. So this module
+asks what ``rabbitmq-queues peek`` asks: the leader's Raft machine for the message at a position,
+which it reads from its log. Nothing is checked out, counted or moved.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from workloads.registry import grouped, queues_of
 
 GROUP: Final = "JMSXGroupID"
 BETWEEN: Final = "::"
-"""Between a topic and the name of its subscription, in the name of that one's queue."""
+"""The separator between topic and subscription in the name of a subscription's queue."""
 
 _QUEUES: Final = "queues/%2F?disable_stats=true&enable_queue_totals=true"
 _LOOK_S: Final = 1.0
-"""How often a node is asked for its queues' members, which it has to ask them for."""
+"""The period in which a node is asked for its queues' members, which it must ask in turn (s)."""
 
 _DECLARE_S: Final = 30.0
 
@@ -61,9 +61,10 @@ end,
 io:put_chars(rabbit_json:encode(lists:append([Read(Q) || Q <- rabbit_amqqueue:list(<<"/">>)]))),
 done.
 """.replace("GROUP", GROUP)
-"""The queues that the node leads, each with what is to be delivered and how much is delivered.
+"""The expressions that print the queues that the node leads.
 
-Who leads a queue any member tells: a node's own may have ended while the node goes on.
+Each queue has the messages to be delivered and the number of those in delivery. Any member knows
+the leader of a queue: a node's own member may have ended while the node continues.
 """
 
 _STOP: Final = "spawn(fun() -> rabbit:stop_and_halt() end), done.\n"
@@ -81,7 +82,7 @@ class _Queue(msgspec.Struct):
 
 
 class Management:
-    """The part of a system that asks nodes. Secrets are of one run."""
+    """The part of a system that asks its nodes; its secrets belong to one run."""
 
     def __init__(self) -> None:
         self.password = secrets.token_hex(16)
@@ -93,10 +94,10 @@ class Management:
         self._looking: dict[Address, asyncio.Task[None]] = {}
 
     async def status(self, admin: Address) -> Status:
-        """As ``System.status``: who answers serves; a node that pauses itself closes its ports.
+        """Return a node's status: a node that answers serves; a paused one closes its ports.
 
-        Members of its queues are in ``details`` as they were a moment ago: a node asks them for it,
-        and a silent one must not hide what the node itself is.
+        Members of its queues are in ``details`` as they were a moment ago. A node asks the members
+        for that, and a silent one must not hide what the node itself is.
         """
         await self._roles.ask(admin, "whoami")
         if admin not in self._names:
@@ -114,14 +115,14 @@ class Management:
         )
 
     async def prepare(self, spec: TestSpec, admins: Mapping[str, Address]) -> None:
-        """As ``Prepared``'s: declare the queues, each with a member on every node that runs."""
+        """Declare the queues, each with a member on every node that runs."""
         first = next(iter(admins.values()))
         members = {node_name(name) for name in admins}
         for queue in queues_of(spec):
             await self._declare(first, queue, members, arguments(spec, len(members)))
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
-        """As ``System.browse``: each queue by the node that leads it."""
+        """Return the stored messages; each queue is read from the node that leads it."""
         found = distribution.found()
         program = found.erlang / "bin" / "erl_call"
         said = await erlang.evaluate(program, await self._port(admin), self.cookie, _READ)
@@ -144,7 +145,7 @@ class Management:
         return stored
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """As ``System.stop``, and as ``rabbitmqctl stop`` does it; others lead then what it led."""
+        """Stop a node as ``rabbitmqctl stop`` does; other nodes then lead what it led."""
         if failover is False:
             raise OSError("what a node of RabbitMQ leads others lead when it is stopped")
         program = distribution.found().erlang / "bin" / "erl_call"
@@ -153,7 +154,10 @@ class Management:
     async def _declare(
         self, admin: Address, queue: str, members: set[str], arguments: Mapping[str, Any]
     ) -> None:
-        """Until it has all members: a node may answer a moment before it is one of the cluster."""
+        """Declare a queue until it has all members.
+
+        A node may answer a moment before it has joined the cluster.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DECLARE_S
         there: set[str] = set()
@@ -184,7 +188,7 @@ class Management:
         await asyncio.sleep(_LOOK_S)
 
     async def _port(self, admin: Address) -> Address:
-        """Where other nodes, and so ``erl_call``, reach the one that answers there."""
+        """Return where other nodes, and so ``erl_call``, reach the node that answers there."""
         told = await self._api.ask(admin, "overview?columns=node,listeners")
         for listener in told["listeners"]:
             if listener["protocol"] == "clustering" and listener["node"] == told["node"]:
@@ -194,7 +198,10 @@ class Management:
 
 
 def arguments(spec: TestSpec, members: int) -> dict[str, Any]:
-    """Of a queue's declaration. Groups are kept together by one active consumer of the queue."""
+    """Return the arguments of a queue's declaration.
+
+    Groups are kept together by one active consumer of the queue.
+    """
     return {
         "x-queue-type": "quorum",
         "x-quorum-initial-group-size": members,

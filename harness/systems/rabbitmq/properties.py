@@ -1,8 +1,9 @@
 """The properties that a test may set, by the names of RabbitMQ's own documents.
 
-A key of ``rabbitmq.conf`` as it stands there (``cluster_partition_handling``, ``net_ticktime``);
-``queue.`` and an optional argument of a queue (``queue.x-single-active-consumer``), which all
-queues have alike; ``erl.`` and a flag of the virtual machine.
+They are keys of ``rabbitmq.conf`` as written there (``cluster_partition_handling``,
+``net_ticktime``); ``queue.`` and an optional argument of a queue
+(``queue.x-single-active-consumer``), the same for all queues; ``erl.`` and a flag of the virtual
+machine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ QUEUE: Final = "queue."
 SCHEDULERS: Final = "erl.schedulers"
 TICK: Final = "net_ticktime"
 TIMEOUT: Final = "consumer_timeout"
-"""After how many ms a consumer that does not acknowledge loses its channel."""
+"""The time after which a consumer that does not acknowledge loses its channel (ms)."""
 
 KNOWN: Final[Mapping[str, type]] = {
     "cluster_keepalive_interval": int,
@@ -45,7 +46,10 @@ _PARTITION_HANDLING: Final = ("pause_minority", "ignore", "autoheal")
 
 
 def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan | None = None) -> dict[str, Any]:
-    """What a spec says of one node, or of all alike. Raises UsageError naming what is wrong."""
+    """Return a spec's properties of one node, or of all alike.
+
+    Raises UsageError that says what is wrong.
+    """
     found: dict[str, Any] = {}
     for whose in ("*",) if node is None else ("*", node.name):
         for name, value in given.get(whose, {}).items():
@@ -60,7 +64,7 @@ def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan | None = None)
 
 
 def queue_arguments(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The optional arguments that a spec asks for."""
+    """Return the optional arguments of queues that a spec asks for."""
     return {
         name.removeprefix(QUEUE): value for name, value in chosen(given).items() if name.startswith(QUEUE)
     }

@@ -29,13 +29,13 @@ from workloads.registry import grouped, refusing
 
 QUORUM_QUEUES: Final = "quorum-queues"
 _LIBRARIES: Final = ("libssl3", "libstdc++6", "libtinfo6", "zlib1g")
-"""What Debian's Erlang is linked with."""
+"""The libraries that Debian's Erlang is linked with."""
 
 _NODE_MB: Final = 250
 
 
 class RabbitmqSystem(Management):
-    """``harness.interface.System`` for the nodes of a distribution that the person has."""
+    """``harness.interface.System`` for nodes of a distribution that the person has installed."""
 
     name = "rabbitmq"
     summary = "RabbitMQ 3.10 to 3.12: quorum queues over STOMP"
@@ -64,8 +64,8 @@ class RabbitmqSystem(Management):
             unnoticed_s=8.0,
             topics=Topics(
                 send={"persistent": "true"},
-                # Several clients can share one; but of two that make it at once neither may,
-                # and what is left is a queue without a process ("cluster_not_formed", 3.10).
+                # Several clients can share one. But if two make it at once, neither succeeds,
+                # and a queue without a process is left ("cluster_not_formed", 3.10).
                 durable={
                     "id": "{}",
                     "durable": "true",
@@ -79,15 +79,17 @@ class RabbitmqSystem(Management):
         )
 
     def promises(self, spec: TestSpec) -> Promises:
-        """Of a send's receipt all that a quorum queue can promise; of an ack's nothing.
+        """Return what RabbitMQ promises: all that a quorum queue can for a send, no durable ack.
 
         A send is answered when the queue has confirmed it. An ack is answered when the STOMP
-        adapter has read it, before the queue hears of it, and independent of its deliveries.
-        Of groups it knows nothing: only a queue with one active consumer keeps them together. What
-        is refused goes "to the back of the queue if no delivery-limit is set" (manual, Quorum
-        Queues), so there no order is promised to who refuses.
-        What is given back once more than its delivery limit says is dropped (``return_one`` of
-        ``rabbit_fifo``), whatever gave it back.
+        adapter has read it, before the queue learns of it, and independently of its deliveries.
+
+        RabbitMQ knows nothing of groups: only a queue with one active consumer keeps them together.
+        A refused message goes "to the back of the queue if no delivery-limit is set" (manual,
+        Quorum Queues), so no order is promised to consumers that refuse.
+
+        A message that is given back more often than its delivery limit says is dropped
+        (``return_one`` of ``rabbit_fifo``), whatever gave it back.
         """
         asked = arguments(spec, spec.pairs)
         limit = asked.get("x-delivery-limit")
@@ -109,7 +111,7 @@ class RabbitmqSystem(Management):
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """Nodes a1, b1, c1 ...: each serves all clients. Raises UsageError."""
+        """Return nodes a1, b1, c1 ...: each serves all clients. Raises UsageError."""
         nodes = tuple(
             NodePlan(
                 name=f"{letter}1",
@@ -129,7 +131,7 @@ class RabbitmqSystem(Management):
         return nodes
 
     def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
-        """Every node serves, and every member of every queue is there."""
+        """Return the nodes that do not serve, and those that lack a member of a queue."""
         missing = {
             node.name: f"{node.name} does not serve"
             for node in nodes
@@ -143,25 +145,25 @@ class RabbitmqSystem(Management):
         return missing
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Nothing: a search needs brokers in Python."""
+        """Return nothing to draw: a search needs brokers in Python."""
         del spec, nodes
         return {}
 
     def missing(self) -> str:
-        """As ``Installed``'s."""
+        """Return what must be installed and how; "" if nothing is missing."""
         return distribution.missing()
 
     def version(self) -> str:
-        """As ``Installed``'s."""
+        """Return the version of the distribution."""
         return distribution.found().version
 
     def unplaced(self, environment: str) -> str:
-        """As ``Installed``'s: what is found here is brought there."""
+        """Return "": the distribution that is found here is brought to any environment."""
         del environment
         return ""
 
     def provision(self, spec: TestSpec) -> Provision:
-        """As ``Portable``'s."""
+        """Return what a machine must be given: the distribution, libraries and memory."""
         del spec
         found = distribution.found()
         return Provision(
@@ -180,7 +182,7 @@ class RabbitmqSystem(Management):
         listen: Mapping[str, Address],
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
-        """As ``System.files``. All nodes must have the distribution port that is announced."""
+        """Return the files of a node; all nodes must have the announced distribution port."""
         found = distribution.found()
         return configuration.files(
             spec.properties,
@@ -195,5 +197,5 @@ class RabbitmqSystem(Management):
         )
 
     def command(self, layout: Layout) -> list[str]:
-        """A shell that becomes the virtual machine, so that signals reach it."""
+        """Return the command of a shell that becomes the virtual machine: signals reach it."""
         return ["sh", f"{layout.etc}/start"]

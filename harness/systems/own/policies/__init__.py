@@ -1,4 +1,4 @@
-"""How tests of our brokers' policies of high availability are planned and configured.
+"""The planning and configuration of tests of our brokers' policies of high availability.
 
-A module for each policy.
+There is a module for each policy.
 """

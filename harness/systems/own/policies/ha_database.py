@@ -1,10 +1,9 @@
-"""Our brokers as a high-availability cluster on one database.
+"""The policy ``ha-database`` in a test: our brokers as a high-availability cluster on one database.
 
-How a test of the policy ``ha-database`` is configured.
-
-Why a test needs all of these times together: a client must have given up a silent broker (1.25 s,
-``workloads.connection``) and a broker must have dropped everything (three quarters of
-``lock-expiration``) before the earliest moment at which another may take it over (the whole of it).
+Why a test needs all of these times together: another broker may take over at the earliest after the
+whole of ``lock-expiration``. Before that a client must have given up the silent broker (1.25 s,
+``workloads.connection``), and the broker must have dropped everything (three quarters of
+``lock-expiration``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TEST_DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 class HaDatabase(Policy):
-    """Each broker is a pair of its own, and all share the database."""
+    """A cluster in which each broker is a pair of its own, and all share the database."""
 
     name = "ha-database"
     description = (
@@ -48,11 +47,11 @@ class HaDatabase(Policy):
     commands = ("members", "quiesce", "takeover", "unquiesce")
 
     def in_database(self, spec: TestSpec) -> bool:
-        """Always."""
+        """Return True: the brokers always share a database."""
         del spec
         return True
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
-        """The same for all."""
+        """Return the defaults, which are the same for all nodes."""
         del node
         return {**_TEST_DEFAULTS, **database_plan.defaults(hosts)}

@@ -1,9 +1,7 @@
-"""Our brokers as a multi-instance queue manager.
+"""The policy ``multi-instance`` in a test: our brokers as a multi-instance queue manager.
 
-How a test of the policy ``multi-instance`` is configured.
-
-Each pair is a queue manager, "a1" the instance that is started first and so becomes active, "a2"
-the one that is started beside it and stands by.
+Each pair is a queue manager. "a1" is the instance that is started first and so becomes active, "a2"
+the other one, which stands by.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ _TEST_DEFAULTS: Final[Mapping[str, Any]] = {
     "lock-expiration": 4000,
     "lock-poll-period": 100,
 }
-"""Short times (milliseconds).
+"""Short times for tests (milliseconds).
 
 The file server's lease in a test is as long as ``lock-expiration`` (``harness.systems.store``).
 """
 
 
 class MultiInstance(Policy):
-    """Two instances of each queue manager."""
+    """A policy with two instances of each queue manager."""
 
     name = "multi-instance"
     description = (
@@ -45,11 +43,11 @@ class MultiInstance(Policy):
     }
 
     def after(self, pair: str, number: int) -> str | None:
-        """The one that is to be active."""
+        """Return the instance that is to be active, for the other one."""
         return f"{pair}1" if number > 1 else None
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
-        """The name of the queue manager, and its times."""
+        """Return the name of the queue manager, and its times."""
         del hosts
         section = {"queue-manager": f"QM{node.pair.upper()}", **_TEST_DEFAULTS}
         return {f"ha-policy.multi-instance.{name}": value for name, value in section.items()}

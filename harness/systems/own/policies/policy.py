@@ -1,4 +1,4 @@
-"""What there is to say of a policy when its brokers are tested."""
+"""The description of a policy for tests of its brokers."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from harness.interface import Address, NodePlan, TestSpec
 
 
 class Policy:
-    """How a test of one policy is planned and configured. Its instances keep no state."""
+    """The planning and configuration of tests of one policy; its instances keep no state."""
 
     name: ClassVar[str]
     description: ClassVar[str]
     by_role: ClassVar[bool] = False
-    """Whether its section of ``broker.toml`` has one for each role."""
+    """Whether its section of ``broker.toml`` has a part for each role."""
     on_store: ClassVar[bool] = False
     """Whether the brokers of a pair share a directory."""
     machines: ClassVar[tuple[str, ...]] = ()
-    """What ``--set`` takes properties of besides nodes."""
+    """The names, besides nodes, whose properties ``--set`` takes."""
 
     variants: ClassVar[tuple[dict[str, dict[str, Any]], ...]] = ()
-    """See ``harness.interface.PolicySummary``."""
+    """The variants of ``harness.interface.PolicySummary``."""
 
     commands: ClassVar[tuple[str, ...]] = ()
-    """What its brokers' admin ports take of an administrator besides a stop."""
+    """The commands, besides a stop, that its brokers' admin ports take from an administrator."""
 
     configured: ClassVar[tuple[str, ...]] = ()
-    """As what each broker of a pair is configured, where no property decides it."""
+    """The configured role of each broker of a pair, if no property decides it."""
 
     draws: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """Property, by dotted name -> the values that a search draws from, whatever the nodes."""
+    """The values that a search draws from, by the property's dotted name, whatever the nodes."""
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
-        """As what each broker of a pair is configured, in order.
+        """Return the configured role of each broker of a pair, in order.
 
-        Raises UsageError naming the property.
+        Raises UsageError that names the property.
         """
         del spec
         return self.configured
 
     def in_database(self, spec: TestSpec) -> bool:
-        """Whether all brokers of the test share a database. Raises UsageError."""
+        """Return whether all brokers of the test share a database. Raises UsageError."""
         del spec
         return False
 
     def after(self, pair: str, number: int) -> str | None:
-        """Which broker must have started before the one of that number (from 1), if any must."""
+        """Return which broker must have started before the one of that number (from 1), or None."""
         del pair, number
         return None
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
-        """Short times for tests and what the policy needs, by dotted name.
+        """Return short times for tests and what the policy needs, by dotted name.
 
-        ``hosts`` are of the environment's making.
+        ``hosts`` are those that the environment makes.
         """
         del node, hosts
         return {}
 
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Property, by dotted name -> the values that a search draws from."""
+        """Return the values that a search draws from, by the property's dotted name."""
         del nodes
         return self.draws

@@ -1,6 +1,4 @@
-"""Our brokers as live-backup pairs of which the backup has a copy.
-
-How a test of the policy ``replication`` is configured.
+"""The policy ``replication`` in a test: live-backup pairs whose backup has a copy.
 
 Each live has one backup, or as many as ``--set group:backups=2`` says.
 """
@@ -35,7 +33,7 @@ _ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 class Replication(Policy):
-    """A master and its slaves, which vote."""
+    """A policy with a master and its slaves, which vote."""
 
     name = "replication"
     description = (
@@ -52,14 +50,17 @@ class Replication(Policy):
     }
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
-        """The master first."""
+        """Return the roles, the master first."""
         for name in spec.properties.get(_GROUP, {}):
             if name != store.BACKUPS:
                 raise UsageError(f"--set {_GROUP}:{name}: unknown property: {near(name, [store.BACKUPS])}")
         return ("master", *("slave" for _ in range(store.backups(spec, _GROUP))))
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
-        """Votes are on, as 17.3.3 recommends for three pairs and more."""
+        """Return the defaults of a node.
+
+        Votes are on, as 17.3.3 recommends for three pairs and more.
+        """
         del hosts
         section = {**_TEST_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
         return {f"ha-policy.replication.{node.configured}.{name}": value for name, value in section.items()}

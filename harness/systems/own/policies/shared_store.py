@@ -1,4 +1,4 @@
-"""Our brokers with a shared store: how a test of the policy ``shared-store`` is configured.
+"""The policy ``shared-store`` in a test: our brokers with a shared store.
 
 The store of each pair is a directory, or with ``--set store:type=database`` a part of the one
 database of the test.
@@ -19,7 +19,7 @@ _SECTION: Final = "ha-policy.shared-store"
 STORE: Final = f"{_SECTION}.store"
 
 _ROLE_DEFAULTS: Final[Mapping[str, Any]] = {"failover-on-shutdown": True, "lock-poll-period": 100}
-"""Of master and slave (milliseconds)."""
+"""The defaults of master and slave (milliseconds)."""
 
 _LOCK_DEFAULTS: Final[Mapping[str, Any]] = {"lock-renew-period": 250, "lock-expiration": 4000}
 """Short times of the lock (milliseconds): of master and slave, or of the database.
@@ -30,7 +30,7 @@ silent broker (1.25 s, ``workloads.connection``) before that broker is replaced.
 
 
 class SharedStore(Policy):
-    """A master and its slaves; whoever has the lock of the store is live."""
+    """A policy with a master and its slaves; the broker that has the lock of the store is live."""
 
     name = "shared-store"
     description = (
@@ -43,15 +43,15 @@ class SharedStore(Policy):
     variants = ({store.NAME: {store.TYPE: "database"}},)
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
-        """The master first."""
+        """Return the roles, the master first."""
         return ("master", *("slave" for _ in range(store.backups(spec))))
 
     def in_database(self, spec: TestSpec) -> bool:
-        """If it says so."""
+        """Return whether the spec says that the store is a database."""
         return store.in_database(spec)
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
-        """Those of the role, and of the database where there is one."""
+        """Return the defaults of the role, and of the database if there is one."""
         section = _ROLE_DEFAULTS if node.database else {**_ROLE_DEFAULTS, **_LOCK_DEFAULTS}
         ours = {f"{_SECTION}.{node.configured}.{name}": value for name, value in section.items()}
         if node.database is None:
@@ -66,5 +66,5 @@ class SharedStore(Policy):
         }
 
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Of the database alone."""
+        """Return the values for the database, if there is one."""
         return database_plan.DRAWN if any(node.database for node in nodes) else {}

@@ -1,4 +1,4 @@
-"""Our brokers alone: how a test of brokers without a policy is configured."""
+"""The policy ``standalone`` in a test: our brokers without a backup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CONFIGURED: Final = "standalone"
 
 
 class Standalone(Policy):
-    """Clustered, each with its own disk."""
+    """A policy with clustered brokers, each with its own disk."""
 
     name = "standalone"
     description = "brokers without a backup, clustered; what one holds waits for its restart"
