@@ -2,9 +2,10 @@
 
 The rule applies only where brokers promise that (``Promises.fifo``). A group belongs to one
 consumer at a time, but a queue does not. So the delivery that was recorded first need not have been
-sent first: messages that are pushed to two sessions at once are read in any order, and those that
-one of them had not read when it ended go to the other behind the messages that it has. So only two
-kinds of queues are judged, as far as the history proves which sessions can have had which messages:
+sent first. Messages that are pushed to two sessions at once are read in any order. If one session
+ends, the messages that it had not read go to the other, behind those that the other has. So only
+two kinds of queues are judged, as far as the history proves which sessions can have had which
+messages:
 
 pulled      each first delivery was asked for (``time_low`` of its row says when) and taken between
             invocation and answer: an interval, for which ``checkers.linearizability`` holds as it

@@ -34,7 +34,7 @@ AFTERLIFE: Final = ("dead-letter", "expired")
 
 @dataclass(frozen=True, slots=True)
 class Recipients:
-    """The messages that are owed to their place, and the first rows that show others where not due.
+    """The messages owed to their place, and the first rows that show messages where not due.
 
     ``earlier``: a subscription that began after the send got the message, or a store keeps it for
     that. ``unwanted``: a session whose selector does not match got it. ``anothers``: another

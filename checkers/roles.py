@@ -195,9 +195,10 @@ def fallen(
     live later, but may have become live earlier and been silent since.
 
     Or a broker is fenced if another had completed a takeover of its node under a higher number than
-    that of its own life, whatever node ID the taker is live with, and whichever row came first.
-    Then the store has fenced it, which an administrator may cause in the middle of a life. Such a
-    broker must not acknowledge what has to be stored (``stored``); other operations do no harm.
+    that of its own life. It does not matter under which node ID the taker is live, nor which row
+    came first. Then the store has fenced it, which an administrator may cause in the middle of a
+    life. Such a broker must not acknowledge what has to be stored (``stored``); other operations do
+    no harm.
     """
     by_node: dict[str, list[CertainReign]] = defaultdict(list)
     back: dict[int, CertainReign] = {}
@@ -216,7 +217,7 @@ def fallen(
         again = back.get(own.index)
         after = bisect_right(indexes[own.node_id], own.index)
         before = None if again is None else bisect_left(indexes[own.node_id], again.index)
-        # Between two reigns of one broker are few of each other.
+        # Between two reigns of one broker, each other broker has few reigns.
         successors = [
             (reign.begin, reign.index)
             for reign in by_node[own.node_id][after:before]

@@ -85,8 +85,8 @@ class _Opening:
     """The contents of a part's files without the rows that carry messages.
 
     ``control`` has the control rows as an Arrow stream, ``last_ns`` the time of the last row of
-    each run, ``damaged`` why a run's file is not a history, ``confined`` the control rows of a run
-    that are wrong.
+    each run. ``damaged`` says why a run's file is not a history, ``confined`` which control rows
+    are wrong.
     """
 
     control: bytes

@@ -28,12 +28,12 @@ from checkers.java import GatewayError
 
 _HEAP_MAX_MB: Final = 5 * 1024
 _HEAP_MIN_MB: Final = 1024
-_HEAP_SHARE: Final = 0.35  # of the machine's memory: the cluster under test runs on it too
+_HEAP_SHARE: Final = 0.35  # a part of the memory: the cluster under test runs here, too
 _EXECUTORS_S: Final = 60.0
 _TRIES: Final = 5
 """The number of executors that may end before one lives; after so many, none will."""
 _POLL_S: Final = 0.05
-_STARTING: Final = "Error initializing SparkContext."  # Spark logs this of every error there
+_STARTING: Final = "Error initializing SparkContext."  # Spark logs this for every error at its start
 
 _lock: Final = threading.RLock()
 _gateway: Gateway | None = None
@@ -84,7 +84,7 @@ def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
             if master is not None and _elsewhere(master):
                 _wait_for_executors(session, master, _gateway)
         except Py4JError as error:
-            words = _words(error, _gateway, master or "")  # asks the JVM, so before it ends
+            words = _words(error, _gateway, master or "")  # it asks the JVM, which must not have ended
             stop()
             raise GatewayError(f"Spark did not start at {master or 'local[*]'}: {words}") from None
         except BaseException:

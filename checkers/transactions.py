@@ -8,11 +8,11 @@ outcome: a commit that was invoked without one of its effects, a roll-back with 
 if there are any, all parts are asked for their effects.
 
 A send happened if its message was delivered, or is in a store; it did not if it was answered ``ok``
-and its message is nowhere. An ack did not happen if its message was certainly delivered to a
-session again after the delivery that it is of, or is in a store after the end of its transaction
+and its message is nowhere. An ack did not happen if its message was certainly delivered again after
+the acknowledged delivery. Nor did it if a store had the message after the end of the transaction
 was invoked. It happened if its message is nowhere any more, and nothing else can have settled it.
-That a message is nowhere can be told only when everything was drained and every store read. It
-cannot be told of a subscription that was dropped, or made anew for another selector, as its backlog
+That a message is nowhere is claimed only when everything was drained and every store read. It is
+not claimed of a subscription that was dropped, or made anew for another selector, as its backlog
 went with it.
 
 A send to a topic is one effect for each of its subscriptions. A copy is nowhere only if its

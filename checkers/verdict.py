@@ -65,7 +65,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``independent_pairs``: an operation needs only the broker that it goes to and its pair, and
     others only for votes while the pair changes its roles. Without it (queues with a majority of
     all brokers, a master broker), a fault of any broker may explain that no operation succeeds.
-    ``monotonic_clocks``: leases, heart-beats and delays are measured by clocks that are never set.
+    ``monotonic_clocks``: leases, heartbeats and delays are measured by clocks that are never set.
     Without it a wrong wall clock may explain that, too.
 
     ``admits``: a text in answers by which a broker admits an internal error, a bug. If it is empty,
