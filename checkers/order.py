@@ -93,7 +93,7 @@ class Turns:
         return Turns(*(getattr(self, name)[some] for name in Turns.__slots__))
 
     def overtaken(self, compared: Sequence[Comparison]) -> Numbers:
-        """Return the messages before which one came that was sent only after they were stored."""
+        """Return the messages that were overtaken by one sent after they were stored."""
         found = np.zeros(len(self.place), dtype=bool)
         for one in compared:
             some = self if one.at is None else self.at(one.at)
@@ -178,7 +178,7 @@ class Line:
     spans: Spans | None
 
     def misplaced(self, compared: Sequence[Comparison]) -> Numbers:
-        """Return the messages before which a message came that should have come after them."""
+        """Return the messages that came after one that should have come after them."""
         found = np.zeros(len(self.read), dtype=bool)
         for one in compared:
             at = slice(None) if one.at is None else one.at
@@ -201,7 +201,7 @@ class Line:
 def _late(
     segment: Numbers, sequence: Numbers, certain: Flags, spans: Spans | None, earlier: _Earlier
 ) -> Flags:
-    """Return the rows before which a row came that should have come after them.
+    """Return the rows that came after one that should have come after them.
 
     The sequences must say so, and the spans, where one of both is judged by its span.
     """

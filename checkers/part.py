@@ -202,7 +202,7 @@ class Messages:
 
     @cached_property
     def overtaken(self) -> Numbers:
-        """The delivered messages that one overtook which was sent after they were stored."""
+        """The delivered messages that were overtaken by one sent after they were stored."""
         return self.turns.overtaken(self.compared_turns)
 
 

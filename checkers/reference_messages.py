@@ -69,7 +69,7 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
 
 
 def _left_out(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[Instance]:
-    """Find whether a subscription lost a message that it was skipped for, or got no copy of."""
+    """Find whether a message is lost for its subscription: skipped, or not copied."""
     if not m.sends:
         return
     if is_owed(history, m):
