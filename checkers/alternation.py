@@ -14,7 +14,7 @@ A change, and every change before it, is explained by
 - a closing message
 - a consumer with a selector.
 
-Where groups are not promised to stay with their session, a change does not count if the session
+Groups may not be promised to stay with their session. Then a change does not count if the session
 that the group left had certainly let go of all that it had got of the group.
 """
 

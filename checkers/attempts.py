@@ -73,7 +73,7 @@ class Attempts:
 
     @property
     def aborted(self) -> Flags:
-        """The messages of which each attempt certainly failed, by message.
+        """The messages whose attempts all certainly failed, by message.
 
         It says something only of messages that were sent more than once (``several``).
         """

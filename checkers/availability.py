@@ -3,9 +3,9 @@
 A window of unavailability begins with the first question after an ``ok`` and ends with the last
 completion that is not ``ok`` before the next ``ok``. It is longer than the bound and has at least
 three questions in it. Keys are each operation, each operation in each queue and in each group, each
-client (a producer), and each broker by its sends. A question is an invocation. An invocation does
-not know at which broker it will arrive, so a question to a broker is a completion that names the
-broker and is not ``ok``.
+client (a producer), and each broker by its sends. A question is an invocation. But an invocation
+does not know its broker, so a question to a broker is a completion that names the broker and is not
+``ok``.
 
 A broker has to refuse an acknowledgement that comes too late (``checkers.timeouts``). Such a
 refusal and its question count neither as failed nor as ``ok``.
@@ -127,9 +127,9 @@ def judged(rows: Rows, ends: Ends, promises: Promises) -> Rows:
 def _refused_late(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
     """Return the refused acks and nacks of messages that the broker may have taken back by then.
 
-    It may have if a row ``timeout`` of the session names the message. It may have, too, if the time
-    for which the broker waits has passed since the message was sent and the session was asked for,
-    as far as either is known.
+    It may have if a row ``timeout`` of the session names the message. It may have, too, after the
+    time for which the broker waits. That time counts from when the message was sent and the session
+    was asked for, as far as these moments are known.
     """
     refused = rows.of(ACK_FAIL, NACK_FAIL)
     wait, told = waiting_ns(promises), rows.of(TIMEOUT)

@@ -1,8 +1,8 @@
 """The validation of a history before it is judged: the first place where its form is broken.
 
-Why before any rule: a row that is missing, doubled or out of order looks like the fault of a
-broker, and an empty column looks like a broker without any fault. So a history whose form is broken
-is no finding: one line names file, row and cause, and there is no verdict.
+Why before any rule: a row that is missing, doubled or out of order looks like a broker's fault. An
+empty column looks like a broker without any fault. So a history whose form is broken is no finding:
+one line names file, row and cause, and there is no verdict.
 
 How it costs little: each part is validated when its columns lie in memory anyway, in passes over
 numbers without a sort (``of_part``). The form of the history as a whole follows from a few numbers
@@ -73,8 +73,9 @@ _IN_CONTROL: Final = {
     **dict.fromkeys(OF_TRANSACTIONS, "transaction"),
     "drop": "subscription",
 }
-"""The paired operations of clients that carry no message, each with the column that tells two
-operations of one process apart.
+"""The paired operations of clients that carry no message.
+
+Each has the column that distinguishes two operations of one process.
 """
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -82,8 +83,8 @@ _NONE: Final[frozenset[str]] = frozenset()
 _DELIVERED, _KEPT, _TAKEN_BACK = range(2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 4)
 """The kinds of rows that have no invocation, as numbers (``_what``).
 
-The other numbers: 2 n + 1 is an invocation of the n-th paired operation, 2 n + 2 its completion,
-and 0 a row that does not belong into a part.
+The other numbers: 2 n + 1 is an invocation of the n-th paired operation, and 2 n + 2 its
+completion. 0 is a row that does not belong into a part.
 """
 _ALONE: Final = {("deliver", "ok"): _DELIVERED, ("browse", "ok"): _KEPT, ("timeout", "info"): _TAKEN_BACK}
 """The kinds of rows of a part that have no invocation."""
@@ -485,7 +486,7 @@ def _of_control(
 
 
 def _told_apart(table: pa.Table, column: str) -> Numbers:
-    """Return a number for each row that tells apart what a column names.
+    """Return a number for each row, different for rows whose column names different things.
 
     A subscription is named by its topic and its name.
     """

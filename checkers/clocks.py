@@ -1,10 +1,10 @@
 """The clocks that were wrong, and the messages whose expiry and delay they make uncertain.
 
-A clock is wrong from the row that asked for the fault to the row in which its healing was observed,
-or to the end if there is none. The messages concerned are those that went by a broker of the fault
-or of its pair. The broker that takes a send writes down the expiry by its clock, and the broker
-that delivers the message reads it by its own. A message that was never delivered may have been
-forwarded to any broker at which its queue had a consumer.
+A clock is wrong from the row that asked for the fault to the row in which its healing was observed.
+Without such a row it is wrong to the end. The messages concerned are those that went by a broker of
+the fault or of its pair. The broker that takes a send writes down the expiry by its clock, and the
+broker that delivers the message reads it by its own. A message that was never delivered may have
+been forwarded to any broker at which its queue had a consumer.
 """
 
 from __future__ import annotations

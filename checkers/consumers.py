@@ -1,9 +1,9 @@
 """The consumers that each queue may have had, from the rows that ask for them.
 
-A consumer may have existed from the invocation of its subscribe on, unless that was refused, until
-its unsubscribe was answered or the process that served it was seen to be gone. A lost connection
-does not end it for certain. A session that asks for several queues is a consumer of each; one that
-names no queue may consume from any.
+A consumer may have existed from the invocation of its subscribe on, unless that was refused. It
+ended when its unsubscribe was answered, or when the process that served it was seen to be gone. A
+lost connection does not end it for certain. A session that asks for several queues is a consumer of
+each; one that names no queue may consume from any.
 """
 
 from __future__ import annotations

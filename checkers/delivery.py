@@ -272,8 +272,8 @@ def _resurrected(rows: Rows, of: Recipients, asked: RuleContext, lapsed: Lapses)
 def _stores(rows: Rows, stored: Numbers) -> tuple[Numbers, Flags, Flags, Flags]:
     """Return the stores that hold each message.
 
-    They are the first row that shows it among the dead letters, and whether it is in the store of
-    expired messages, on its way to another broker, or in any other store.
+    The first column has the first row that shows it among the dead letters. The flags are: it is in
+    the store of expired messages, it is on its way to another broker, it is in any other store.
     """
     dead, expired, forwarded = (
         rows.value.are(store)[stored] for store in ("dead-letter", "expired", "store-and-forward")

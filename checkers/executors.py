@@ -1,9 +1,9 @@
 """The reasons why the executors of a Spark cluster ended, from their logs.
 
 Why: the driver hears of a failed executor only that its command exited with code 1, and logs
-"Ignoring error". The reason (a Java that is too old, no memory, a driver that cannot be reached)
-stands in the executor's standard error, on the machine of its worker. The master's page has the
-address of the worker's page, and the worker's page has the executor's log.
+"Ignoring error". The reason (an old Java, no memory, an unreachable driver) stands in the
+executor's standard error, on the machine of its worker. The master's page has the address of the
+worker's page, and the worker's page has the executor's log.
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ class Facts:
     def _unread(self) -> str | None:
         """Return a sentence that names the brokers whose stores were not read; None if all were.
 
-        The stores of a broker count as read when its own were read, or those of another broker of
-        its node ID, or those of one that took its node over.
+        A broker's stores count as read with its own, with those of another broker of its node ID,
+        or with those of a broker that took its node over.
         """
         read = self._read
         if not read:

@@ -8,8 +8,8 @@ sent once, in a transaction, these are the invocation and the ``ok`` of the comm
 unknown outcome has no end, unless the process that took the send was seen to be gone before the
 message was delivered (``checkers.deaths``). If its message was never delivered, it need not have
 happened. A send that failed or was rolled back is no enqueue. If a message was sent more than once,
-its enqueue takes effect between the begin of the first send that did not certainly fail and the end
-of the first that was certain.
+its enqueue begins with the first send that did not certainly fail. It ends with the end of the
+first send that was certain.
 
 A dequeue is a message's first delivery, at the moment at which that was recorded. A push has no
 invocation and is read some time after it was made. A pushed message may be lost unread with its
@@ -72,8 +72,8 @@ def find(
     """Add one instance for each group that is no FIFO queue to the tally.
 
     The instance is the first delivery that overtook a message; among several overtaken messages it
-    names the one that was certainly sent first. By place, ``grouped`` says whether it is a group,
-    ``lossless`` whether each of its messages must be delivered, and ``overtaken`` whether
+    names the one that was certainly sent first. ``grouped`` flags the places that are groups, and
+    ``lossless`` those of which each message must be delivered. ``overtaken`` flags those in which
     ``checkers.order`` found a message that was overtaken. ``compare`` says which messages must keep
     an order.
     """

@@ -32,7 +32,7 @@ from the columns, for convenience:
                   late (a visibility time-out)
     phase         value "drained": everything was received until nothing came any more
     nemesis       ``f`` is any name of what it did; without a ``value`` that has a label the event
-                  is a fault of which only its begin is known
+                  is a fault, and only its begin is known
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ _OF_CLIENTS: Final[Mapping[str, str | None]] = {
     "send": "message", "ack": "message", "nack": "message", "begin": "transaction", "commit": "transaction",
     "abort": "transaction", "subscribe": "session", "unsubscribe": "session", "connect": None,
 }  # fmt: skip
-"""The operations that are asked and answered, each with the field that tells two of one process
-apart.
+"""The operations that are asked and answered.
+
+Each has the field that distinguishes two operations of one process.
 """
 _OF_MESSAGES: Final = ("send", "ack", "nack")
 _TOLD: Final = ("deliver", "disconnect", "receive", "timeout")

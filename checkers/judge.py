@@ -1,8 +1,8 @@
 """The judge, which makes a verdict of a history.
 
 Control rows are few and read first; they decide which questions the parts are asked. Then one job
-of Spark asks every part all families of rules at once (``checkers.part``), because the work that
-they share costs more than the work in which they differ. Each family answers for itself: one that
+of Spark asks every part all families of rules at once (``checkers.part``). Why at once: the work
+that the families share costs more than the rest. Each family answers for itself: one that
 crashes or runs past its deadline makes the verdict unknown and hides nothing that another found. If
 the job as a whole fails, each family is asked alone, so that the failure concerns one family only.
 """
@@ -83,8 +83,9 @@ Within the job, a family that is past its own deadline gives way to the others.
 ANSWERED: Final = ("send", "ack", "nack")
 """The operations on messages that brokers answer."""
 HERE_ROWS: Final = 5_000_000
-"""The number of rows up to which this process judges faster than a JVM starts
-(docs/decisions/0018).
+"""The number of rows up to which this process judges faster than a JVM starts.
+
+See docs/decisions/0018.
 """
 
 

@@ -465,9 +465,8 @@ def _expired(rows: Rows, lives: Lives, asking: _Context, at: Numbers) -> tuple[F
     The expiry is that of their message. The second flags have deliveries of which other parts may
     show it; the last column has the row from which on an answer would.
 
-    A delivery was certainly sent after its session had been asked for, after the delivery itself
-    had been asked for, and after the latest question on its connection that had been answered
-    before it was read.
+    A delivery was certainly sent after its session, and the delivery itself, had been asked for. It
+    was sent, too, after the latest question on its connection that was answered before it was read.
     """
     expired = asking.wish.expired[rows.id[at]]
     result, perhaps = np.zeros(len(at), dtype=bool), np.zeros(len(at), dtype=bool)
@@ -591,8 +590,9 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
     def judged(possible: Numbers, alive: Numbers, lapsed: Lapses) -> _Verdicts:
         """Judge deliveries by when they can have been sent and how long their sessions lived.
 
-        ``possible`` is the earliest row at which each can have been sent, ``alive`` the latest at
-        which its session was certainly alive, ``lapsed`` what the broker may have taken back.
+        ``possible`` is the earliest row at which each can have been sent. ``alive`` is the latest
+        row at which its session was certainly alive. ``lapsed`` has what the broker may have taken
+        back.
         """
         settled = np.full(len(order), NONE, dtype=np.int64)
         settles = np.where(lapsed.are_late(order), NONE, settling)
@@ -695,8 +695,8 @@ def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
 def _settled_twice(rows: Rows, order: Numbers, settling: Numbers, lapsed: Lapses) -> Flags:
     """Flag the later of the two deliveries of each message that two sessions settled.
 
-    It counts only if the second session had the message before the first had settled it, and the
-    earlier delivery had not lapsed before the later one was read.
+    It counts only if the second session had the message before the first had settled it. Nor may
+    the earlier delivery have lapsed before the later one was read.
     """
     index, ids, session = rows.index[order], rows.id[order], rows.session[order]
     delivering = rows.kind[order] == DELIVER

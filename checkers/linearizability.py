@@ -208,8 +208,8 @@ class _Looked:
     def overtaking(self, queue: int, pair: tuple[int, int]) -> Certificate:
         """Return the certificate of an "overtaken" pair.
 
-        Where x may have been taken by a dequeue without an answer, it has the dequeues that were
-        invoked in time, and values that these cannot all have taken.
+        Where a dequeue without an answer may have taken x, the certificate has the dequeues that
+        were invoked in time. It then also has values that these cannot all have taken.
         """
         early, late = pair
         if self.given.dequeue_return[late] != FOREVER:

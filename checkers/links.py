@@ -7,7 +7,7 @@ the column ``connection`` adds the rows of other sessions and producers. Where t
 only the session's own rows count.
 
 Answers are looked up only for deliveries that would be accused if they were not under way
-(``UnderWay``), and only in the span in which an answer would refute that.
+(``UnderWay``). Only the span counts in which an answer would refute that.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def asked_at(rows: Rows, answers: Numbers) -> Numbers:
 
 
 def _told_apart(rows: Rows, at: Numbers) -> Numbers:
-    """Return the number that tells operations of one kind and process apart.
+    """Return the number that distinguishes operations of one kind and process.
 
     It is the session, the transaction, or else the message.
     """

@@ -22,13 +22,16 @@ from nemesis.target import resolve_target
 
 COMMAND_PATIENCE_S: Final = 5.0
 TAKEOVER_PATIENCE_S: Final = 15.0
-"""The seconds that a takeover may take: the taker waits for ``takeover-wait``, reads the store that
-it has got, and may itself stand still meanwhile.
+"""The seconds that a takeover may take.
+
+The taker waits for ``takeover-wait``, reads the store that it has got, and may itself stand still
+meanwhile.
 """
 
 OPEN_PATIENCE_S: Final = 15.0
-"""The seconds for which a quiesced broker, or its database, may stand still before the fault is
-called not healed.
+"""The seconds after which a quiesced broker that does not take clients again is not healed.
+
+The broker, or its database, may stand still until then.
 """
 POLL_S: Final = 0.2
 

@@ -3,8 +3,8 @@
 Why four: a wrong clock confuses programs that compare times of different machines, and a jump
 confuses programs that measure time with the clock. If a clock jumps to and fro, no two readings
 agree. A clock that runs at another speed makes every time-out early or late, and nothing shows it.
-At the end of each fault the wall clock is right again, in one jump, as NTP sets a clock that is too
-wrong to be led back slowly. Otherwise the next fault would look as if it had taken effect.
+At the end of each fault the wall clock is set right in one jump, as NTP does with a clock that is
+very wrong. Otherwise the next fault would look as if it had taken effect.
 """
 
 from __future__ import annotations

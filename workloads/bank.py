@@ -2,9 +2,9 @@
 
 The balance of an account is one message: its body and its row name the account and the amount. In
 the beginning producers put money into the accounts of their pair. A teller takes the messages of
-two accounts and, in one transaction, acknowledges both and sends both anew, with some of the money
-moved from one to the other. So whatever becomes of a transaction, the amounts of all messages add
-up to what was put in. The drain reads the messages.
+two accounts. In one transaction it acknowledges both and sends two new ones, with some of the money
+moved from one account to the other. So whatever becomes of a transaction, the amounts of all
+messages add up to what was put in. The drain reads the messages.
 
 Why no groups: any teller shall get any two accounts, and a broker may forward them to others. There
 are as many accounts as the test has groups, but enough that tellers find two.
@@ -36,7 +36,7 @@ LEAST_PREFETCH: Final = 2
 ACCOUNTS_LEAST: Final = 4
 """The lowest number of accounts of each pair."""
 ALONE_S: Final = 0.25
-"""The seconds for which a teller waits for a second account before it sends anew the one it has."""
+"""The seconds for which a teller waits for a second account before it goes on with one."""
 RETRY_S: Final = 0.1
 
 

@@ -1,10 +1,10 @@
 """A client's connection to a broker, which knows the outcome of each operation exactly.
 
 Why our own client: a history is worth what its outcomes are worth. ``ok`` is a RECEIPT. ``fail`` is
-recorded only of what certainly did not happen. That is so if no byte of its frame was handed to the
-network, or if the broker said that it had refused the frame before processing (as far as the
-dialect can tell). Everything else is ``info``: a time-out, a connection lost after the first byte,
-an ERROR of unknown kind, any exception.
+recorded only of what certainly did not happen. Either no byte of its frame was handed to the
+network, or the broker said that it had refused the frame before processing, as far as the dialect
+shows. Everything else is ``info``: a time-out, a connection lost after the first byte, an ERROR of
+unknown kind, any exception.
 
 Why the client closes early: when a broker hears nothing from a client, it gives the client's
 messages to others. The client must have closed by then, or two clients would believe to hold one

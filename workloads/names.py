@@ -1,8 +1,8 @@
 """The names and numbers of a test that must be unique in it.
 
 Why in one place: several workloads may share a test. Each names its queues, topics and temporary
-queues with a prefix of its own, and all take the numbers of sessions, transactions and producers
-from the same ``Numbers``.
+queues with a prefix of its own. All take the numbers of sessions, transactions and producers from
+the same ``Numbers``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operations of consumers, which wait for a receipt and tell their consumer of it.
+"""The operations of consumers, which wait for a receipt and report it to their consumer.
 
 Each takes a process from its consumer when it is made, and is recorded by its consumer.
 """

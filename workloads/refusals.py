@@ -37,8 +37,9 @@ LONG_MS: Final = (600_000, 3_600_000)
 DELAY_MS: Final = (50, 1500)
 PRIORITIES: Final = (0, 1, 7, 9)
 _SHORT, _LONG, _DELAYED, _URGENT = 0.12, 0.05, 0.1, 0.2
-"""The shares of messages that ask for each option; only messages without a group ask for the last
-two.
+"""The shares of messages that ask for a short or long expiry, a delay, or another priority.
+
+Only messages without a group ask for the last two.
 """
 
 REDELIVERED_S: Final = 1.0

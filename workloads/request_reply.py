@@ -1,7 +1,7 @@
 """Workload ``request-reply``: requests, and replies to temporary queues of the requesters.
 
-A requester has one connection. On it, it subscribes to a temporary queue, whose name is unique in
-the history, and then sends requests that name this queue as the one to reply to. Responders consume
+A requester has one connection, on which it subscribes to a temporary queue. The queue's name is
+unique in the history. Then it sends requests that ask for replies to this queue. Responders consume
 the requests. They send the reply to each request where the request says, before they acknowledge
 the request. Requesters come and go, some without DISCONNECT. Their queues end with their
 connections, with the messages that wait there, and each time they make another. Requesters that are

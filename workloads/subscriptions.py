@@ -1,11 +1,11 @@
 """Workload ``subscriptions``: topics, and subscriptions to them that come, go, and are made again.
 
 Each topic is at home with a pair, as groups are, because in a cluster each broker has topics of its
-own. Each topic has durable subscriptions, one of them with a selector, a shared one, and one that
-ends with its session (``SHARES``), as far as brokers have such subscriptions. Consumers leave for a
-while and come back, and messages sent meanwhile wait for them. Or they drop their subscription and,
-after a while, make it again under the same name. Where a test asks for it (``change_selectors``), a
-durable subscription with a selector is made again with another one, which drops the former.
+own. Each topic has the subscriptions of ``SHARES`` that brokers support: durable ones, one of them
+with a selector, a shared one, and one that ends with its session. Consumers leave for a while and
+come back, and messages sent meanwhile wait for them. Or they drop their subscription and, after a
+while, make it again under the same name. Where a test asks for it (``change_selectors``), a durable
+subscription with a selector is made again with another one, which drops the former.
 """
 
 from __future__ import annotations

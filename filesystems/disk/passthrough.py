@@ -56,7 +56,7 @@ class Passthrough:
     def power_lost(self) -> int:
         """Drop the data that were not synced, and return how many bytes that were.
 
-        Nobody may use the disk meanwhile.
+        The disk must not be in use meanwhile.
         """
         lost = 0
         for inode in self._inodes:

@@ -34,8 +34,9 @@ class NfsNode:
     hidden: bool = False
     """True if it was removed while open here: it is renamed, and removed with the last close."""
     unsynced: list[Uncommitted] = field(default_factory=list)
-    """The writes that the server took without a promise to keep them; they are sent again if it was
-    restarted before a COMMIT.
+    """The writes that the server took without a promise to keep them.
+
+    They are sent again if the server was restarted before a COMMIT.
     """
     syncing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The lock that is held during a COMMIT.
