@@ -2,8 +2,8 @@
 
 Why a command: a broker that is said to implement a document must show it row by row, weaknesses
 included. A row that promises is refuted by a finding. A row that admits a weakness is refuted by a
-run that does not find it, because then either the broker or the checkers are not what they are said
-to be. What was seen lies in the store of each run, with its report.
+run that does not find it: then the broker or the checkers are not what they are said to be. What
+was seen lies in the store of each run, with its report.
 """
 
 from __future__ import annotations

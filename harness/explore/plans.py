@@ -1,7 +1,7 @@
 """The plans that decide the runs of a search or of a sweep.
 
-Why a file in its directory: a search that was cut off, by an interrupt, a full disk or the end of
-its machine, is continued with the missing runs, the same as they would have been.
+Why a file in its directory: a search may be cut off by an interrupt, a full disk or the end of its
+machine. It is then continued with the missing runs, the same as they would have been.
 """
 
 from __future__ import annotations

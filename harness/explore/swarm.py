@@ -161,8 +161,9 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
     """Return what can be drawn for a spec.
 
     That is its nemeses or, without any, all that its cluster and its environment can have and its
-    bounds allow. Raises UsageError for a policy or a nemesis that does not exist, for a nemesis
-    that the cluster is too small for or has nothing to break of, or that the environment cannot do.
+    bounds allow. Raises UsageError for a policy or a nemesis that does not exist. Raises it, too,
+    for a nemesis that the environment cannot do, or for which the cluster is too small or has
+    nothing to break.
     """
     system = systems.of(base)
     environment, _ = place(system, base.environment)

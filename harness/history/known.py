@@ -1,8 +1,8 @@
 """Accepted findings: what a team knows of its brokers and does not want to be woken for again.
 
 Why a file with a date and a reason for each: a nightly job that is red every night is read by
-nobody, and one that is silenced for ever hides the next fault of the same kind. So an entry names
-one kind of finding of one system, says why it is accepted, and expires some day. The verdict is not
+nobody. One that is silenced for ever hides the next fault of the same kind. So an entry names one
+kind of finding of one system, says why it is accepted, and expires some day. The verdict is not
 changed; only the exit status and how it is shown depend on the file. The meaning of each key is in
 docs/how-to/nightly.md.
 """

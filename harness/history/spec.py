@@ -1,7 +1,7 @@
 """The spec of a test: its defaults, its limits, and how it is read and written.
 
 Why checked so thoroughly before anything runs: a wrong name or an impossible number found after a
-minute of deployment is a minute lost, and one that is silently ignored is a test of something else.
+minute of deployment is a minute lost. One that is silently ignored makes a test of something else.
 Every refusal is one line: what is wrong, where, and what would be right.
 """
 

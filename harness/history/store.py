@@ -1,7 +1,7 @@
 """The store: one directory for each test that ran, ``store/<test>/<time>/``, and its files.
 
-Why directories with fixed names: everything a reader needs to judge, repeat or report a test is in
-one place that can be copied, attached to a ticket and given back to ``jepsen-run check``.
+Why directories with fixed names: everything that is needed to judge, repeat or report a test is in
+one place. It can be copied, attached to a ticket and given back to ``jepsen-run check``.
 
     spec.json       the test as it was requested
     schedule.json   the faults as they were planned

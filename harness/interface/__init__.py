@@ -1,7 +1,7 @@
 """The small set of protocols and data that the parts of a test share.
 
-Why one package: workloads, nemeses and environments must work together without knowing each other,
-so that each can be replaced alone (a new environment must not touch a workload). They import this
+Why one package: workloads, nemeses and environments must work together without knowing each other.
+So each can be replaced alone (a new environment must not touch a workload). They import this
 package and nothing else of the harness; the harness imports them. The data that crosses between
 them can be written as JSON.
 
@@ -10,7 +10,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 """
 
 from checkers.schema import TEMPORARY as TEMPORARY
-from checkers.schema import TOPIC as TOPIC  # workloads know of it by the interface
+from checkers.schema import TOPIC as TOPIC  # workloads use it through the interface
 from harness.interface.dialect import Dialect, Feed, Temporaries, Topics, Wishes
 from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
 from harness.interface.errors import InfrastructureError, UsageError

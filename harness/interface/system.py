@@ -79,7 +79,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     which the message is meant or, if ``origin`` is set, the one in which it died or expired. For a
     topic it is the topic's name in the history, and ``subscription`` is the one it was kept for.
     ``group`` is its header's. ``body`` is what was stored. Of a large message ``body`` is only the
-    beginning, and ``digest`` is the CRC-32C of all of it, or ``cut`` says that the digest is not
+    beginning. Then ``digest`` is the CRC-32C of all of it, or ``cut`` says that the digest is not
     known.
     """
 

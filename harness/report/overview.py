@@ -5,8 +5,8 @@ wants to see what is new without opening each report. Both are made only from wh
 stored, so ``jepsen-run check`` makes them again.
 
 Why ``index.json`` is read before it is written: a run whose verdict has not changed since is taken
-from it, so that a store of a thousand runs costs a new one no second. A file that is damaged, or of
-another version, is made anew.
+from it. So a store of a thousand runs costs a new one less than a second. A file that is damaged,
+or of another version, is made anew.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Trend:
     """A kind of finding in the runs of a test.
 
     ``counts`` has the oldest run first; None for a run that was not decided. ``standing`` is "new"
-    if the newest decided run has the finding and the one before has not, "again" if both have it,
-    "gone" if only an earlier one has it.
+    if the newest decided run has the finding and the one before has not. It is "again" if both have
+    it, "gone" if only an earlier one has it.
     """
 
     kind: str
@@ -219,7 +219,7 @@ def _below(directory: Path) -> list[Path]:
     try:
         with os.scandir(directory) as entries:
             return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # removed just now
+    except OSError:  # it was removed just now
         return []
 
 

@@ -3,11 +3,11 @@
 Each step is one small SVG, and the steps are stacked, so that text and log lines can stand next to
 each arrow.
 
-Why a slice for each step and not one picture: the reader's question is "what is this arrow?", and
-the answer, its row and its log lines, must stand next to it and may grow when it is opened.
-Horizontal positions are percentages, so a slice fits a phone and a wide screen; the lanes go
-through the whole height of a slice. Lines of brokers have the colour of their role. The colour
-changes in the middle of the step that saw the role change.
+Why a slice for each step and not one picture: the reader's question is "what is this arrow?". The
+answer, its row and its log lines, must stand next to it and may grow when it is opened. Horizontal
+positions are percentages, so a slice fits a phone and a wide screen; the lanes go through the whole
+height of a slice. Lines of brokers have the colour of their role. The colour changes in the middle
+of the step that saw the role change.
 
 A transaction has a lane at the right: a bar from its begin to the answer to its commit or
 roll-back, tied to the operations in it. A subscription has a lane, too: a bar while it exists. What

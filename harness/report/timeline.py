@@ -3,7 +3,7 @@
 These are rates, latencies, faults and roles.
 
 Why a step of its own: a report must show the whole of a history, not its first ten thousand
-operations, so rows are reduced to a few hundred bins of equal width before anything is drawn. Times
+operations. So rows are reduced to a few hundred bins of equal width before anything is drawn. Times
 are seconds of the history.
 """
 

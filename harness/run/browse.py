@@ -45,7 +45,7 @@ async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], reco
         readings = {name: group.create_task(_read(test, name)) for name in again}
     for name, reading in readings.items():
         stored = reading.result()
-        if not isinstance(stored, str):  # else the first reading stands
+        if not isinstance(stored, str):  # else the first reading remains, without proof of copies
             _record(recorder, name, stored)
 
 

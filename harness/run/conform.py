@@ -34,7 +34,7 @@ def run(
     name = system or OWN
     known = registry.get(name)
     chosen = policy or next(iter(known.policies))
-    # Brokers that want their topics told before get them by the workload that has some.
+    # Brokers that need their topics declared in advance get them by the workload that has topics.
     topics = [SubscriptionsLoad.name] if SubscriptionsLoad.name in possible(known.dialect) else []
     spec = TestSpec(
         name=f"conformance-{name}-{chosen}",
@@ -91,7 +91,7 @@ async def _tried(test: Composition, store: Path, tell: Callable[[Row], None]) ->
     environment = test.environment
     task = asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):  # SIGINT is asyncio's to handle
+    for number in (signal.SIGTERM, signal.SIGHUP):  # asyncio handles SIGINT itself
         if signal.getsignal(number) != signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:

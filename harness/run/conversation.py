@@ -2,8 +2,8 @@
 
 These are topics, per-message options, dead letters and transactions. A dialect that names a header
 for a feature claims that feature, and the broker must have it. If the dialect names no header, the
-row is "not claimed". As far as it is cheap, such a row says whether the brokers do it all the same
-when they are asked with the header that other brokers use.
+row is "not claimed". As far as it is cheap, such a row says whether the brokers do it all the same.
+They are asked with the header that other brokers use.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Conversation(Talk):
             return Seen(said, "no dead letter", right=False)
         origins = [one.queue if one.origin else "nowhere told" for one in dead]
         seen = f"{len(dead)} dead, from {words(origins)}"
-        if len(found) == 1 and not dead[0].origin:  # no check asks for it then
+        if len(found) == 1 and not dead[0].origin:  # no check needs the origin then
             return Seen(f"after {after} refusals once; not where it was", seen, None, claimed=False)
         return Seen(said, seen, right=len(found) == 1 and dead[0].queue == queue)
 

@@ -9,7 +9,7 @@ within
     [the last request that was answered with the old role was *sent*, the first answer with the new
     role *arrived*]
 
-Both stamps err in the safe direction, so a busy event loop, a slow network or a paused broker widen
+Both stamps err in the safe direction: a busy event loop, a slow network or a paused broker widen
 the interval and never make it wrong. Takeovers that brokers report are dated in the same way. Equal
 roles with different epochs mean that the role changed and changed back between two polls: an
 "unreachable" row ends the certainty. "stopped" is claimed only when the process is known to be
@@ -159,8 +159,8 @@ class Monitor:
             async with asyncio.timeout(self._silence_s):
                 return await node.ask()
         except OSError:
-            # TimeoutError too: a container that is gone keeps silent where a process that is gone
-            # refuses
+            # This includes TimeoutError: a container that is gone keeps silent, and a process that
+            # is gone refuses.
             return await self._unanswered(node)
 
     async def _unanswered(self, node: Watched) -> Status:

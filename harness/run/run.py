@@ -414,7 +414,7 @@ class Run:
 
         None if no operation ended: clients so slow prove neither recovery nor its absence.
         """
-        # An attached cluster's own way to tell roles may be slow, which proves nothing against
+        # An attached cluster's own way to report roles may be slow, which proves nothing against
         # the brokers.
         told = self.test.spec.attached is None
 

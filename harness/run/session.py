@@ -2,7 +2,7 @@
 
 Why apart from the command line: everything here can be called by a test, a benchmark or a search
 without parsing words. The order is made for the reader: Spark starts while the cluster is deployed,
-the verdict is printed as soon as it is known, and the cluster is taken down during the judging.
+and the verdict is printed as soon as it is known. The cluster is taken down during the judging.
 Reports come after the verdict and cannot change it.
 """
 
@@ -144,8 +144,7 @@ def execute(
         test = replace(test, given_schedule=str(store / stores.SCHEDULE))
     own = spark is None
     spark = spark or api.start_in_background(spark_master, wanted=not test.environment.virtual)
-    # A minute of virtual time takes a second: a display could show nothing that its lines do not
-    # say better.
+    # A minute of virtual time takes a second: lines say more than a display could show.
     virtual = test.environment.virtual
     progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
     progress.note(
@@ -408,7 +407,7 @@ def check(
     anew.
     """
     held = {path: stores.find(path) for path in paths}
-    # "store/*" names the latest run twice, of which one is a link.
+    # "store/*" names the latest run twice, once by a link.
     runs = list({store.resolve(): store for some in held.values() for store in some}.values())
     named = {store.resolve() for path, some in held.items() for store in some if stores.is_named(store, path)}
     from checkers import api  # noqa: PLC0415 - imports Arrow

@@ -122,8 +122,8 @@ def simulate(
     test = replace(test, environment=environment)
     recorder = MemoryRecorder(environment.clock_ns)
     trouble = None
-    # Nothing is stored; but brokers that cannot start have their last words read from files, as
-    # everywhere.
+    # Nothing is stored, but the last log lines of a broker that cannot start are read from files,
+    # as in every environment.
     with scratch.directory("simulation") as directory:
         life = Run(test, directory, Silent(), recorder)
         try:

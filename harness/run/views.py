@@ -3,8 +3,8 @@
 Why asked repeatedly: a cluster has the recovery bound to agree. Brokers are asked one after the
 other, so that two answers may differ for a moment without either broker being wrong. The questions
 end as soon as all agree. If they do not agree, the rows say over which span each broker gave the
-same answer, and the checkers accuse only if two spans overlap. A broker that could not be asked
-makes no claim; it is asked a few times more before its silence is taken for its answer.
+same answer. The checkers accuse only if two spans overlap. A broker that could not be asked makes
+no claim; it is asked a few times more before its silence is taken for its answer.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class AttachedSystem:
         Messages are looked at without being acknowledged. Then one is sent to a queue with two
         subscribers, and both must not get it. If stores are shown, they must not have a message of
         another test. If roles are reported, a broker that lets clients in must report a role that
-        can be true, and one that lets no client in must not report that it is live.
+        can be true. One that lets no client in must not report that it is live.
 
         Raises UsageError for messages that are there, for a destination that is not a queue, and
         for such an answer. Raises InfrastructureError if no broker lets clients in, or if one that

@@ -150,7 +150,8 @@ SCENARIOS: Final = (
             ),
         ),
     ),
-    # What the steps of HA3 show of one of each, under load: whatever clients can leave open is.
+    # HA3's steps show this for one of each; here it is under load, with everything that clients
+    # can leave open.
     Scenario(
         id="HA3-load",
         claim="pending messages, acknowledgements and durable subscriptions of a broker that is killed under "

@@ -101,7 +101,7 @@ async def _ha7(bench: Workbench) -> None:
 
 @on_bench
 async def _ha9(bench: Workbench) -> None:
-    # The first begins takeovers and never completes one: as a taker that failed half-way.
+    # The first broker begins takeovers and never completes one, as a taker that failed half-way.
     slow = member(bench, "a1", takeover_wait_ms=_NEVER_MS)
     victim, other = member(bench, "b1"), member(bench, "g1")
     await started(slow, victim, other)

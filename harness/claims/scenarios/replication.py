@@ -476,8 +476,8 @@ SCENARIOS: Final = (
         claim="group-name pairs live and backup, whatever order they start in",
         source="AMQ 17.3.3.2",
         spec=_spec("rp15", 2, every=_NO_VOTES),
-        # b2 first, so that either live could have it; then each live is killed, and only its own
-        # backup can take its place.
+        # b2 starts first, so that either live could have it as its backup. Then each live is
+        # killed, and only its own backup can take its place.
         schedule=faults(
             fault("late-start", 0.0, 1.0, "b2"),
             fault("late-start", 0.0, 2.0, "a2"),
@@ -642,7 +642,7 @@ SCENARIOS: Final = (
         source="AMQ 17.3.3.2",
         spec=_spec("rp19-true", seconds=15.0, **SLOW),
         schedule=faults(fault("kill", 2.0, 3.0), fault("kill", 9.0)),
-        # The second takeover shows that the backup became one again.
+        # The second takeover shows that the backup became a backup again.
         besides=(AND_AGAIN,),
         guards=at_stake("kill-1"),
         refuter=without(
@@ -707,8 +707,8 @@ SCENARIOS: Final = (
         claim="an isolated live acknowledges nothing to the clients on its side that its backup does "
         "not have",
         source="AMQ 17.3.3.1",
-        # Consumers that hold messages: what the isolated live had acknowledged would wait in its
-        # store alone.
+        # Consumers hold messages, so that what the isolated live had acknowledged would wait in
+        # its store alone.
         spec=_spec("rp20", 3, hold_s=0.5, prefetch=2, every=_VOTES),
         schedule=faults(_cut("isolate-live", 3.0, pair="a")),
         roles=Roles(live=("a2",), ended=("a1",)),

@@ -274,7 +274,7 @@ SCENARIOS: Final = (
         "nothing back",
         source="AMQ 17.3.2.2",
         spec=_spec("ss6", seconds=13.0, store={"backups": 2}, **SLOW),
-        # a3 comes when a2 waits already, and so behind it.
+        # a3 starts when a2 waits already, and so waits behind it.
         schedule=faults(fault("late-start", 0.0, 1.0, "a3"), fault("kill", 3.0, 3.0)),
         roles=Roles(never_live=("a1",)),
         besides=(

@@ -67,8 +67,8 @@ def _row(
 ) -> Scenario:  # fmt: skip
     """Return a case of a row: what fails, and which broker takes over.
 
-    Each pair has eight topics with a durable subscription, one that has a selector and is dropped
-    often, and a shared one, so that some subscription is always being dropped or made.
+    Each pair has eight topics. Each topic has a durable subscription, one that has a selector and
+    is dropped often, and a shared one. So some subscription is always being dropped or made.
     """
     label = f"{fault.kind}-1"
     name = f"ds{number}-{case}".removesuffix("-")

@@ -2,10 +2,9 @@
 
 These are the rows RP and SS, as far as they can be shown on processes of one machine.
 
-Times are those of JVMs on two busy cores. From the start of a broker to its service it takes 10 to
-40 s, until a cut is noticed two seconds, for a vote two more, and until a broker that lost it has
-ended ten. A broker's log lines are recognised by their code (AMQ221...), which is the same in all
-releases.
+Times are those of JVMs on two busy cores. A broker serves 10 to 40 s after its start. A cut is
+noticed after two seconds, a vote takes two more, and a broker that lost it ends within ten. A
+broker's log lines are recognised by their code (AMQ221...), which is the same in all releases.
 """
 
 from __future__ import annotations
@@ -226,7 +225,7 @@ CLAIMS: Final = SystemClaims(
             fault("late-start", 0.0, 6.0, "a3"),
             fault("kill", 40.0),
             fault("kill", 52.0, target="a2"),
-            # What a1 took waits before what a2 took.
+            # Messages that a1 accepted wait before those that a2 accepted.
             besides=(
                 Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a3"))),
                 Moved(least=20, by="a3"),

@@ -3,8 +3,8 @@
 Brokers of a cluster deliver to the consumers of all brokers, so the broker that delivers a message
 need not be its owner. A takeover is shown by what the taker reports, and a valid run shows that
 nothing was lost in it. Times are those of JVMs on two busy cores: a broker is suspected three
-seconds after its last sign of life, and taken over when its row in the database has stood still for
-eight more.
+seconds after its last sign of life. It is taken over when its row in the database has stood still
+for eight more.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A row of the claims with the brokers of another system than ours, as data.
 
 Why not the rows as they stand: other brokers need other times (a JVM starts in twenty seconds and
-notices a cut after two), have other properties and other words in their logs, and some depart from
-the documents. What is done and what must follow from it stays in the scenario, so that runs are
-judged by the same code. A departure from the documents is stated with the row, with the page of the
-finding; it never makes the expectation of the documents softer.
+notices a cut after two). They have other properties and other words in their logs, and some depart
+from the documents. What is done and what must follow from it stays in the scenario, so that runs
+are judged by the same code. A departure from the documents is stated with the row, with the page of
+the finding; it never makes the expectation of the documents softer.
 """
 
 from __future__ import annotations

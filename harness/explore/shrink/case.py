@@ -2,8 +2,8 @@
 
 Why apart from the ways of choosing what to try next: delta debugging and Hypothesis both ask "does
 this simpler case still fail?", and the rules for an answer must be the same for both. Nothing is
-run twice, nothing that leaves the bounds is run at all, a step that takes away something large is
-tried with several seeds, and the budget ends both in the same way.
+run twice, and nothing that leaves the bounds is run at all. A step that takes away something large
+is tried with several seeds, and the budget ends both in the same way.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class ShrinkRequest:
 def run(request: ShrinkRequest) -> int:
     """Make a finding smaller and store the result; return the exit status.
 
-    1 if a case was stored, 0 if the findings did not come at all, so that there was nothing to
-    shrink, 2 if that could not be decided.
+    1 if a case was stored; 0 if the findings did not come at all, so that there was nothing to
+    shrink; 2 if that could not be decided.
     """
     kept = reproduction.load(request.path)
     findings = _wanted(request, kept)

@@ -1,7 +1,7 @@
 """The simpler tests than a failing one, as choices: Hypothesis' shrinker chooses from them.
 
 Why choices: Hypothesis' shrinker knows nothing of brokers and faults; it lowers numbers and tries
-whether the test still fails. So a test is written as a row of numbers, each an index into the
+whether the test still fails. So a test is written as a row of numbers. Each is an index into the
 candidates for one thing (a fault's kind, the seconds under load ...), simplest first and the
 present one last. The failing test is then the largest number everywhere, every smaller number is a
 simpler test, and zero everywhere is the emptiest test there is.

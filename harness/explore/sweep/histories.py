@@ -1,9 +1,9 @@
 """The histories of a sweep: a file for each run.
 
 Why a file for each run: it exists as a whole or not at all, so a sweep that was cut off continues
-with what is missing, and one task can judge a run alone. Together the files are one Parquet data
-set, told apart by the column ``run``. What decided a run (its spec and its schedule) and how it
-went are in the metadata of its file, so that no second file can disagree with it.
+with what is missing. And one task can judge a run alone. Together the files are one Parquet data
+set, told apart by the column ``run``. The metadata of a run's file has what decided it (its spec
+and its schedule) and how it went. So no second file can disagree with it.
 """
 
 from __future__ import annotations

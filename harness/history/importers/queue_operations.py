@@ -46,8 +46,8 @@ _Pair = tuple[Any, Any]
 class _Open:
     """An operation that has no answer yet.
 
-    For a drain it also has the dequeue that the drain asked for and that has no answer, whether it
-    asked for any, the messages that its dequeues got, and the number of operations when it began.
+    For a drain it also has its dequeue that has no answer yet, and whether it asked for any. It has
+    the messages that its dequeues got, and the number of operations when it began.
     """
 
     op: Operation

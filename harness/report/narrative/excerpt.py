@@ -135,7 +135,7 @@ class ExcerptReader:
         found = self._of_control("transaction", set(numbers))
         first = set(numbers[:TRANSACTIONS_MAX])
         mine = [row for row in found if row["transaction"] in first]
-        if mine:  # begin and end are known, so what lies between is soon found
+        if mine:  # begin and end are known, which bounds the search
             times = [row["time"] for row in mine]
             ended = {row["transaction"] for row in mine if row["f"] != "begin"} == first
             low, high = min(times), max(times) + (0 if ended else SPANS_NS[1])

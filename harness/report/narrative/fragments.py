@@ -46,8 +46,8 @@ class Clauses:
     def rows(self, f: str, type_: str | None = None, message: int | None = None) -> list[Row]:
         """Return the story's rows with this operation, type and message, None meaning any.
 
-        The outcome of a topic's message is only that of the subscription that the finding is about,
-        since each subscription has its own copy of the message.
+        The outcome of a topic's message is only that of the finding's subscription, since each
+        subscription has its own copy of the message.
         """
         return [
             row

@@ -1,7 +1,7 @@
 """The stories of ownership: which broker was live with whose data.
 
-Two brokers were live at once, two took over one node's data, a broker did not know that it had been
-replaced, or brokers do not agree.
+Two brokers were live at once, or two took over one node's data. A broker did not know that it had
+been replaced, or brokers do not agree.
 
 Why together: all rest on what the monitor saw and on what brokers reported of themselves, and each
 must say how it is known.

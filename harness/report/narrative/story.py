@@ -58,8 +58,8 @@ class Mark:
     """The effect of a step on a transaction or a subscription, drawn on its lane.
 
     For a transaction ``kind`` is "begin", "effect" or how it ended (``Transaction.outcome``). For a
-    subscription it is "copy" if a message is meant for it, "perhaps" if it may be, and "given" if a
-    session gets a message of it.
+    subscription it is "copy" if a message is meant for it, "perhaps" if it may be, "given" if a
+    session gets a message.
     """
 
     lane: str

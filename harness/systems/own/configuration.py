@@ -3,10 +3,10 @@
 Test defaults: the documents' default times are made for machines in production. A connection is
 dead after a minute, a vote takes another; a test of 40 seconds would see nothing but waiting. So
 the plug-in configures short times (``TEST_DEFAULTS``), with the proportions that the documents ask
-for. A live notices that its backup is gone before the backup can have won a vote, and a client
-gives up before the broker gives its messages to others. All brokers of a test share the disk of
-this machine, which may be fuller than a disk of one broker. ``--set NODE:property=value`` overrides
-each default, where NODE is a node's name or "*".
+for. A live notices that its backup is gone before the backup can have won a vote. A client gives up
+before the broker gives its messages to others. All brokers of a test share the disk of this
+machine, which may be fuller than a disk of one broker. ``--set NODE:property=value`` overrides each
+default, where NODE is a node's name or "*".
 
 A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it
 then holds for whichever of master and slave the node is. With "*" a property of one role is given
@@ -104,7 +104,7 @@ def table(
     try:
         config.apply(made, everywhere, "--set *")
     except config.ConfigurationError as error:
-        problem = str(error)  # it was wrong before the node's own were added
+        problem = str(error)  # wrong already without the node's own properties
     raise UsageError(problem)
 
 

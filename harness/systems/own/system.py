@@ -107,7 +107,7 @@ class OwnSystem(AdminClients):
             keeps_expired=expired,
             redelivery_s=redelivery_s(spec),
             counts="given back",
-            durable_counts=True,  # a refusal is answered when the journal has its count
+            durable_counts=True,  # a refusal is answered once its count is in the journal
         )
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:

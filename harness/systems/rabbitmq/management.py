@@ -110,7 +110,7 @@ class Management:
             node_id=self._names[admin],
             role=LIVE,
             epoch=self._roles.connections[admin],
-            replicating=True,  # what a quorum queue acknowledges a majority has
+            replicating=True,  # a majority has what a quorum queue acknowledges
             details={"queues": self._queues.get(admin, ())},
         )
 

@@ -86,7 +86,7 @@ class RabbitmqSystem(Management):
 
         RabbitMQ knows nothing of groups: only a queue with one active consumer keeps them together.
         A refused message goes "to the back of the queue if no delivery-limit is set" (manual,
-        Quorum Queues), so no order is promised to consumers that refuse.
+        Quorum Queues). So no order is promised to consumers that refuse.
 
         A message that is given back more often than its delivery limit says is dropped
         (``return_one`` of ``rabbit_fifo``), whatever gave it back.
