@@ -11,9 +11,10 @@ nothing.
     python -m bench.rule_mutants counts --recorded /tmp/judged.jsonl --hunt 20 --about nack
 
 The corpus (``bench.rule_corpus``) holds small histories of every kind, each judged under its own
-promises. What is compared: findings, which windows faults explain, what a lost message's group
-kept, and the decision. A mutant of the columns is judged by columns, one of the reference by the
-reference. A mutant that crashes, or takes longer than ``LIMIT_S``, does not survive.
+promises. What is compared: findings and how many there are, which windows faults explain, what a
+lost message's group kept, and the decision. A mutant of the columns is judged by columns, one of
+the reference by the reference. A mutant that crashes, or takes longer than ``LIMIT_S``, does not
+survive.
 
 How: the parent compiles a changed function and a forked child puts its code into the running one,
 so that a mutant costs no import. A chunk of histories is judged without a line only if it runs
@@ -231,11 +232,11 @@ class Columns:
 
     def say_each(self, chunk: Chunk, families: Families) -> list[Any]:
         """What some families say of each history of a chunk."""
-        _, _, found, decided = self._say(Runs(chunk.histories, chunk.slices), chunk.options, families)
+        *_, found, decided = self._say(Runs(chunk.histories, chunk.slices), chunk.options, families)
         return [*zip(found, decided, strict=True)]
 
     @staticmethod
-    def _say(runs: Runs, options: CheckOptions, families: Families) -> tuple[Any, Any, list[Any], list[Any]]:
+    def _say(runs: Runs, options: CheckOptions, families: Families) -> tuple[Any, ...]:
         check_run = judge.CheckRun(
             runs,
             msgspec.structs.replace(options, examples=10**9),
@@ -245,7 +246,8 @@ class Columns:
         case = judge.examine(check_run)
         if case is None or check_run.unknown:
             raise RuntimeError(f"a rule failed: {check_run.unknown}")
-        return case.kept, case.overtakers, found_in(case, options), [*decisions(case, options)]
+        counts = {run: {name: one.count for name, one in some.items()} for run, some in case.found.items()}
+        return case.kept, case.overtakers, counts, found_in(case, options), [*decisions(case, options)]
 
 
 def decisions(case: judge.Examination, options: CheckOptions) -> Iterator[Decision]:

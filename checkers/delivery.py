@@ -176,13 +176,12 @@ class SliceMarks:
 def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offset: int) -> SliceMarks:
     """Return the findings about whole messages; ``offset`` is how many are in earlier slices."""
     size = rows.messages
-    known, sent = lives.message != NONE, lives.sent != NONE
     stored = rows.of(BROWSE)
     in_store = first(rows.id[stored], rows.index[stored], size) if len(stored) else None
     shown = lives.delivered if in_store is None else earliest(lives.delivered, in_store)
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
     of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries)
-    certain = known & sent & (lives.ok != NONE) & of.owed
+    certain = (lives.sent != NONE) & (lives.ok != NONE) & of.owed
     lapsed = lapses(rows, asked.ends, asked.promises)
     left = owed(rows, asked.custody(lapsed), places, lives.sent, certain, lives.stored)
     at_home = np.ones(rows.messages, dtype=bool)
@@ -222,7 +221,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
         (None, _resurrected(rows, of, asked, lapsed) if len(stored) else None),
         (None, phantom),
         (None, _corrupted(rows, lives, misplaced)),
-        (known & sent & (shown != NONE) & _aborted(lives, shown), shown),
+        ((shown != NONE) & _aborted(lives, shown), shown),
         (None, _uncommitted(rows, lives, asked)),
         (None, of.earlier),
         (None, of.unwanted),
@@ -380,13 +379,12 @@ def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | N
     ids, session = rows.id[acks], rows.session[acks]
     whose = first(rows.id[delivers], rows.session[delivers], rows.messages)
     delivered = lives.delivered[ids]
-    odd = (whose[ids] != session) | (session == NONE) | (delivered > rows.index[acks])
+    odd = (whose[ids] != session) | (delivered > rows.index[acks])
     odd &= lives.message[ids] != NONE
     if not odd.any():
         return None, None
     acks = acks[odd]
     acked = first(rows.id[acks], rows.index[acks], rows.messages)
-    acks = acks[rows.session[acks] != NONE]
     delivers = delivers[marked(rows.id[acks], rows.messages)[rows.id[delivers]]]
     at = np.concatenate([delivers, acks])
     order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
@@ -454,7 +452,7 @@ def _uncommitted(rows: Rows, lives: Lives, context: RuleContext) -> Numbers | No
     if attempts is not None:
         asked = attempts.instead(asked, attempts.visible, attempts.visible != NONE)
     early = (transaction != NONE) & ((asked == NONE) | (lives.delivered < asked))
-    return np.where(early & (lives.message != NONE), lives.delivered, NONE)
+    return np.where(early, lives.delivered, NONE)
 
 
 def find(found: Marks, lives: Lives, tally: InstanceTally) -> None:
@@ -468,7 +466,7 @@ def find(found: Marks, lives: Lives, tally: InstanceTally) -> None:
         tally.add(name, found.place[at], found.index[at], found.message[at], key=key)
     known = lives.message != NONE
     for name, where, weight in (
-        (RECOVERED, known & lives.recovered, None),
+        (RECOVERED, lives.recovered, None),
         (REDELIVERED, known & (lives.deliveries > 1), lives.deliveries - 1),
     ):
         at = np.flatnonzero(where)
@@ -512,7 +510,7 @@ def elsewhere(stray: Stray, sends: Stray) -> Elsewhere | None:
     )
     if not before.any():
         return None
-    gone = (known != NONE) & (known < stray.shown)
+    gone = known < stray.shown
     return Elsewhere(
         Keyed.of(stray.run, stray.message, {"sent": (known != NONE, known), "astray": (gone, known)})
     )

@@ -20,12 +20,9 @@ from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.links import UnderWay
 from checkers.rows import (
-    ACK_FAIL,
-    ACK_INVOKE,
     ACK_OK,
     DELIVER,
     FOREVER,
-    NACK_INVOKE,
     NACK_OK,
     NONE,
     Flags,
@@ -92,7 +89,7 @@ def owed(
     """
     settled, pending, late = _released(rows, custody, certain)
     unsettled = certain & ~settled
-    doubtful = unsettled & marked(rows.id[pending.at], rows.messages)
+    doubtful = marked(rows.id[pending.at], rows.messages)
     missing = unsettled & ~doubtful
     doubtful &= stored
     dead = idle = np.zeros(rows.messages, dtype=bool)
@@ -144,7 +141,7 @@ def died_unread(
     of = unread != NONE
     for code in np.unique(place[of]):
         run, queue, _ = places.named[code]
-        here = of & (place == code)
+        here = place == code
         result[here] = ends.held(run, queue, sent[here]) + unread[here] >= promises.delivery_attempts
     return result
 
@@ -169,23 +166,18 @@ def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Oper
     if consuming:
         asked = asked.with_(nacks(rows, open_))
     asked = asked.some(~asked.failed)
-    question, answered = rows.index[asked.at], asked.answer >= 0
-    dead = np.full(len(question), NONE, dtype=np.int64)
-    if len(question) and not rows.transaction.absent:
-        inside = rows.transaction[asked.at] != NONE
-        commit, ok, refused = (
-            ends.transactions.find(name, rows.run[asked.at], rows.transaction[asked.at])
-            for name in ("asked", "commit", "refused")
-        )
-        possible = ~inside | (((commit != NONE) | (ok != NONE)) & (refused == NONE))
-        asked, inside, commit, ok = asked.some(possible), inside[possible], commit[possible], ok[possible]
-        question, answered = question[possible], answered[possible]
-        run, transaction = rows.run[asked.at], rows.transaction[asked.at]
-        session, connection = rows.session[asked.at], rows.connection[asked.at]
-        dead = deaths.gone_before_commit(ends, run, transaction, session, connection)
-        known = (ok != NONE) | (deaths.committing(ends, run, transaction).told != NONE)
-        question = np.where(inside & ~known, np.maximum(question, commit), question)
-        answered &= ~inside | known
+    run, transaction = rows.run[asked.at], rows.transaction[asked.at]
+    commit, ok, refused = (
+        ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
+    )
+    possible = (transaction == NONE) | (((commit != NONE) | (ok != NONE)) & (refused == NONE))
+    asked, commit, ok = asked.some(possible), commit[possible], ok[possible]
+    run, transaction = run[possible], transaction[possible]
+    session, connection = rows.session[asked.at], rows.connection[asked.at]
+    dead = deaths.gone_before_commit(ends, run, transaction, session, connection)
+    question = rows.index[asked.at]
+    question = np.where(ok == NONE, np.maximum(question, commit), question)
+    answered = (asked.answer >= 0) & ((transaction == NONE) | (ok != NONE))
     alone = ~answered & (dead == NONE)
     dead[alone] = gone_before(rows, deaths, asked.at[alone], question[alone])
     return settled, asked.some(dead == NONE), _too_late(rows, asked.at, dead)
@@ -212,12 +204,11 @@ def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
     at = np.concatenate([delivers[of[rows.id[delivers]]], acked[of[rows.id[acked]]]])
     run, session = rows.run[at], rows.session[at]
     over, lost = (custody.ends.sessions.find(name, run, session) for name in ("over", "lost"))
-    inside = (rows.transaction[at] != NONE) & (rows.kind[at] != DELIVER)
-    end = np.where(inside, lost, over)
+    end = np.where(rows.transaction[at] == NONE, over, lost)
     drain = np.zeros(len(at), dtype=np.int64)
     for one in np.unique(run).tolist():
         drain[run == one] = custody.drained_from.get(one, NONE)
-    busy = (session == NONE) | (end == NONE) | (end >= drain)
+    busy = (end == NONE) | (end >= drain)
     return marked(rows.id[at[busy]], rows.messages)
 
 
@@ -229,43 +220,30 @@ def _messages_in_hand(rows: Rows, custody: Custody, places: PlaceTable, of: Flag
     gives nothing back, because the queue ends, too.
     """
     ends, promises = custody.ends, custody.promises
-    lasting_places = ~places.temporaries()
-    at = rows.of(DELIVER)
-    at = at[of[rows.id[at]]]
-    session = rows.session[at]
-    nobody = session == NONE
-    over = lasting_places[rows.place[at]] & (ends.sessions.find("over", rows.run[at], session) != NONE)
-    held = marked(rows.id[at[nobody]], rows.messages)
-    open_ = np.zeros(rows.messages, dtype=bool)
-    open_[rows.id[at[~nobody & ~over]]] = True
-    if not open_.any():
-        return held
-    at = rows.of(DELIVER, ACK_INVOKE, ACK_FAIL, NACK_INVOKE, NACK_OK)
-    at = at[open_[rows.id[at]] & (rows.session[at] != NONE)]
-    order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
-    kind, index, transaction, run = (
-        rows.kind[order],
-        rows.index[order],
-        rows.transaction[order],
-        rows.run[order],
+    delivers, acking, refusing = rows.of(DELIVER), acks(rows, of), nacks(rows, of)
+    delivers = delivers[of[rows.id[delivers]]]
+    at = np.concatenate([delivers, acking.at, refusing.at])
+    nothing = np.zeros(len(delivers), dtype=bool)
+    consuming = promises.nack == "consume"
+    undoing = np.concatenate([nothing, acking.failed, (refusing.answer >= 0) & (not consuming)])
+    order = ordered(rows.id[at], rows.session[at], rows.index[at])
+    at, undoing = at[order], undoing[order]
+    index, run, session, transaction = rows.index[at], rows.run[at], rows.session[at], rows.transaction[at]
+    abort, refused, commit = (
+        ends.transactions.find(name, run, transaction) for name in ("abort", "refused", "commit")
     )
-    alone = transaction == NONE
-    one = segments(rows.id[order], rows.session[order])
-    back = _answered_later(one, index, alone & (kind == ACK_INVOKE), alone & (kind == ACK_FAIL))
-    undone = ends.transactions.find("abort", run, transaction) != NONE
-    undone |= ends.transactions.find("refused", run, transaction) != NONE
-    asked = (kind == ACK_INVOKE) | (kind == NACK_INVOKE)
-    if promises.nack != "consume":
-        back |= _answered_later(one, index, alone & (kind == NACK_INVOKE), alone & (kind == NACK_OK))
-        undone |= (kind == NACK_INVOKE) & (ends.transactions.find("commit", run, transaction) != NONE)
-    back |= lowest_after(one, np.where(asked & ~alone & undone, index, NONE)) != NONE
-    back |= lasting_places[rows.place[order]] & (ends.sessions.find("over", run, rows.session[order]) != NONE)
-    back |= custody.lapsed.certain_of(order)
+    undone = (abort != NONE) | (refused != NONE)
+    if not consuming:
+        undone |= (order >= len(delivers) + len(acking.at)) & (commit != NONE)
+    giving = np.where(transaction == NONE, undoing, undone)
+    back = lowest_after(segments(rows.id[at], session), np.where(giving, index, NONE)) != NONE
+    back |= ~places.temporaries()[rows.place[at]] & (ends.sessions.find("over", run, session) != NONE)
+    back |= custody.lapsed.certain_of(at)
     wait = waiting_ns(promises)
     if wait is not None:
-        back |= rows.time[order] + wait <= _moments(custody.drained_ns, run)
-    held[rows.id[order[(kind == DELIVER) & ~back]]] = True
-    return held
+        back |= rows.time[at] + wait <= _moments(custody.drained_ns, run)
+    held = at[(order < len(delivers)) & ~(back & (session != NONE))]
+    return marked(rows.id[held], rows.messages)
 
 
 def _moments(known: Mapping[int, int], run: Numbers) -> Numbers:
@@ -273,15 +251,6 @@ def _moments(known: Mapping[int, int], run: Numbers) -> Numbers:
     result = np.full(len(run), NONE, dtype=np.int64)
     for one in np.unique(run).tolist():
         result[run == one] = known.get(one, NONE)
-    return result
-
-
-def _answered_later(one: Numbers, index: Numbers, asked: Flags, answered: Flags) -> Flags:
-    """Return the rows after which an operation of their segment was invoked and then answered."""
-    last = np.full(int(one[-1]) + 1 if len(one) else 0, NONE, dtype=np.int64)
-    np.maximum.at(last, one[answered], index[answered])
-    next_asked = lowest_after(one, np.where(asked, index, NONE))
-    result: Flags = (next_asked != NONE) & (next_asked < last[one])
     return result
 
 
@@ -342,6 +311,6 @@ def _open_deliveries(rows: Rows, custody: Custody, of: Flags) -> Numbers:
     nameless = counted(rows.id[at[session == NONE]], rows.messages)
     at = at[open_ & (session != NONE)]
     order = at[ordered(rows.id[at], rows.session[at])]
-    first_of = order[starts(segments(rows.id[order], rows.session[order]))] if len(order) else order
+    first_of = order[starts(segments(rows.id[order], rows.session[order]))]
     result: Numbers = nameless + counted(rows.id[first_of], rows.messages)
     return result

@@ -374,6 +374,11 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "what was taken back as often as may be was not": (READ_LATE, dying(2, ack_wait_s=0.01), set()),
     "what cannot have been taken back so often was": (
         READ_LATE, dying(3, ack_wait_s=0.01), OVERTAKEN),
+    "who ended in another queue took nothing back": (
+        [*READ_LATE, *gone(25, 1, queue="p"), *gone(27, 4, queue="q")], dying(2), OVERTAKEN),
+    "each queue has sessions of its own": (
+        [*READ_LATE, *gone(25, 1, queue="q"), *send(30, 3, queue="r"), *deliver(33, 3, 5, queue="r"),
+         o(35, 15, "info", "timeout", 3, session=5, queue="r")], dying(1), set()),
     "a row may say that it was taken back": (
         [*READ_LATE, o(22, 11, "info", "timeout", 1, session=1)], dying(1), set()),
     # ------------------------------------------------------------------------------ redelivery

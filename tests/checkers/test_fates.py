@@ -257,6 +257,12 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "a message that cannot have died with one session was overtaken": (
         [*send(0, 1), *send(2, 2), *gone(8, 1, queue="q"), *deliver(10, 2, 2)],
         msgspec.structs.replace(GIVEN_BACK, delivery_attempts=2), {"not-linearizable"}),
+    "a message that nobody makes a dead letter was overtaken": (
+        [*send(0, 1), *send(2, 2), *gone(8, 1, queue="q"), *deliver(10, 2, 2)],
+        msgspec.structs.replace(GIVEN_BACK, delivery_attempts=-1), {"not-linearizable"}),
+    "a message was overtaken that dies of refusals alone": (
+        [*send(0, 1), *send(2, 2), *gone(8, 1, queue="q"), *deliver(10, 2, 2)],
+        msgspec.structs.replace(GIVEN_BACK, attempts="refused"), {"not-linearizable"}),
     "a session that left after the send may have held it": (
         [*send(0, 1), *left(8, 1), *DONE], GIVEN_BACK, set()),
     "a session that had left before the send held nothing of it": (

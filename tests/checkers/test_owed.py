@@ -135,6 +135,24 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
     "an ack in a transaction that was asked of nobody was not processed, whatever became of the commit": (
         [*HELD, *stopped(8), *answer(10, 1, outcome="info", broker=None, transaction=9), *NO_COMMIT_HEARD,
          *OVER], ANY, LOST),
+    "a commit that was answered was asked for, whether or not a row says so": (
+        [*HELD, *NOT_HEARD, *end(20, "commit", 9)[1:], *OVER], ANY, set()),
+    "a commit that was refused once released nothing, whatever was answered later": (
+        [*TAKEN, *end(20, "commit", 9, "fail"), *end(22, "commit", 9), *gone(24, 1), *DONE], ANY, LOST),
+    "a commit's broker is known by its connection": (
+        [o(0, 1, "invoke", "connect"), o(1, 1, "ok", "connect", broker="a1", connection=7), *send(2, 1),
+         *deliver(4, 1, broker=None), *NOT_HEARD, *stopped(15),
+         *[{**row, "connection": 7} for row in NO_COMMIT_HEARD], *OVER], ANY, LOST),
+    "what came in no session is in somebody's hands, however long ago": (
+        [*send(2, 1), *({**row, "session": None} for row in deliver(4, 1)), *DONE],
+        Promises(ack_wait_s=0.01), set()),
+    "what came in a session was taken back by then": (
+        [*HELD, *DONE], Promises(ack_wait_s=0.01), LOST),
+    "an ack that failed in a transaction that was committed gives nothing back": (
+        [*HELD, *answer(10, 1, outcome="fail", transaction=9), *end(20, "commit", 9), *DONE], ANY, set()),
+    "a refusal of unknown outcome may have consumed it": (
+        [*HELD, *answer(20, 1, outcome="info", f="nack", broker=None), *OVER], Promises(nack="consume"),
+        set()),
     "a refusal that consumes is an ack": (
         [*HELD, *stopped(8), *answer(20, 1, outcome="info", f="nack", broker=None), *OVER],
         Promises(nack="consume"), LOST),
@@ -182,6 +200,8 @@ def again(at: int, session: int = 1, **columns: object) -> list[Row]:
 def undone(at: int, transaction: int, outcome: str = "ok") -> list[Row]:
     return [*answer(at, 1, transaction=transaction), *end(at + 2, "abort", transaction, outcome)]
 
+
+OTHER_GROUP = [*HELD, *send(6, 2, group="h"), *deliver(9, 2, group="h")]
 
 REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "what was refused as often as may be is dead": (
@@ -326,6 +346,28 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
          *end(15, "abort", 9, broker=None), *DEAD], TWO, set()),
     "a refusal that was answered is one, whatever was seen and whoever answered it": (
         [*HELD, *refused(6), *again(8), *stopped(9), *refused(10, broker=None), *DEAD], TWO, set()),
+    "a refusal of unknown outcome may have been heard if its session was answered later": (
+        [*OTHER_GROUP, *refused(10), *again(12), *stopped(13), *refused(14, "info", broker=None),
+         *answer(16, 2, group="h"), *DEAD], TWO, set()),
+    "so may a roll-back": (
+        [*OTHER_GROUP, *refused(10), *again(12), *answer(14, 1, transaction=9), *stopped(16),
+         *end(17, "abort", 9, "info"), *answer(20, 2, group="h"), *DEAD], TWO, set()),
+    "an ack of unknown outcome is no refusal": (
+        [*HELD, *refused(6), *again(8), *answer(10, 1, outcome="info"), *gone(12, 1), *DEAD], TWO, EARLY),
+    "where a refusal is a death what nobody refused has died early": (
+        [*HELD, *gone(6, 1), *DEAD], Promises(nack="dead-letter"), EARLY),
+    "what a refusal consumed has not": ([*HELD, *refused(6), *DEAD], Promises(nack="consume"), set()),
+    "what a commit settled has not, but came back": (
+        [*HELD, *answer(6, 1, transaction=9), *end(8, "commit", 9), *gone(10, 1), *DEAD], TWO,
+        {("resurrected", None)}),
+    "what was taken back counts where all does that is given back": (
+        [*HELD, *DEAD], Promises(delivery_attempts=2, attempts="given back", ack_wait_s=0.01), set()),
+    "what was not has one attempt": (
+        [*HELD, *DEAD], Promises(delivery_attempts=2, attempts="given back", ack_wait_s=10), EARLY),
+    "two deliveries to a session that is there may have been given back once": (
+        [*HELD, *refused(6), *again(8), *DEAD], Promises(delivery_attempts=3, attempts="given back"), EARLY),
+    "what came in no session may have been given back once": (
+        [*send(2, 1), *({**row, "session": None} for row in deliver(4, 1)), *DEAD], GIVEN_BACK, EARLY),
     "what failed without a question was no refusal": (
         [*HELD, refused(6, "fail")[1] | {"process": 99}, *DEAD], Promises(delivery_attempts=1), EARLY),
 }  # fmt: skip
