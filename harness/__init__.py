@@ -1,1 +1,1 @@
-"""Composes a test and runs it: spec, history, run, store, report, command line."""
+"""The harness: it composes a test, runs it, keeps its history and reports on it."""

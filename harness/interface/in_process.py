@@ -1,9 +1,9 @@
-"""Resources that the simulation gives a broker that runs in the harness' own process.
+"""The resources that the simulation gives a broker that runs in the harness' own process.
 
 A part of the ``interface``.
 
-Why apart: only the simulation runs brokers so, and only systems that are written in Python can be
-run so.
+Why apart: only the simulation runs brokers in this way, and only systems that are written in Python
+can be run in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The faults of one test."""
+"""The schedule: the faults of one test."""
 
 from __future__ import annotations
 

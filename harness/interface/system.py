@@ -110,7 +110,7 @@ class Event(NamedTuple):
 class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
     """A policy in one line.
 
-    ``variants`` are properties of a spec with which its brokers have other things that can break.
+    ``variants`` are properties of a spec that give its brokers other things that can break.
     """
 
     description: str
@@ -287,7 +287,7 @@ class Looked(Protocol):
 
 @runtime_checkable
 class Steered(Protocol):
-    """A system whose brokers take more commands than stop: those of ``NodePlan.commands``."""
+    """A system whose brokers take more commands than a stop: those of ``NodePlan.commands``."""
 
     async def administer(
         self, admin: Address, command: str, arguments: Mapping[str, Any]

@@ -96,7 +96,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(history: Path) -> Timeline:
-    """Reduce the Parquet files of a history.
+    """Return the timeline of a history, reduced from its Parquet files.
 
     Args:
         history: the directory of ``part-*.parquet`` and ``control.parquet``.

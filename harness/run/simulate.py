@@ -115,7 +115,7 @@ def simulate(
 
     Raises:
         UsageError: the spec or the schedule is wrong.
-        EndlessRunError: the run took many times as many steps as one of its kind does.
+        EndlessRunError: the run took many times as many steps as such a run takes.
     """
     test = compose(msgspec.structs.replace(spec, environment="simulation"), schedule)
     environment = SimulationEnvironment(record=trace, steps_max=steps_max(test.spec))
