@@ -1,1 +1,1 @@
-"""One module per high availability policy."""
+"""The high availability policies, one module or package for each."""

@@ -1,9 +1,9 @@
 """A live broker put together: gate, engine and STOMP server over an open journal.
 
-Every policy becomes live this way.
+Every policy becomes live in this way.
 
-Why apart from the policies: they differ in when a broker is live and who must have its data, not in
-what it is then.
+Why separate from the policies: they differ in when a broker is live and which other broker must
+have its data, not in what it is then.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class Live:
-    """Serves from ``open`` to ``close`` or ``abandon``.
+    """Serves clients from ``open`` to ``close`` or ``abandon``.
 
-    Between construction and ``open`` nobody is served: feeds, routers and observers may be added to
-    ``engine``. ``gate`` may come from the policy; ``local`` follows the journal from ``open`` on
+    Between construction and ``open`` no client is served: feeds, routers and observers may be added
+    to ``engine``. ``gate`` may come from the policy. ``local`` follows the journal from ``open`` on
     unless the policy has set ``journal.on_synced`` itself.
     """
 
@@ -58,8 +58,8 @@ class Live:
     async def open(self) -> None:
         """Begin to serve.
 
-        Raises StartError when the acceptor's port cannot be had, or a large message or a page is
-        not there; JournalFailedError.
+        Raises StartError when the acceptor cannot listen at its port, or a large message or a page
+        is missing; JournalFailedError.
         """
         gate = self.gate
         try:
@@ -89,7 +89,7 @@ class Live:
         _log.info("serving STOMP on %s:%d", acceptor.listens_on, self.server.port)
 
     async def close(self) -> None:
-        """End cleanly: connections, then the engine's state, durably.
+        """End cleanly: first connections, then the engine's state, durably.
 
         The journal stays open; its owner closes it.
         """
@@ -99,5 +99,5 @@ class Live:
         await self.server.stop()
 
     def abandon(self) -> None:
-        """Demoted: cut every connection, answer nobody."""
+        """Cut every connection and answer no client, because the broker is demoted."""
         self.engine.abandon()

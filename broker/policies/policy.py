@@ -1,7 +1,7 @@
-"""A policy: in which role a broker is, and when; and its reign, what it serves while it is live.
+"""The base of policies: a broker's role over time, and its reign, in which it serves as the live.
 
 Why one base: the daemon and the admin port know nothing of a policy but what is here, and the
-policies nothing of signals and command lines.
+policies know nothing of signals and command lines.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from broker.seams import Seams
 _log = logging.getLogger(__name__)
 
 Command = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""Takes a request's arguments, gives the answer's fields. Raises RequestRefusedError."""
+"""Takes a request's arguments and returns the answer's fields. Raises RequestRefusedError."""
 
 
 class RequestRefusedError(Exception):
-    """What an administrator asked for is not done; the text says why."""
+    """The request of an administrator is refused; the text says why."""
 
 
 class NodeTakeover(NamedTuple):
@@ -42,7 +42,7 @@ class NodeTakeover(NamedTuple):
 
 
 class Succession(NamedTuple):
-    """A live's number for its node's data, and what it has taken over since it became live.
+    """A live's number for its node's data, and its takeovers since it became live.
 
     A takeover fences all lives with lower numbers.
     """
@@ -52,18 +52,18 @@ class Succession(NamedTuple):
 
 
 class BrokerPolicy(abc.ABC):
-    """One broker process from start to end.
+    """A broker process from start to end.
 
     ``role`` is one of "starting", "live", "backup", "voting", "verifying", "synchronizing",
-    "stopping", "stopped"; ``epoch`` grows with each change of it, so that two equal epochs prove
+    "stopping", "stopped". ``epoch`` grows with each change of it, so that two equal epochs prove
     that nothing changed between. It begins with the clock, so that two lives of one broker never
-    show the same number. ``membership`` is our place in the cluster, None without [cluster];
-    ``reign`` is there while something is served.
+    show the same number. ``membership`` is our place in the cluster, None without [cluster].
+    ``reign`` exists while data is served.
     """
 
     membership: Membership | None
     commands: Mapping[str, Command] = {}
-    """What this broker can be asked on the admin port besides."""
+    """The policy's own commands on the admin port."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, membership: Membership | None = None) -> None:
         self.config = config
@@ -74,39 +74,48 @@ class BrokerPolicy(abc.ABC):
         self.membership = membership
         self.reign: LiveReign | None = None
         self.failover: bool | None = None
-        """For the stop that is under way: overrides failover-on-shutdown."""
+        """Overrides failover-on-shutdown for the stop that is under way, unless None."""
         self._role = "starting"
 
     @property
     def role(self) -> str:
-        """At this moment: one that may have been replaced while it did not run is not "live"."""
+        """The role at this moment.
+
+        A broker that may have been replaced while it did not run is not "live".
+        """
         if self._role == "live" and self.reign is not None:
             self.reign.look()
         return self._role
 
     @property
     def node_id(self) -> str | None:
-        """Of the data that is served or copied; None while there is none."""
+        """The node ID of the data that is served or copied; None if there is none."""
         return None if self.membership is None else self.membership.own.node_id
 
     @property
     def engine(self) -> Engine | None:
-        """None unless live."""
+        """The engine of a live; None for any other role."""
         reign = self.reign
         return reign.live.engine if reign is not None and reign.live is not None else None
 
     @property
     def replicating(self) -> bool:
-        """A live: receipts wait for an up-to-date backup; a backup: it lacks nothing to be live."""
+        """True for a live whose receipts wait for an up-to-date backup, and for such a backup.
+
+        A backup lacks nothing then to become live.
+        """
         return False
 
     @property
     def succession(self) -> Succession:
-        """At this moment; without a number while nothing is served, or nobody ever takes over."""
+        """The succession at this moment.
+
+        It has no number while nothing is served, or if there are never takeovers.
+        """
         return Succession() if self.reign is None else self.reign.succession
 
     def request_stop(self, *, failover: bool | None = None) -> None:
-        """A clean stop is about to be asked for; ``failover`` overrides failover-on-shutdown."""
+        """Prepare for a clean stop; ``failover`` overrides failover-on-shutdown."""
         if failover is not None:
             self.failover = failover
             if self.reign is not None:
@@ -114,14 +123,14 @@ class BrokerPolicy(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, stopping: asyncio.Event) -> None:
-        """Live until ``stopping`` is set (a clean stop) or it ends by itself. Raises StartError."""
+        """Run until ``stopping`` is set (a clean stop) or the broker ends. Raises StartError."""
 
     @abc.abstractmethod
     def details(self) -> dict[str, Any]:
-        """What else ``brokerctl status`` shows, as JSON; nothing secret."""
+        """Return what else ``brokerctl status`` shows, as JSON; nothing secret."""
 
     def become(self, role: str, **said: Any) -> None:
-        """Be in a role from now on; the cluster is told, with whatever else is ``said``."""
+        """Take a role, and announce it to the cluster, with whatever else is ``said``."""
         if role != self._role:
             self._role = role
             self.epoch += 1
@@ -130,9 +139,9 @@ class BrokerPolicy(abc.ABC):
 
 
 class LiveReign(abc.ABC):
-    """What a broker serves, from the moment at which it may to the end of that.
+    """A broker's service, from the moment at which it may serve to its end.
 
-    ``live`` is there once something is served; ``store`` names what keeps its messages, for logs.
+    ``live`` exists once clients are served. ``store`` names the place of the messages, for logs.
     """
 
     store: str
@@ -152,14 +161,14 @@ class LiveReign(abc.ABC):
     @property
     @abc.abstractmethod
     def succession(self) -> Succession:
-        """Under which number it serves; without one while nothing is served."""
+        """The number under which it serves; none while nothing is served."""
 
     @abc.abstractmethod
     def look(self) -> None:
-        """Look at the clock: may it still say "live"? The role changes where it may not."""
+        """Look at the clock, and change the role if the broker may not say "live" any more."""
 
     def _crashed(self, task: asyncio.Task[Any]) -> None:
-        """An error of ours ends the broker, which would go on undecided or without its lease."""
+        """End the broker after an internal error; it would go on undecided or without its lease."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             if self.live is not None:
@@ -172,7 +181,7 @@ class LiveReign(abc.ABC):
             self._balancing.detach()
 
     async def _quiesce(self, closing: Awaitable[object]) -> None:
-        """Begin nothing more and answer what is under way, which ``closing`` does."""
+        """Begin nothing more, and answer what is under way by awaiting ``closing``."""
         self._serving = False
         self._become("stopping")
         self._detach()

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def journal_options(config: BrokerConfig) -> JournalOptions:
-    """The [journal] section, and what of the policy concerns journals, as the storage takes it."""
+    """Return the [journal] section and the policy's settings of journals as JournalOptions."""
     section = config.journal
     role = config.replication
     return JournalOptions(
@@ -39,7 +39,7 @@ def journal_options(config: BrokerConfig) -> JournalOptions:
 
 
 async def open_journal(volume: Volume, config: BrokerConfig) -> tuple[Journal, Any]:
-    """The broker's journal. Raises StartError for one that is locked, damaged or unreadable."""
+    """Open the broker's journal. Raises StartError if it is locked, damaged or unreadable."""
     try:
         return await Journal.open(volume, "journal", journal_options(config))
     except JournalError as error:
@@ -49,7 +49,7 @@ async def open_journal(volume: Volume, config: BrokerConfig) -> tuple[Journal, A
 
 
 class StandalonePolicy(BrokerPolicy):
-    """See ``BrokerPolicy``; its epoch counts from 0."""
+    """The policy "standalone", see ``BrokerPolicy``; its epoch counts from 0."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, volume: Volume) -> None:
         super().__init__(config, seams)
@@ -61,16 +61,16 @@ class StandalonePolicy(BrokerPolicy):
 
     @property
     def node_id(self) -> str | None:
-        """Of the journal, once it was read."""
+        """The node ID of the journal, once it was read."""
         return self._node_id
 
     @property
     def engine(self) -> Engine | None:
-        """None unless live."""
+        """The engine of a live; None for any other role."""
         return None if self._live is None else self._live.engine
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Serve until ``stopping``; a failed disk ends the broker at once, with nobody answered."""
+        """Serve until ``stopping``; a failed disk ends the broker at once, without any answer."""
         journal, recovered = await open_journal(self._volume, self.config)
         try:
             node_id = self._node_id = await own_node_id(self._volume, self.seams, self.config.broker.name)
@@ -108,7 +108,7 @@ class StandalonePolicy(BrokerPolicy):
         return Balancing(self.membership, node_id)
 
     def details(self) -> dict[str, Any]:
-        """Nothing is replicated."""
+        """Return the policy's name: nothing is replicated."""
         return {"policy": "standalone", "configured": "standalone"}
 
     def _fail(self, error: JournalFailedError, live: Live, stopping: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""The stop of a broker: waiting until it is asked for, and bounding how long a clean one takes."""
+"""The stop of a broker: the wait for it, and the bound on the time of a clean one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 STOP_PATIENCE_S: Final = 10.0
-"""How long a clean stop waits for what keeps the messages before it becomes an unclean one."""
+"""The time that a clean stop waits for the store before it becomes an unclean one."""
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +23,10 @@ async def until(stopping: asyncio.Event, other: asyncio.Future[Any]) -> None:
 
 
 async def in_time(closing: Awaitable[object], waited_for: str) -> None:
-    """A clean stop; who waits for ``waited_for`` too long is told that it is none."""
+    """Await the end of a clean stop; after too long a wait, log what did not answer.
+
+    ``waited_for`` names it.
+    """
     try:
         async with asyncio.timeout(STOP_PATIENCE_S):
             await closing

@@ -1,10 +1,11 @@
-"""One life of a broker of a high-availability cluster.
+"""A life of a broker in a high-availability cluster.
 
-From its registration in the store to its end, its replacement, or the end of its lease.
+It lasts from the broker's registration in the store to its end, its replacement, or the end of its
+lease.
 
 registered -> all it owns is loaded -> live: serves, renews its lease (`ownership.lease`), watches
 the others, takes over -> stopped, or its lease is lost: everything is dropped and every client cut,
-before anybody may take over
+before any other broker may take over
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ from broker.storage.journal import Recovered
 from broker.storage.records import Record
 
 RETRY_S: Final = 0.05
-"""From a transaction that failed to its next try."""
+"""The pause between a transaction that failed and its next try."""
 
 _log = logging.getLogger(__name__)
 
 _NAMESPACE: Final = uuid.UUID("6c1f7c0e-5a0d-5b0f-9f0e-3d5a9e4b7a21")
-"""Of node IDs made from cluster and broker id."""
+"""The namespace of node IDs made from cluster and broker id."""
 
 T = TypeVar("T")
 LifeEnd = Literal["stopped", "replaced", "expired", "failed"]
 
 
 def node_id_of(cluster_id: str, broker_id: str) -> str:
-    """A broker's, always the same."""
+    """Return a broker's node ID, which is always the same."""
     return str(uuid.uuid5(_NAMESPACE, f"{cluster_id}/{broker_id}"))
 
 
 class Life(LeasedReign):
-    """``run`` returns why it ended.
+    """A life whose ``run`` returns why it ended.
 
     Args:
         policy: with [database-store]; its membership is started.
         registry: the store.
-        databases: a connection for the journal, and one for what lies beside its records.
+        databases: a connection for the journal, and one for what lies outside its records.
         registered: who we are in it.
         sent: loop time at which the registration was sent: the lease counts from there.
         records: all we own.
@@ -102,12 +103,12 @@ class Life(LeasedReign):
         )
         self.lease.guard(self.gate)
         self.rows: Sequence[BrokerRow] = ()
-        """The cluster as last read."""
+        """The brokers of the cluster as last read."""
         self.failure: JournalFailedError | None = None
         self.taken_over: list[str] = []
-        """Brokers that were taken over in this life, in order."""
+        """The brokers that were taken over in this life, in order."""
         self._takeovers: list[NodeTakeover] = []
-        """The same, with the epoch that each takeover gave its victim's row."""
+        """The takeovers of this life, each with the epoch that it gave its victim's row."""
         self._journal = DatabaseJournal(
             *databases,
             registered,
@@ -124,7 +125,7 @@ class Life(LeasedReign):
 
     @property
     def succession(self) -> Succession:
-        """Epochs of rows: ours as we registered, and those that takeovers gave their victims'."""
+        """The epochs of rows: ours as registered, and those that takeovers gave their victims'."""
         if not self._serving:
             return Succession()
         return Succession(self.registered.epoch, tuple(self._takeovers))
@@ -133,7 +134,7 @@ class Life(LeasedReign):
         return node_id_of(self._section.cluster_id, broker_id)
 
     async def run(self, stopping: asyncio.Event) -> LifeEnd:
-        """Serves until ``stopping``, or until somebody else owns what we had.
+        """Serve until ``stopping``, or until another broker owns what we had.
 
         The store says that, or may say it. Raises StartError.
         """
@@ -191,7 +192,7 @@ class Life(LeasedReign):
             self._end("expired" if error.expired else "replaced", str(error))
 
     async def _prove(self) -> float:
-        """The heartbeat in the store. Batches of the journal are heartbeats too."""
+        """Renew the heartbeat in the store. Batches of the journal are heartbeats, too."""
         loop = asyncio.get_running_loop()
         told = False
         while True:
@@ -219,7 +220,7 @@ class Life(LeasedReign):
     # ------------------------------------------------------------------------------------- takeover
 
     async def _watch(self) -> None:
-        """Take over whoever fails, one after the other."""
+        """Take over the brokers that fail, one after the other."""
         watch = MemberWatch(self._section, self.registry, self.registered, self.membership, self._told)
         try:
             while True:
@@ -233,8 +234,8 @@ class Life(LeasedReign):
     async def _take_over(self, victim: BrokerRow) -> None:
         """Complete a takeover that has begun.
 
-        Its store sessions become ours, then its messages are in our queues, then its clients are
-        let in.
+        First the victim's store sessions become ours, then its messages are in our queues, then its
+        clients are accepted.
         """
         while True:
             try:
@@ -242,8 +243,8 @@ class Life(LeasedReign):
             except RowChangedError as error:
                 row = error.row
                 if row is not None and (row.epoch, row.state) == (victim.epoch, TAKEOVER_STARTED):
-                    # By force, from a broker that ran: until it steps aside or its lease has run
-                    # out it may not know, and deliver.
+                    # A forced takeover from a broker that ran: until it steps aside or its lease
+                    # has run out, it may not know of the takeover, and deliver.
                     await asyncio.sleep(RETRY_S)
                     continue
                 _log.info("ha-database: the takeover is not ours to complete any more: %s", error)
@@ -253,8 +254,8 @@ class Life(LeasedReign):
                 await asyncio.sleep(RETRY_S)
             else:
                 break
-        # Whether we heard of it or not: what is ours now and was not before is what we have taken
-        # over.
+        # Even if we did not hear of the outcome: the sessions that are ours now and were not before
+        # are what we have taken over.
         gained, records = await _until_answered(self._gained, "cannot read what was taken over")
         if not gained:
             return
@@ -277,20 +278,20 @@ class Life(LeasedReign):
         except JournalReplacedError as error:
             raise ReplacedError(str(error)) from error
         except (JournalError, OSError) as error:
-            # Its other messages are served all the same; whoever is to have this one is cut off,
-            # and told why.
+            # The victim's other messages are served nevertheless; a consumer of this one is cut off
+            # and gets the reason.
             _log.error("ha-database: what lay beside the messages of %s: %s", victim.broker_id, error)
 
     async def _gained(self) -> tuple[list[int], list[Record]]:
-        """The store sessions that are ours and not served yet, and their records."""
+        """Return the store sessions that are ours and not served yet, and their records."""
         owned = await self.registry.owned_sessions(self.registered)
         gained = [session for session in owned if session not in self.store_sessions.sessions]
         return gained, await self.registry.load(self.registered, gained) if gained else []
 
     def _told(self, rows: Sequence[BrokerRow], owners: Mapping[int, str]) -> None:
-        """Remembers what the store says.
+        """Remember what the store says.
 
-        For ``brokerctl`` and for clients that come to the wrong place.
+        It is for ``brokerctl``, and for clients that come to the wrong broker.
         """
         self.rows = rows
         for row in rows:
@@ -312,7 +313,7 @@ class Life(LeasedReign):
     # -------------------------------------------------------------------------------------- endings
 
     async def _leave(self) -> None:
-        """Answer what is under way; then the store says whether others may take over."""
+        """Answer what is under way; then record in the store whether others may take over."""
         try:
             await self._say(SHUTDOWN_STARTED)
             await self.live.close()
@@ -334,7 +335,7 @@ class Life(LeasedReign):
 
 
 async def _until_answered(ask: Callable[[], Awaitable[T]], trouble: str) -> T:
-    """The database's answer, however often it must be asked; ``trouble`` is told each time."""
+    """Return the database's answer, however often it must be asked; log ``trouble`` each time."""
     while True:
         try:
             return await ask()

@@ -1,10 +1,10 @@
 """The life of a broker in a high-availability cluster (Sun 4.1, chapter 8).
 
-And what follows each of its ends.
+This module also decides what follows each end of a life.
 
-A broker that was taken over, or that could not renew its lease in time, begins again: it registers
+A broker that was taken over, or that could not renew its lease in time, begins again. It registers
 in a new epoch and serves what it then owns, which after a takeover is nothing. So a victim that
-comes back is a member of the cluster like any other, and a zombie is nobody.
+comes back is a member of the cluster like any other, and no zombie is left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class HaDatabasePolicy(Contender):
-    """See ``BrokerPolicy``. ``database`` gives a connection of its own at each call."""
+    """The policy "ha-database", see ``BrokerPolicy``; each call of ``database`` connects anew."""
 
     reign: Life | None
 
@@ -52,7 +52,7 @@ class HaDatabasePolicy(Contender):
                 "cluster.static-connectors is ignored: brokers of a high-availability cluster find each "
                 "other in the store"
             )
-        # Three connections: signs of life must not wait behind a long batch, nor batches behind a
+        # Three connections: heartbeats must not wait behind a long batch, nor batches behind a
         # takeover that waits for its victim's row, nor any of them behind a large body.
         self._databases = (database(), database(), database())
         self.registry = Registry(
@@ -69,11 +69,11 @@ class HaDatabasePolicy(Contender):
 
     @property
     def node_id(self) -> str:
-        """Of the cluster and our id in it, whoever owns our rows."""
+        """The node ID of the cluster and our id in it, whichever broker owns our rows."""
         return self._node_id
 
     def details(self) -> dict[str, Any]:
-        """Nothing secret: ids, states, what the store last said of the others."""
+        """Return ids, states, and what the store last said of the others; nothing secret."""
         shown: dict[str, Any] = {
             "policy": "ha-database",
             "configured": "member",
@@ -100,7 +100,7 @@ class HaDatabasePolicy(Contender):
         return shown
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Live until ``stopping``. Raises StartError."""
+        """Run until ``stopping``. Raises StartError."""
         await self.membership.start()
         self.membership.announce(node_id=self._node_id)
         try:
@@ -160,7 +160,7 @@ class HaDatabasePolicy(Contender):
                 problem = f"{self.broker_id} is just being taken over: {error}"
                 if self._lived is not None:
                     # Our life has ended, and with it all that it had in memory: the taker need not
-                    # wait for the end of its lease.
+                    # wait for the end of our lease.
                     with contextlib.suppress(DatabaseError):
                         await self.registry.step_aside(self._lived)
             except ReplacedError as error:

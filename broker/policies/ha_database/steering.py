@@ -1,9 +1,9 @@
-"""What an administrator may ask of a broker in a high-availability cluster.
+"""The commands of an administrator to a broker in a high-availability cluster.
 
-List, quiesce, unquiesce, takeover (Sun 4.1, chapter 8).
+They are list, quiesce, unquiesce, takeover (Sun 4.1, chapter 8).
 
 Why the broker asks for confirmation and not the tool: only the store knows how long ago the other
-one last showed life, and only at the moment of the question.
+broker last showed life, and only at the moment of the question.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from broker.storage.database.schema import (
 )
 
 POLL_S: Final = 0.1
-"""How often it is looked whether something has come to its end."""
+"""The interval of the checks whether something has come to its end."""
 TAKEOVER_PATIENCE_S: Final = 60.0
 
 UNKNOWN: Final = "*unknown"
-"""What the list shows of a broker whose state is not in the documents.
+"""The text in the list for a broker whose state is not in the documents.
 
-One of a newer version, say.
+It may be a broker of a newer version.
 """
 
 SERVING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE)
-"""States between which an administrator moves a broker; one that shuts down is in none of them."""
+"""The states between which an administrator moves a broker; one that shuts down is in none."""
 
 
 class MemberSteering:
@@ -75,7 +75,7 @@ class MemberSteering:
         return life
 
     async def _members(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """All brokers that the store knows, whatever became of them (example 8-2)."""
+        """Return all brokers that the store knows, whatever their state (example 8-2)."""
         rows = await self._registry.rows(count_messages=MESSAGE)
         return {
             "cluster-id": self._cluster_id,
@@ -94,9 +94,9 @@ class MemberSteering:
         }
 
     async def _quiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Take in no new client and serve the old ones.
+        """Refuse new clients and go on serving the old ones.
 
-        Nobody takes over, since we go on proving that we live.
+        No other broker takes over, since we go on proving that we live.
         """
         life = self._life()
         before = life.store_sessions.closed
@@ -114,7 +114,7 @@ class MemberSteering:
         while self._policy.reign is life and life.store_sessions.closed:
             if not life.live.server.connections:
                 try:
-                    # Only from there: a shutdown that has begun meanwhile has the last word on what
+                    # Only from these states: a shutdown that has begun meanwhile decides what
                     # others may do with the messages.
                     await self._registry.become(
                         life.registered, QUIESCE_COMPLETE, since=(QUIESCING, QUIESCE_COMPLETE)
@@ -129,8 +129,8 @@ class MemberSteering:
 
     async def _unquiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
         life = self._life()
-        # Before the store says so: if that fails, what the store says is corrected by asking once
-        # more.
+        # Do this before the store's state changes: if that fails, asking once more corrects the
+        # store.
         life.store_sessions.closed = ""
         if self._emptying is not None:
             self._emptying.cancel()
@@ -139,7 +139,10 @@ class MemberSteering:
         return {}
 
     async def _takeover(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Take over by hand: what seems to live must be confirmed, what was shut down need not."""
+        """Take over by hand: for a broker that seems alive, confirmation is required.
+
+        For a broker that was shut down it is not.
+        """
         life = self._life()
         registry = self._registry
         broker_id, force = arguments.get("broker-id"), arguments.get("force", False)
@@ -162,7 +165,7 @@ class MemberSteering:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TAKEOVER_PATIENCE_S
         while loop.time() < deadline:
-            # The watch completes what has begun, as it does for a takeover of its own.
+            # The watch completes this takeover, as it does a takeover of its own.
             now = await registry.row(broker_id)
             if now is None or now.epoch != epoch or now.state != TAKEOVER_STARTED:
                 return {

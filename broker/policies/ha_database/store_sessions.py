@@ -1,11 +1,12 @@
-"""Where a client belongs: at the broker that owns the store session under which it last was served.
+"""The store sessions by which a client finds the broker that owns its last store session.
 
-Why clients say it: messages of a broker that failed are for a while with nobody. A client that is
-served elsewhere meanwhile would send the next message of a group to one broker while the group's
-earlier ones come back at another, and overtake them. So CONNECTED names the store session, a client
-that comes again names it in CONNECT (``store-session``), and only its owner takes it in; any other
-broker says where that is, if it knows (the *client redirect* of Sun 4.1; header ``redirect`` of the
-ERROR frame). A client that names none is taken in by everybody.
+Why clients name it: the messages of a broker that failed are with no broker for a while. A client
+that is served elsewhere meanwhile would send the next message of a group to one broker. The group's
+earlier messages would come back at another, and the new one would overtake them. So CONNECTED names
+the store session, and a client that comes again names it in CONNECT (``store-session``). Only the
+session's owner accepts it. Any other broker says where the owner is, if it knows (the *client
+redirect* of Sun 4.1; header ``redirect`` of the ERROR frame). Every broker accepts a client that
+names none.
 """
 
 from __future__ import annotations
@@ -22,31 +23,34 @@ class StoreSessions:
     def __init__(self, current: int, sessions: Iterable[int]) -> None:
         self.current = current
         self.closed = ""
-        """Why nobody is taken in any more; "" while everybody is."""
+        """The reason why no client is accepted any more; "" while clients are."""
         self._here = dict.fromkeys(sessions)
         self._owners: dict[int, str] = {}
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """All that are served here."""
+        """All store sessions that are served here."""
         return tuple(sorted(self._here))
 
     def adopt(self, current: int, sessions: Iterable[int]) -> None:
-        """These are served here too, from now on."""
+        """Serve these sessions here, too, from now on."""
         self._here.update(dict.fromkeys((*sessions, current)))
         self.current = current
 
     def learn(self, owners: dict[int, str]) -> None:
-        """Session -> address for clients, as the store says."""
+        """Take the addresses for clients of the sessions' owners, as the store says."""
         self._owners = owners
 
     @property
     def told(self) -> str:
-        """See ``login.Admission``: the store session that a client shall name."""
+        """The header line with the store session that a client shall name.
+
+        See ``login.Admission``.
+        """
         return f"{HEADER}:{self.current}\n"
 
     def redirect_for(self, headers: Mapping[str, str]) -> tuple[str, str]:
-        """See ``login.Admission``."""
+        """Return why a client is refused, and where it belongs; see ``login.Admission``."""
         named = headers.get(HEADER)
         if self.closed:
             return self.closed, ""

@@ -1,4 +1,4 @@
-"""Watching the others: suspicion, confirmation in the store, takeover.
+"""The watch over other brokers: suspicion, confirmation in the store, takeover.
 
     suspected   its cluster link has been silent for ``heartbeat-threshold`` intervals, or it says
                 itself that it does not serve
@@ -9,8 +9,8 @@
                 victim that has shown life meanwhile stays
 
 Why both signs: links are silent in a partition though the broker serves, and the store is silent
-for everybody while the database restarts. Each look at the store reads all rows, so that brokers
-which died before anybody had a link to them, and takeovers whose taker died, are found too.
+for all while the database restarts. Each look at the store reads all rows. So it finds brokers
+which died before any other had a link to them, and takeovers whose taker died.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class MemberWatch:
-    """Looks at the store whenever it is asked for the ``next_victim``.
+    """Looks at the store while it is asked for the ``next_victim``.
 
     Args:
         section: [ha-policy.ha-database].
@@ -60,10 +60,13 @@ class MemberWatch:
         """Broker -> (epoch and heartbeat, how many looks have found them so)."""
         self._heard: dict[str, float] = {}
         self._brokers: Mapping[str, BrokerRow] = {}
-        """All of them, as the last look has found them."""
+        """All brokers, as the last look has found them."""
 
     async def next_victim(self) -> BrokerRow:
-        """The row of one whose takeover has begun and is ours to complete. Raises ReplacedError."""
+        """Return the row of a broker whose takeover has begun and is ours to complete.
+
+        Raises ReplacedError.
+        """
         interval_s = self._section.monitor_interval / 1000
         blind = False
         while True:
@@ -104,7 +107,7 @@ class MemberWatch:
         return begun if begun is not None and self._ours(begun) else None
 
     def _ours(self, row: BrokerRow) -> bool:
-        """Have we begun to take it over, whether or not we heard of our success?"""
+        """Return whether we have begun to take it over, even if we did not hear of our success."""
         return (
             row.state == TAKEOVER_STARTED
             and row.taker == self._registry.broker_id
@@ -112,7 +115,7 @@ class MemberWatch:
         )
 
     def _confirmed(self, row: BrokerRow) -> bool:
-        """Has it failed, as far as others can tell? The compare-and-set has the last word."""
+        """Return whether it has failed, as far as others can tell; the compare-and-set decides."""
         sign = (row.epoch, row.heartbeat)
         before, looks = self._seen.get(row.broker_id, (sign, 0))
         looks = looks + 1 if before == sign else 1
@@ -124,7 +127,7 @@ class MemberWatch:
         if looks < self._section.monitor_threshold + 1:
             return False
         if row.state == TAKEOVER_STARTED:
-            # One that is being taken over does not speak for itself: its taker does.
+            # A broker that is being taken over does not renew its row itself: its taker does.
             taker = self._brokers.get(row.taker)
             return (
                 taker is None
@@ -134,9 +137,9 @@ class MemberWatch:
         return row.silence_ms > self._registry.expiration_ms and self.suspects(row.address)
 
     def suspects(self, address: str) -> bool:
-        """Whether the broker with this cluster address may be lost.
+        """Return whether the broker with this cluster address may be lost.
 
-        It is silent on its link, or says that it does not serve.
+        Then it is silent on its link, or says that it does not serve.
         """
         now = asyncio.get_running_loop().time()
         patience_s = self._section.heartbeat_interval * self._section.heartbeat_threshold / 1000

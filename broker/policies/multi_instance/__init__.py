@@ -1,6 +1,6 @@
 """Policy ``multi-instance``.
 
-A queue manager with an active and a standby instance on one network file system (WebSphere MQ
+It is a queue manager with an active and a standby instance on one network file system (WebSphere MQ
 7.0.1).
 """
 

@@ -1,16 +1,16 @@
-"""What an instance becomes.
+"""The rules by which an instance becomes active or standby, or is refused.
 
-Active, standby, or nothing (strmqm, with and without -x), and when a standby instance takes over.
+They are those of strmqm, with and without -x, and say when a standby instance takes over.
 
-the active instance      the standby   started with permit-standby       started without
-none runs                none runs     active                            active
-none runs                runs          waits: it is about to take over   waits, as left
-runs, permits a standby  none runs     standby                           refused, status 31
-runs, permits a standby  runs          refused, status 47                refused, status 31
-runs, permits none       none can      refused, status 43                refused, status 43
+the active instance      the standby   started with permit-standby       started without none runs
+none runs     active                            active none runs                runs          waits:
+it is about to take over   waits, as left runs, permits a standby  none runs     standby
+refused, status 31 runs, permits a standby  runs          refused, status 47                refused,
+status 31 runs, permits none       none can      refused, status 43                refused, status
+43
 
 The statuses and the sentences are those of strmqm. Decisions are made under the master lock: then
-whoever holds a place has said who it is.
+each instance that holds a place has recorded who it is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXIT_STANDBY_THERE: Final = 47
 
 
 class StartRefusedError(StartError):
-    """This instance has no place beside those that run."""
+    """The instance has no place in addition to those that run."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class _EndedError(Exception):
 
 
 class InstanceCandidate(Candidacy):
-    """From the start of an instance, or of its standing by, to the locks of the active one."""
+    """A wait from the start of an instance, or of its standing by, to the active one's locks."""
 
     STORE = "the shared file system"
 
@@ -67,12 +67,12 @@ class InstanceCandidate(Candidacy):
         self._stood_by = False
 
     async def run(self) -> Granted | None:
-        """The locks of the active instance, or None.
+        """Return the locks of the active instance, or None.
 
-        The queue manager was ended while this instance stood by.
+        None means that the queue manager was ended while this instance stood by.
 
-        Raises StartRefusedError where there is no place for it, StartError where the data are
-        another user's. A file system that fails is asked again.
+        Raises StartRefusedError if there is no place for it, StartError if the data are another
+        user's. A file system that fails is asked again.
         """
         try:
             return await super().run()
@@ -85,9 +85,10 @@ class InstanceCandidate(Candidacy):
     # --------------------------------------------------------------------------------- at the start
 
     async def _prepare(self) -> None:
-        """Make the directories, unless they are there and another user's.
+        """Make the directories, unless they exist and belong to another user.
 
-        With other numbers nothing here could be shared, and half of it be damaged.
+        With other user and group numbers nothing here could be shared, and half of it would be
+        damaged.
         """
         places = self._places
         if await places.owner() is None:
@@ -123,9 +124,7 @@ class InstanceCandidate(Candidacy):
                 return None
             return await self._take_over()
         active = await places.record("active")
-        if (
-            active is None
-        ):  # nobody can take its place without saying so under the master lock: the file was lost
+        if active is None:  # whoever takes its place records that under the master lock: the file was lost
             self._tell(logging.WARNING, f"{name}: the active instance does not say who it is: trying again")
             return None
         if not active.permit_standby:
@@ -193,9 +192,9 @@ class InstanceCandidate(Candidacy):
             await self._releases.retry(master)
 
     async def _take_over(self) -> Granted | None:
-        """The locks over data and logs, if both are free.
+        """Take the locks over data and logs, if both are free.
 
-        Who we are is said before the master lock is given back.
+        This instance is recorded before the master lock is released.
         """
         data = await self._places.take("active")
         if data is None:

@@ -1,6 +1,6 @@
 """The locks of a queue manager on the shared file system.
 
-And what each instance says of itself under its own.
+Under its own lock, each instance also records who it is.
 
 Data and logs have locks of their own, as a queue manager's have (crtmqm -md, -ld)::
 
@@ -11,8 +11,8 @@ Data and logs have locks of their own, as a queue manager's have (crtmqm -md, -l
     logs/QM1/log.lock          held by the active instance over the logs
     logs/QM1/journal/          the logs, a directory for each life
 
-Byte 0 of each file is what is locked; behind it comes one line of JSON. It is written under the
-lock only, so that whoever lost the lock cannot overwrite its successor's word.
+Byte 0 of each file is the locked one; one line of JSON follows. The line is written under the lock
+only, so that an instance that lost the lock cannot overwrite its successor's line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ State = Literal["starting", "running", "switched-over", "ended-normally", "ended
 
 
 class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The record an instance writes into its lock file; a standby's ``state`` means nothing."""
+    """The record that an instance writes to its lock file; a standby's ``state`` means nothing."""
 
     instance: str
     node_id: str | None = None
@@ -43,7 +43,7 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def ended(self) -> bool:
-        """The queue manager was ended, all its instances with it."""
+        """True if the queue manager was ended with all its instances."""
         return self.state in ("ended-normally", "ended-immediately")
 
 
@@ -55,12 +55,15 @@ class ActiveLocks:
         self.logs = logs
 
     async def verify(self) -> None:
-        """Return when the file system has confirmed both. Raises OSError."""
+        """Return when the file system has confirmed both locks. Raises OSError."""
         await self.data.verify()
         await self.logs.verify()
 
     async def release(self) -> None:
-        """The logs first: who finds the data free finds the logs free too. Raises OSError."""
+        """Release both locks. Raises OSError.
+
+        The logs come first, so that an instance that finds the data free finds the logs free, too.
+        """
         try:
             await self.logs.release()
         finally:
@@ -82,43 +85,43 @@ class InstanceLocks:
         }
 
     async def owner(self) -> Ids | None:
-        """To whom the queue manager's data belong, None while there are none."""
+        """Return the owner of the queue manager's data, None if there are none."""
         try:
             return await self._directory.owner(self.data)
         except FileNotFoundError:
             return None
 
     def ids(self) -> Ids:
-        """Who we are to the file system."""
+        """Return the user and group by which the file system knows this process."""
         return self._directory.ids()
 
     async def create(self) -> None:
-        """Make the directories of data and logs, if they are not there."""
+        """Make the directories of data and logs, if they are missing."""
         await self._directory.mkdir(self.data)
         await self._directory.mkdir(self.logs)
 
     async def take(self, place: Place) -> SharedLock | None:
-        """The lock of a place, None while another instance has it."""
+        """Take the lock of a place, None if another instance has it."""
         return await self._directory.try_lock(self._paths[place], _LOCKED)
 
     async def held(self, place: Place) -> bool:
-        """Whether an instance has a place."""
+        """Return whether an instance has a place."""
         return await self._directory.locked(self._paths[place], _LOCKED)
 
     async def record(self, place: Place) -> InstanceRecord | None:
-        """What the last instance there said; None if there was none, or its file was lost."""
+        """Return the last instance's record; None if there was none, or its file was lost."""
         path = self._paths[place]
         if not await self._directory.exists(path):
             return None
         line = (await self._directory.read(path, _SAID_AT, _SAID_SIZE)).partition(b"\n")[0]
         try:
             return msgspec.json.decode(line, type=InstanceRecord)
-        except msgspec.MsgspecError:  # locked for the first time, and nothing said yet
+        except msgspec.MsgspecError:  # locked for the first time, and nothing recorded yet
             return None
 
 
 async def write_record(lock: SharedLock, record: InstanceRecord) -> None:
-    """Write it into the file of a lock of ours. Raises OSError where the lock is lost."""
+    """Write a record to the file of a lock of ours. Raises OSError if the lock is lost."""
     line = msgspec.json.encode(record) + b"\n"
     assert len(line) <= _SAID_SIZE, "names are at most 64 characters"
     await lock.write(_SAID_AT, line.ljust(_SAID_SIZE, b"\n"))

@@ -25,7 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class MultiInstancePolicy(Contender):
-    """See ``BrokerPolicy``: the active instance's role is "live", the standby one's "backup"."""
+    """The policy "multi-instance"; see ``BrokerPolicy``.
+
+    The active instance's role is "live", the standby one's "backup".
+    """
 
     reign: StoreReign | None
 
@@ -44,7 +47,7 @@ class MultiInstancePolicy(Contender):
             self._stopping.set()
 
     def details(self) -> dict[str, Any]:
-        """Nothing secret: names and counts."""
+        """Return names and counts for ``status``; nothing secret."""
         shown: dict[str, Any] = {
             "policy": "multi-instance",
             "configured": "instance",
@@ -59,7 +62,10 @@ class MultiInstancePolicy(Contender):
         return shown
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Raises StartRefusedError; FencedError when the locks or the file system are lost."""
+        """Run the instance until ``stopping``, or until the queue manager was ended.
+
+        Raises StartRefusedError; FencedError when the locks or the file system are lost.
+        """
         self._stopping = stopping
         name = self.section.queue_manager
         await self.membership.start()
@@ -80,14 +86,14 @@ class MultiInstancePolicy(Contender):
             await self.membership.stop()
 
     async def _wait(self, stopping: asyncio.Event) -> Granted | None:
-        """Until the locks of the active instance are ours; None when this one is to end."""
+        """Wait until the active instance's locks are ours; None when this one is to end."""
         candidate = InstanceCandidate(
             self.store.places, self.section, self.config.broker.name, lambda said: self._waits(said.node_id)
         )
         return await self._compete(candidate, stopping)
 
     def become(self, role: str, **said: Any) -> None:
-        """See ``BrokerPolicy``."""
+        """Take a role, and log the start of the queue manager; see ``BrokerPolicy``."""
         if role == "live" and self._role in ("starting", "backup"):
             _log.info("queue manager %r started", self.section.queue_manager)
         super().become(role, **said)

@@ -1,7 +1,7 @@
-"""What ``dspmq`` says of a queue manager and its instances, in its words.
+"""The display of ``dspmq``, in its words: a queue manager and its instances.
 
-Why apart from the policy: an instance that runs answers for itself, and where none runs the locks
-and what the last active instance left tell the same to whoever can read the file system.
+Why separate from the policy: an instance that runs answers for itself. If none runs, the locks and
+what the last active instance left tell the same to any program that can read the file system.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Mode = Literal["Active", "Standby"]
 
 
 class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance that runs, by its broker's name."""
+    """An instance that runs, by its broker's name."""
 
     name: str
     mode: Mode
@@ -46,10 +46,10 @@ class Display(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     instances: tuple[RunningInstance, ...] = ()
 
     def lines(self, *, instances: bool, standby: bool) -> list[str]:
-        """As ``dspmq`` prints it.
+        """Return the lines that ``dspmq`` prints.
 
-        With ``-o standby`` whether a standby is permitted instead of the status, with ``-x`` the
-        instances below.
+        With ``-o standby`` they show whether a standby is permitted instead of the status. With
+        ``-x`` the instances follow.
         """
         shown = f"STANDBY({self.standby})" if standby else f"STATUS({self.status})"
         lines = [f"QMNAME({self.queue_manager}) {shown}"]
@@ -59,11 +59,11 @@ class Display(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 async def look(places: InstanceLocks, queue_manager: str, own: str | None = None) -> Display:
-    """The queue manager now.
+    """Return the display of the queue manager now.
 
-    ``own`` is the status of the instance that asks; None where none runs that could.
+    ``own`` is the status of the instance that asks; None if none that could ask runs.
 
-    Raises FileNotFoundError for a queue manager that is not there, OSError.
+    Raises FileNotFoundError for a queue manager that does not exist, OSError.
     """
     if await places.owner() is None:
         raise FileNotFoundError(
@@ -87,7 +87,7 @@ async def look(places: InstanceLocks, queue_manager: str, own: str | None = None
 
 
 def _ended(last: InstanceRecord | None) -> str:
-    """How a queue manager ended that runs nowhere."""
+    """Return how a queue manager ended that runs nowhere."""
     if last is None or last.state in ("starting", "running"):
         return ENDED_UNEXPECTEDLY
     return ENDED_IMMEDIATELY if last.state == "ended-immediately" else ENDED_NORMALLY

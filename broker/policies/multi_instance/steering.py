@@ -1,4 +1,4 @@
-"""What an administrator may ask of an instance: ``end`` (endmqm) and ``display`` (dspmq).
+"""The commands of an administrator to an instance: ``end`` (endmqm) and ``display`` (dspmq).
 
 end            all instances, when the last client has left ("Quiescing"); with ``immediate`` now
   switch-over  only this one, being active: the standby instance takes over. Refused where none runs
@@ -48,12 +48,12 @@ class InstanceSteering:
 
     @property
     def status(self) -> str:
-        """Of this instance, in the words of dspmq."""
+        """The status of this instance, in the words of dspmq."""
         role = self._policy.role
         return status.QUIESCING if self._quiescing is not None and role == "live" else _STATUS[role]
 
     def close(self) -> None:
-        """Wait for no client any more."""
+        """Stop waiting for clients to leave."""
         if self._quiescing is not None:
             self._quiescing.cancel()
 

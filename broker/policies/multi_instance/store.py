@@ -1,9 +1,9 @@
-"""The store of a queue manager as the active instance has it.
+"""The store of a queue manager, from the point of view of the active instance.
 
-The logs are replayed, and what it says of itself is kept true.
+It replays the logs, and keeps the instance's record true.
 
-Who is active, stands by and takes over is decided by `candidate`; from there on an active instance
-is the live broker of ``shared_store``, which asks of its store no more than this.
+`candidate` decides who is active, stands by and takes over. From there on, an active instance is
+the live broker of ``shared_store``, which asks no more than this of its store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What the replay of the logs found, and how long it took."""
+    """The result of the replay of the logs, and how long it took."""
 
     records: int
     messages: int
@@ -46,7 +46,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueManagerStore:
-    """``shared_store.store.SharedData``; ``replay`` is there once the logs have been replayed."""
+    """A ``shared_store.store.SharedData``; ``replay`` is set once the logs have been replayed."""
 
     def __init__(
         self, config: BrokerConfig, section: MultiInstanceSection, seams: Seams, directory: SharedDirectory
@@ -54,7 +54,7 @@ class QueueManagerStore:
         self.places = InstanceLocks(section, directory)
         self.replay: Replay | None = None
         self.ends: State = "ended-immediately"
-        """How the queue manager ends when all its instances do."""
+        """The way in which the queue manager ends when all its instances do."""
         self._config = config
         self._section = section
         self._seams = seams
@@ -90,7 +90,7 @@ class QueueManagerStore:
         return inherited
 
     async def leave(self, live: HeldLock, state: str) -> None:
-        """Tell the standby instance whether it may take over, or ends with us."""
+        """Record whether the standby instance may take over, or ends with us."""
         said = await self.places.record("active")
         assert said is not None, "a queue manager that ran has said so"
         ends: State = self.ends if state == PAUSED else "switched-over"
@@ -102,11 +102,11 @@ class QueueManagerStore:
             _log.info("queue manager %r ended", name)
 
     async def tidy(self, life: int) -> None:
-        """The logs of former lives."""
+        """Remove the logs of former lives."""
         await lives.remove_older(self._logs, life)
 
     async def close(self) -> None:
-        """Nothing was opened here."""
+        """Do nothing: nothing was opened here."""
 
     async def _say(self, live: HeldLock, node_id: str | None, state: State) -> None:
         await write_record(

@@ -1,4 +1,4 @@
-"""Owning what a store keeps, for as long as nobody else may.
+"""The ownership of a store: a broker serves the store's data for as long as no other broker may.
 
-The lease, and what a policy has of it.
+The package has the lease, and the policies' common part around it.
 """

@@ -1,6 +1,6 @@
 """Waiting for the lock of a store's owner.
 
-What all do that wait, whichever policy's rules say who gets it.
+The waiting is common to all policies with such a lock; their own rules say who gets it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 _log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 0.5
-"""How long a broker that ends waits for a store that may never answer."""
+"""The time that a broker which ends waits for a store that may never answer."""
 
 
 class HeldLock(Protocol):
@@ -24,19 +24,19 @@ class HeldLock(Protocol):
     async def verify(self) -> None:
         """Return when the store has confirmed, after the call, that the lock is ours.
 
-        Raises OSError when it is lost or the store is gone.
+        Raises OSError when the lock is lost or the store is gone.
         """
         ...
 
     async def release(self) -> None:
-        """Give it back. Raises OSError."""
+        """Release the lock. Raises OSError."""
         ...
 
 
 class Granted(NamedTuple):
     """The live lock, confirmed by a question asked at ``asked_s``.
 
-    ``waiting`` is the candidate's own lock, to be given back once it is live.
+    ``waiting`` is the candidate's own lock, to be released once it is live.
     """
 
     live: HeldLock
@@ -47,16 +47,16 @@ class Granted(NamedTuple):
 class PendingReleases:
     """Locks whose release failed; retried before the next attempt.
 
-    Why remembered: on a soft mount a request may fail though nothing else does. A lock whose
-    release failed is still held, by a process that has forgotten it: nobody else gets it for as
-    long as that process runs, and neither does that process itself.
+    Why they are remembered: on a soft mount a request may fail though nothing else does. A lock
+    whose release failed is still held, by a process that has forgotten it. No other process gets it
+    for as long as that process runs, and neither does that process itself.
     """
 
     def __init__(self) -> None:
         self._locks: list[HeldLock] = []
 
     def add(self, *locks: HeldLock | None) -> None:
-        """To be given back the next time, also where nobody knows whether we hold it still."""
+        """Add locks to be released the next time, even if it is unknown whether we hold them."""
         self._locks += [lock for lock in locks if lock is not None]
 
     async def retry(self, *locks: HeldLock | None) -> None:
@@ -68,9 +68,9 @@ class PendingReleases:
 
 
 class Candidacy(abc.ABC):
-    """One wait, from ``run`` to the owner's lock.
+    """A wait for the owner's lock, begun by ``run``.
 
-    ``next_in_line`` says that nobody is before us: we hold the place of whoever is next.
+    ``next_in_line`` says that no candidate is before us: we hold the place of the next one.
     """
 
     STORE = "the shared store"
@@ -86,7 +86,7 @@ class Candidacy(abc.ABC):
     async def run(self) -> Granted | None:
         """Wait, however long it takes; a store that fails is asked again.
 
-        None where there is nothing more to wait for. When cancelled, what was locked is given back.
+        Returns None if there is nothing more to wait for. When cancelled, releases what was locked.
         """
         prepared = False
         while True:
@@ -104,23 +104,24 @@ class Candidacy(abc.ABC):
             await asyncio.sleep(self._poll_s)
 
     async def give_up(self) -> None:
-        """Give the place in the line back. Raises OSError."""
+        """Release our place in the line. Raises OSError."""
         waiting, self._waiting = self._waiting, None
         self.next_in_line = False
         await self._releases.retry(waiting)
 
     @abc.abstractmethod
     async def _prepare(self) -> None:
-        """Make what has to be there before anybody can ask for a place. Raises OSError."""
+        """Make what must exist before a candidate can ask for a place. Raises OSError."""
 
     @abc.abstractmethod
     async def _attempt(self) -> Granted | None:
         """Try once. Raises OSError."""
 
     async def _check_place(self, waiting: HeldLock) -> None:
-        """A place in the line may be lost like any lock; then we are behind whoever took it.
+        """Confirm our place in the line, which may be lost like any lock.
 
-        If it was only not confirmed, it is given back first.
+        If it is lost, we are behind the candidate that took it. If it was only not confirmed, it is
+        released first.
         """
         try:
             await waiting.verify()
@@ -130,7 +131,10 @@ class Candidacy(abc.ABC):
             raise
 
     async def _confirmed(self, lock: HeldLock) -> float:
-        """When a question was asked that was answered soon: no reign begins with half a lease."""
+        """Return when a question was asked that was answered soon.
+
+        So no reign begins with half a lease.
+        """
         loop = asyncio.get_running_loop()
         while True:
             asked_s = loop.time()
@@ -139,14 +143,14 @@ class Candidacy(abc.ABC):
                 return asked_s
 
     def _tell(self, level: int, text: str) -> None:
-        """One line per news, not one per attempt."""
+        """Log one line per news, not one per attempt."""
         if text != self._trouble:
             self._trouble = text
             _log.log(level, "%s", text)
 
 
 async def bounded(work: Awaitable[object]) -> None:
-    """Wait for the store for a moment: it may be gone, and the process has to end."""
+    """Wait for the store for a moment only: it may be gone, and the process has to end."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
             await work

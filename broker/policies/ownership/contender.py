@@ -1,6 +1,6 @@
-"""A broker that others may take over from through a store: it waits for its turn, and reigns.
+"""A broker from which others may take over through a store: it waits for its turn, and reigns.
 
-What each does, whichever policy's rules say who owns what.
+This is common to all policies of that kind; their own rules say who owns what.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ _log = logging.getLogger(__name__)
 
 
 class LeasedReign(LiveReign, abc.ABC):
-    """As long as its ``lease`` is held; where that is in doubt nobody is answered ("verifying")."""
+    """A reign for as long as ``lease`` is held; in doubt the role is "verifying".
+
+    In that role no client is answered.
+    """
 
     lease: Lease
 
     def look(self) -> None:
-        """See ``LiveReign``."""
+        """Change the role if the lease is in doubt; see ``LiveReign``."""
         self.lease.certain()
 
     def _hold_by(self, lease: Lease) -> None:
@@ -34,7 +37,7 @@ class LeasedReign(LiveReign, abc.ABC):
         lease.on_certain = self._trust
 
     def _begin_to_serve(self) -> None:
-        """At once: who serves clients must not call itself a backup."""
+        """Take the live's role at once: a broker that serves must not call itself a backup."""
         self._serving = True
         self._become("live" if self.lease.certain() else "verifying")
 
@@ -50,30 +53,33 @@ class LeasedReign(LiveReign, abc.ABC):
 
 
 class Contender(BrokerPolicy, abc.ABC):
-    """``candidate`` is there while it waits for what it may own, ``reign`` while it owns that."""
+    """A policy with a ``candidate`` while it waits to own a store, and a ``reign`` after that."""
 
     membership: Membership
     candidate: Candidacy | None = None
 
     @property
     def replicating(self) -> bool:
-        """A live: never, all data are in one place. Who waits: it is next, and lacks nothing."""
+        """True for a waiting broker that is next; it lacks nothing to become live.
+
+        False for a live, because all data are in one place.
+        """
         return self.candidate is not None and self.candidate.next_in_line
 
     def become(self, role: str, **said: Any) -> None:
-        """See ``BrokerPolicy``."""
+        """Take a role, and log it; see ``BrokerPolicy``."""
         if role != self._role:
             _log.debug("role %s", role)
         super().become(role, **said)
 
     def _waits(self, node_id: str | None) -> None:
-        """Wait as a backup of these data, None where they are not known yet."""
+        """Wait as a backup of these data; ``node_id`` is None while they are not known yet."""
         if node_id is not None and node_id != self.node_id:
             self.membership.announce(node_id=node_id)
         self.become("backup")
 
     async def _compete(self, candidate: Candidacy, stopping: asyncio.Event) -> Granted | None:
-        """Until the live lock is ours; None when the broker is to stop."""
+        """Wait until the live lock is ours; None when the broker is to stop."""
         self.candidate = candidate
         waiting = asyncio.create_task(candidate.run(), name="wait for the live lock")
         granted: Granted | None = None

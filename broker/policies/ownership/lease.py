@@ -1,10 +1,10 @@
-"""The lease of an owner: is it certain, at this instant, that nobody else owns what we serve?
+"""The lease of an owner: is it certain, at this instant, that no other broker owns what we serve?
 
-Answered by our own clock and the store's last word. An owner has a lock, or a row, of a store that
-others may be given once the store has not heard of us for ``lock-expiration``, by the *store's*
-clock; the holder is not told. A *proof* is an answer of the store that we own it still. It proves
-that the store had heard of us when we *asked*, not when it answered. So the lease counts from
-there, by our own monotonic clock, and no slow answer makes it longer.
+Our own clock and the store's last answer decide. An owner has a lock, or a row, of a store.
+The store may give it to another broker once it has not heard of us for ``lock-expiration``, by the
+*store's* clock, and does not tell the holder. A *proof* is an answer of the store that we still own
+it. It proves that the store had heard of us when we *asked*, not when it answered. So the lease
+counts from there, by our own monotonic clock, and no slow answer makes it longer.
 
 state      since the last proof was asked for           the owner
 held       less than half of ``lock-expiration``        serves
@@ -16,14 +16,14 @@ lost       ``ends`` of it; or the store says that it    cuts everybody off and e
 released   -                                            stops, or gives its place back: ``run`` is
                                                         cancelled, then the policy tells the store
 
-Why doubt begins at half: others wait for the whole, by another clock. What is left is the margin
-for clocks of different speed (up to twice) and for what is already on its way.
+Why doubt begins at half: others wait for the whole, by another clock. The rest is the margin for
+clocks of different speed (up to twice) and for what is already on its way.
 
-Why the clock is looked at, and no timer believed: a process that was stopped and goes on runs
-whatever is ready first. A timer that should have held its gate is then just one of many, and behind
-it a client's frame may already have made a queue deliver. So whoever answers, delivers, or says who
-it is, asks ``certain`` (`DurabilityGate.look`). The timers here only see to it that doubt and end
-come by themselves where nobody asks.
+Why the clock is looked at, and no timer is trusted: a process that was stopped and goes on runs
+whatever is ready first. A timer that should have held its gate is then just one of many, and a
+client's frame may make a queue deliver before it. So whatever answers, delivers, or tells the role
+asks ``certain`` first (`DurabilityGate.look`). The timers here only make doubt and end happen by
+themselves when nothing asks.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from broker.storage.gate import DurabilityGate
 _log = logging.getLogger(__name__)
 
 DOUBT: Final = 0.5
-"""Part of the expiration after which nobody is answered."""
+"""The part of the expiration after which no client is answered."""
 
 ROUNDING_S: Final = 1e-6
-"""What rounding leaves of a time may be too small for any clock to pass."""
+"""The rest that rounding leaves of a time may be too small for any clock to pass."""
 
 
 class LeaseLostError(Exception):
-    """It is lost, or nobody can say that it is not: answer nobody, write nothing, end.
+    """The lease is lost, or nothing proves that it is not: answer nobody, write nothing, end.
 
-    ``expired``: by our own clock, and not by the store's word.
+    ``expired`` is True if our own clock says so, False if the store says so.
     """
 
     def __init__(self, text: str, *, expired: bool = False) -> None:
@@ -56,24 +56,25 @@ class LeaseLostError(Exception):
 
 
 class Lease:
-    """Held from the moment for which it is proven.
+    """A lease, held from the moment for which it is proven.
 
     ``on_doubt`` is called when certainty ends, ``on_certain`` when it is back.
 
     Args:
         name: of what is owned, for messages.
         ask: has the store confirm it, and returns when it was asked, on the loop's clock; for as
-            long as that takes. Raises LeaseLostError where the store says that it is not ours.
-        proven_s: when what gave it to us was asked for.
+            long as that takes. Raises LeaseLostError if the store says that it is not ours.
+        proven_s: when the lock or row that gave it to us was asked for.
         period_s: how old a proof becomes before the next is asked for, at most a quarter of the
             expiration.
         expiration_s: how long the store keeps it for us after it last heard of us.
-        ends: part of the expiration at which an owner that only doubts gives up. The whole where
-            its process ends with it: since the half it has answered nobody. Less where the process
-            lives on and has clients to cut, which must be done before anybody else can begin.
-        kept_while_paused: whether somebody else may have kept it for a process that stood still, as
-            its machine's kernel does with a lock. Then the store is asked once more before such a
-            process gives up.
+        ends: part of the expiration at which an owner that only doubts gives up. It is the whole
+            if its process ends with it, since it has answered nobody from the half on. It is less
+            if the process lives on and has clients to cut, which must be done before another can
+            begin.
+        kept_while_paused: whether something else may have kept it for a process that stood still,
+            as its machine's kernel does with a lock. Then the store is asked once more before such
+            a process gives up.
     """
 
     def __init__(
@@ -104,20 +105,23 @@ class Lease:
 
     @property
     def age_s(self) -> float:
-        """Since the last proof was asked for."""
+        """The time since the last proof was asked for."""
         return self._loop.time() - self._proven_s
 
     @property
     def due(self) -> bool:
-        """Is it time for the next proof?"""
+        """True if it is time for the next proof."""
         return self.age_s > self._period_s - ROUNDING_S
 
     def guard(self, gate: DurabilityGate) -> None:
-        """Have a gate held whenever it is not certain; whoever hears ``on_certain`` releases it."""
+        """Let a gate be held whenever the lease is not certain; ``on_certain`` must release it."""
         gate.look = lambda: None if self.certain() else gate.hold()
 
     def certain(self) -> bool:
-        """Look at the clock now; to be asked before anything is answered or claimed."""
+        """Return whether the clock says now that the lease is certain.
+
+        Call this before anything is answered or claimed.
+        """
         if not (self._in_doubt or self._lost) and self._stale():
             self._in_doubt = True
             _log.warning(
@@ -129,12 +133,12 @@ class Lease:
         return not (self._in_doubt or self._lost)
 
     def require(self) -> None:
-        """Raises LeaseLostError unless it is certain."""
+        """Raise LeaseLostError unless the lease is certain."""
         if not self.certain():
             raise LeaseLostError(f"the store has not confirmed {self._name} for {self.age_s:.1f} s")
 
     def renew(self, asked_s: float) -> None:
-        """A proof that was asked for then; one that is older than the last changes nothing."""
+        """Take a proof that was asked for then; one that is older than the last changes nothing."""
         if asked_s <= self._proven_s or self._lost:
             return
         self._proven_s = asked_s
@@ -150,7 +154,7 @@ class Lease:
         while True:
             await asyncio.sleep(max(0.0, self._period_s - self.age_s))
             if not self.due:
-                continue  # something else has renewed it meanwhile
+                continue  # a batch of the journal, for example, has renewed it
             try:
                 self.renew(await self._asked())
             except LeaseLostError:
@@ -158,10 +162,10 @@ class Lease:
                 raise
 
     async def _asked(self) -> float:
-        """One question, and when it was asked.
+        """Ask the store, and return when it was asked.
 
-        The time for it ends with the lease, or later where a process stood still and the lease may
-        have been kept for it: then it asks, and once more if it stood still meanwhile.
+        The time for it ends with the lease. It ends later if the process stood still and the lease
+        may have been kept for it: then it asks, and once more if it stood still meanwhile.
         """
         for _ in range(2):
             self._asked_s = self._loop.time()
@@ -181,15 +185,15 @@ class Lease:
         raise LeaseLostError(text, expired=True)
 
     def _stale(self) -> bool:
-        """Is the last proof too old to answer anybody?"""
+        """Return whether the last proof is too old to answer clients."""
         return self.age_s > DOUBT * self._expiration_s - ROUNDING_S
 
     def _end_s(self) -> float:
-        """When the question is given up, and with it the lease."""
+        """Return when the question is given up, and with it the lease."""
         end_s = self._proven_s + self._ends * self._expiration_s
         return max(end_s, self._asked_s + self._expiration_s / 2) if self._kept_while_paused else end_s
 
     def _look(self) -> None:
-        """Doubt begins now; if a proof has come meanwhile, by and by."""
+        """Begin to doubt now; if a proof has come meanwhile, look again later."""
         if self.certain():
             self._watching = self._loop.call_later(self._period_s, self._look)

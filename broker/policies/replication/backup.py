@@ -1,11 +1,12 @@
 """The backup broker of a pair.
 
-Finds a live of its group, copies its journal, follows it, and decides what to do when it is gone.
+It finds a live of its group, copies its journal, follows it, and decides what to do when the live
+is gone.
 
 The one rule above all others: a copy that is not up to date never becomes live (AMQ 17.3.1.2;
 Artemis' split-brain while catching up, ARTEMIS-2297). It is up to date from ``UpToDate`` until the
-live may have answered anybody without it: as soon as a live of that node ID is known to go on
-alone, the copy is history and a new one must be made.
+live may have answered any client without it. As soon as a live of that node ID is known to go on
+alone, the copy is obsolete and a new one must be made.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from broker.storage.volume import Volume
 _log = logging.getLogger(__name__)
 
 SETTLE_S = 0.05
-"""Between a lost connection and the first round of a vote that needs votes.
+"""The pause between a lost connection and the first round of a vote that needs votes.
 
-The live asks first, if there is one.
+So the live asks first, if there is one.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class BackupEnd:
-    """Why being a backup ended.
+    """The reason why being a backup ended.
 
-    "activate": our copy is up to date and nobody else may be live: ``activation`` is the last
-    live's.
+    For "activate" our copy is up to date and no other broker may be live; ``activation`` is the
+    last live's.
     """
 
     kind: Literal["activate", "stopped", "disk"]
@@ -55,11 +56,12 @@ class BackupEnd:
 
 
 class BackupRole:
-    """From looking for a live to taking over from it, again and again.
+    """A backup, from looking for a live to taking over from it, again and again.
 
     ``run`` returns why it ended; the copy is closed then.
 
-    ``node_id`` not None: a master's data; only a live with that node ID will do.
+    ``node_id`` is None for a slave. For a master it is that of its data: only a live with that node
+    ID will do.
     """
 
     def __init__(self, policy: BrokerPolicy, volume: Volume, node_id: str | None) -> None:
@@ -81,13 +83,13 @@ class BackupRole:
 
     @property
     def replicating(self) -> bool:
-        """Is our copy up to date, as far as can be known?"""
+        """True if our copy is up to date, as far as can be known."""
         follower = self.follower
         return follower is not None and follower.up_to_date and not follower.ended.done()
 
     @property
     def patience_s(self) -> float:
-        """How long we wait without a word from the live before we take it for lost."""
+        """The time for which the live may be silent before we count it as lost."""
         return (self.section.replication_patience or self._membership.section.connection_ttl) / 1000
 
     async def run(self, stopping: asyncio.Event) -> BackupEnd:
@@ -129,9 +131,9 @@ class BackupRole:
             self._become("backup")
 
     def _met(self, link: ClusterLink) -> None:
-        """Is it a later life of the live we follow?
+        """Drop the live that we follow if a later life of it has met us.
 
-        Then the one we follow is over, though its connection may not say so for long.
+        Then the followed life is over, though its connection may not show that for long.
         """
         follower = self.follower
         if follower is None or follower.link.member is None or link.member is None:
@@ -155,9 +157,9 @@ class BackupRole:
         return await self._win(live, ending.session)
 
     async def _win(self, live: m.Member, session: str) -> bool:
-        """The backup vote: whether we may take over.
+        """Ask for the backup vote; return whether we may take over.
 
-        ``vote-retries`` more rounds after the first, ``vote-retry-wait`` apart.
+        There are ``vote-retries`` more rounds after the first, ``vote-retry-wait`` apart.
         """
         self._become("voting")
         section, membership = self.section, self._membership
@@ -193,7 +195,7 @@ class BackupRole:
         return False
 
     async def _goes_on(self, live: m.Member) -> bool:
-        """Does the live we lost, or another of its node ID, say that it is live?
+        """Return whether the live that we lost, or another of its node ID, says that it is live.
 
         Then it may have gone on without us.
         """
@@ -226,7 +228,10 @@ class BackupRole:
         return self._membership.lives_of_group(self.section.group_name)
 
     async def _try(self, member: m.Member) -> int | None:
-        """Ask one broker whether we may be its backup: its activation, None: no, or no answer."""
+        """Ask one broker whether we may be its backup.
+
+        Returns its activation; None if it refuses or does not answer.
+        """
         early: list[m.LinkMessage] = []
         try:
             link = await connect(
@@ -278,7 +283,7 @@ class BackupRole:
         follower.on_up_to_date = lambda: self._become("backup")
 
     def _refused(self, member: m.Member, reason: str) -> None:
-        """One line per news, not one per attempt."""
+        """Log one line per news, not one per attempt."""
         if self._refusals.get(member.name) != reason:
             self._refusals[member.name] = reason
             _log.info("replication: %s is not our live: %s", member.name, reason)

@@ -18,11 +18,11 @@ from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Journal, Recovered
 
 GRANT: Final = 32
-"""Kind of the journal records."""
+"""The kind of the journal records."""
 
 
 class Ballots:
-    """Keeps what ``voter`` decides. ``recovered`` is what the journal held."""
+    """Stores the decisions of ``voter``. ``recovered`` is the content of the journal."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Ballots:
         )
 
     def _keep(self, grant: Grant, done: Callable[[], None]) -> None:
-        """Write a decision; ``done`` when it is on our disk, and on the backup's if it follows."""
+        """Write a decision; call ``done`` once it is on our disk, and on a following backup's."""
         key = (grant.node_id, grant.session)
         operations = [Operation(DELETE, GRANT, record) for record in self._records.get(key, ())]
         record = self._journal.next_id()
@@ -60,8 +60,8 @@ class Ballots:
         self._records[key] = [record]
         sequence = self._journal.append(operations)
         if self._gate.held:
-            # Two pairs may be interrupted at once, and each needs the other's vote: our own disk
-            # must do then.
+            # Two pairs may be interrupted at once, and each needs the other's vote. Then our own
+            # disk must suffice.
             task = asyncio.create_task(self._journal.flush(), name="keep a vote")
             task.add_done_callback(
                 lambda flushed: None if flushed.cancelled() or flushed.exception() else done()

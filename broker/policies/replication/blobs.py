@@ -1,6 +1,6 @@
 """Large bodies and pages between a live and its backup.
 
-Their files travel in chunks, beside the entries that name them.
+Their files travel in chunks, among the entries that name them.
 
     live                                backup
     a blob is whole, on our disk
@@ -11,7 +11,7 @@ Their files travel in chunks, beside the entries that name them.
     BlobRemoved                     ->  removed
 
 Why the file goes before the entry is even appended: whatever names a blob finds it, on either side,
-after any crash. The files that are there when a backup comes are sent with the snapshot. Neither
+after any crash. The files that exist when a backup attaches are sent with the snapshot. Neither
 side ever has more than a window of a blob in memory.
 """
 
@@ -31,13 +31,13 @@ from broker.storage.errors import JournalDamagedError
 from broker.storage.volume import Volume
 
 WINDOW_BYTES: Final = 1024 * 1024
-"""Bytes of blobs that may be on their way to the backup's disk."""
+"""The most bytes of blobs that may be on their way to the backup's disk."""
 
 _log = logging.getLogger(__name__)
 
 
 class BlobFeed:
-    """The live's side, for one backup; ``end(reason)``: it cannot be given what it needs."""
+    """The live's side, for one backup; calls ``end(reason)`` if a blob cannot be sent."""
 
     def __init__(
         self, link: ClusterLink, blobs: Iterable[Blobs], end: Callable[[str], None], patience_s: float
@@ -55,9 +55,9 @@ class BlobFeed:
         self._first: list[tuple[Blobs, Blob]] = []
 
     def begin(self) -> None:
-        """From here on every blob that becomes whole is sent before it is named.
+        """Begin to send every blob that becomes complete before it is named.
 
-        Those that are there go with ``send_stored``.
+        Those that exist already are sent by ``send_stored``.
         """
         for blobs, send in self._send_of.items():
             for blob in blobs.stored:
@@ -67,7 +67,7 @@ class BlobFeed:
             blobs.on_removed = partial(self._removed, blobs.kind)
 
     async def send_stored(self) -> None:
-        """Send what was there at ``begin``."""
+        """Send the blobs that existed at ``begin``."""
         while self._first:
             blobs, blob = self._first[-1]
             await self._send(blobs, blob)
@@ -76,13 +76,13 @@ class BlobFeed:
                 blobs.release(blob)
 
     def taken(self, count: int) -> None:
-        """The backup has written so many bytes."""
+        """Note that the backup has written so many bytes."""
         self._under_way -= count
         if self._under_way < WINDOW_BYTES:
             self._room.set()
 
     def stop(self) -> None:
-        """Nothing more goes to this backup; who waits for it need not."""
+        """Send nothing more to this backup; a caller that waits for it need not any more."""
         if self._ended:
             return
         self._ended = True
@@ -95,7 +95,7 @@ class BlobFeed:
             blobs.release(blob)
 
     async def _send(self, blobs: Blobs, blob: Blob) -> None:
-        """Return when all of it is on its way, or there is nobody to send it to any more."""
+        """Return when all of the blob is on its way, or there is no backup any more."""
         offset = 0
         try:
             async with asyncio.timeout(None) as limit:
@@ -123,7 +123,8 @@ class BlobFeed:
 class BlobCopies:
     """The backup's side.
 
-    ``stored`` is called when another file is on the disk, ``failed(reason)`` once if one cannot be.
+    ``stored`` is called when another file is on the disk, ``failed(reason)`` once if a file cannot
+    be written.
 
     ``limit(sequence)`` is how much of the journal's durable sequence may be acknowledged.
     """
@@ -146,7 +147,7 @@ class BlobCopies:
         self._task = asyncio.create_task(self._run(), name="copy blobs")
 
     def take(self, message: m.BlobChunk | m.BlobRemoved, last_sequence: int) -> None:
-        """What came; ``last_sequence`` is that of the last entry that came before it."""
+        """Take a message; ``last_sequence`` is that of the last entry that came before it."""
         if isinstance(message, m.BlobChunk) and message.last:
             self._unsynced.append(last_sequence)
         self._work.append(message)
@@ -154,15 +155,15 @@ class BlobCopies:
         self._wake.set()
 
     def limit(self, sequence: int) -> int:
-        """The sequence, or that of the last entry before a blob that is not yet on the disk."""
+        """Return the sequence, or that of the last entry before a blob that is not on the disk."""
         return min(sequence, self._unsynced[0]) if self._unsynced else sequence
 
     async def drained(self) -> None:
-        """Return when all that has come is on the disk."""
+        """Return when everything that has come is on the disk."""
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Finish what has come: entries that name it may have come too."""
+        """Finish what has come, since entries that name it may have come, too."""
         self._closing = True
         self._wake.set()
         await self._task
@@ -218,7 +219,7 @@ class BlobCopies:
 
 
 async def begin_copy(volume: Volume) -> None:
-    """Empty directories for a new copy's blobs: older data are of no worth. Raises OSError."""
+    """Empty the directories for a new copy's blobs: older data have no value. Raises OSError."""
     for kind in SUFFIXES:
         await volume.remove_tree(kind)
         await volume.mkdir(kind)

@@ -1,7 +1,9 @@
-"""May a live that lost its backup go on? The vote of the others, and what the backup itself says.
+"""The decision whether a live that lost its backup may go on.
 
-Why apart from the live: this is all of the decision and nothing else; it changes nothing but what
-voters remember.
+The others vote on it, and the backup itself may say that it took over.
+
+Why separate from the live: this module has the whole decision and nothing else; it changes nothing
+but what voters remember.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ from broker.seams import Seams
 _log = logging.getLogger(__name__)
 
 ROUND_S: Final = 0.1
-"""Between two rounds of a live vote."""
+"""The pause between two rounds of a live vote."""
 
 POLL_S: Final = 0.05
-"""Between two questions to a backup whose vote is under way."""
+"""The pause between two questions to a backup whose vote is under way."""
 
 
 class LiveVote:
     """The live vote about one interruption (``vote-on-replication-failure``).
 
-    Rounds within ``quorum-vote-wait``.
+    It has rounds within ``quorum-vote-wait``.
 
-    Not one round alone: what cut the backup off may have reset the links to the voters too, which
-    are dialled again, and a voter may have granted the backup a round that fails.
+    Why more than one round: what cut the backup off may have reset the links to the voters, too,
+    which are dialled again. And a voter may have granted the backup a round that fails.
     """
 
     def __init__(self, membership: Membership, section: ReplicationRole, node_id: str, session: str) -> None:
@@ -80,18 +82,17 @@ class LiveVote:
     def give_up(self) -> None:
         """Let the backup have what we were granted.
 
-        Only when this broker certainly answers nobody any more.
+        Call this only when this broker certainly answers no client any more.
         """
         withdraw(self._membership, self._node_id, self._session, self._round)
 
 
 async def partner_took_over(membership: Membership, seams: Seams, node_id: str, feed: ReplicaFeed) -> bool:
-    """We did not run for a while: does the backup say that it is live in our place?
+    """Return whether the backup says that it is live in our place, after we did not run.
 
-    Waits for the end of its vote.
-
-    However long that takes: its rounds are bounded, and one that has won says "voting" until its
-    journal is open, which a slow disk makes long.
+    This waits for the end of the backup's vote, however long that takes. The rounds of the vote are
+    bounded, and a backup that has won says "voting" until its journal is open, which a slow disk
+    makes long.
     """
     member = feed.link.member
     assert member is not None

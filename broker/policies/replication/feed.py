@@ -14,9 +14,9 @@ it may take over only after ``UpToDate``, which travels behind every entry that 
 it.
 
 Why a lease: the backup stays passive for its whole patience after it last heard us. Each pong
-proves that it heard a ping of ours, so until ``sent(ping) + half the patience`` we are certainly
-alone. After that nothing may be answered, whatever else seems well: ``on_suspect`` is called
-*before* an acknowledgement is believed. It holds for a process that was stopped and goes on, too.
+proves that it heard a ping of ours, so until ``sent(ping) + half the patience`` no other broker is
+live. After that nothing may be answered, whatever else seems well: ``on_suspect`` is called
+*before* an acknowledgement is believed. This also holds for a process that was stopped and goes on.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1024 * 1024
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-"""Entries that wait for a backup that still synchronises.
+"""The most bytes of entries that wait for a backup that still synchronises.
 
-One that cannot keep up must not take the live's memory.
+A backup that cannot keep up must not fill the live's memory.
 """
 
 
 class ReplicaFeed:
     """Sends snapshot and entries to one backup.
 
-    ``on_ended(reason, clean)`` is called once: the connection is no more, or must not be trusted;
-    ``clean``: the backup left on purpose. ``on_acknowledged(sequence)`` only once up to date. Times
-    in seconds.
+    ``on_ended(reason, clean)`` is called once, when the connection is lost or must not be trusted;
+    ``clean`` says that the backup left on purpose. ``on_acknowledged(sequence)`` is called only
+    once up to date. Times are in seconds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ReplicaFeed:
         self.up_to_date = False
         self.ended = False
         self.failback = False
-        """The backup is a master that wants to be live again."""
+        """True if the backup is a master that wants to be live again."""
         self.acknowledged = 0
         self.on_up_to_date: Callable[[int], None] = _ignore
         self.on_acknowledged: Callable[[int], None] = _ignore
@@ -94,11 +94,14 @@ class ReplicaFeed:
 
     @property
     def trusted(self) -> bool:
-        """Is it certain that the backup has not taken over?"""
+        """True if it is certain that the backup has not taken over."""
         return not self.ended and self._loop.time() <= self.link.confirmed + self._lease_s
 
     def check(self) -> bool:
-        """Is the backup trusted now? If not suspect it; ask before anything is answered or said."""
+        """Return whether the backup is trusted now, and suspect it if it is not.
+
+        Call this before anything is answered or claimed.
+        """
         if self.trusted:
             return True
         if self.up_to_date and self._suspect_since is None and not self.ended:
@@ -108,7 +111,7 @@ class ReplicaFeed:
         return False
 
     def end(self, reason: str, *, clean: bool = False) -> None:
-        """Replicate no more over this connection."""
+        """Stop replicating over this connection."""
         if self.ended:
             return
         self.ended = True
@@ -123,7 +126,7 @@ class ReplicaFeed:
         self.link.abort(reason)
 
     def flush(self) -> None:
-        """Send what has been appended, now."""
+        """Send the entries that have been appended, now."""
         if self._pending:
             last = self._pending_first + len(self._pending) - 1
             self.link.send(m.JournalEntries(self._pending_first, b"".join(self._pending)))

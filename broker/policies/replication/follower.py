@@ -1,7 +1,7 @@
 """The backup's side of replication: one connection to a live broker, and the copy of its journal.
 
-Why the outcome is a value: what a backup does next depends on how the connection ended and on
-nothing else: whether the copy was up to date, whether the live said goodbye, whether it handed
+Why the outcome is a value: what a backup does next depends only on how the connection ended. It
+depends on whether the copy was up to date, whether the live said goodbye, and whether it handed
 over.
 """
 
@@ -31,7 +31,7 @@ _FRAME_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why following ended.
+    """The reason why following ended.
 
     "lost": the connection broke; "failover": the live stopped and wants us to take over; "passive":
     it stopped and does not; "handed-over": we are the live now; "leaving": we were told to stop;
@@ -69,21 +69,22 @@ class Follower:
 
     @property
     def up_to_date(self) -> bool:
-        """May this copy be served from?
+        """True if this copy may be served.
 
-        Everything that was answered without us is on our disk, and all later answers wait for us.
+        Then everything that was answered without us is on our disk, and all later answers wait for
+        us.
         """
         return self._through is not None and self.copy.up_to_date and self.synced >= self._through
 
     @property
     def synced(self) -> int:
-        """Up to which sequence everything is on our disk, the blobs that entries name included."""
+        """The sequence up to which everything is on our disk, with the blobs that entries name."""
         return self.blobs.limit(self.copy.synced)
 
     async def contents(self) -> tuple[int, Contents]:
-        """The last entry that came, and what the copy holds with it.
+        """Return the last entry that came, and what the copy holds with it.
 
-        Raises JournalError, OSError where it is not up to date, cannot be read or changed
+        Raises JournalError or OSError if the copy is not up to date, cannot be read or changed
         meanwhile.
         """
         if not self.up_to_date:
@@ -102,7 +103,7 @@ class Follower:
         self.link.close("stopping")
 
     async def close(self) -> None:
-        """Give the link and the copy back."""
+        """Close the link and the copy."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -175,7 +176,7 @@ class Follower:
             _log.info("replication: up to date with %s (session %s)", self.link.peer, self.session)
 
     def _maybe_stopped(self) -> None:
-        """The live stops: answer when all that it sent is on our disk."""
+        """Answer a live that stops, once everything that it sent is on our disk."""
         stopping = self._stopping
         if stopping is not None and (not self.copy.up_to_date or self.synced >= self.copy.last_sequence):
             self._stopping = None

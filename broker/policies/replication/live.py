@@ -1,10 +1,10 @@
 """The live broker of a pair.
 
-Serves clients, feeds a backup, and decides what to do when it loses one.
+It serves clients, feeds a backup, and decides what to do when it loses the backup.
 
 When the replication connection is interrupted (AMQ 17.3.3.1):
-    1. the gate is held: nobody is answered any more. Artemis releases waiting receipts here as if
-       they were replicated; if its vote is lost then, what it answered is gone.
+    1. the gate is held: no client is answered any more. Artemis releases waiting receipts here as
+       if they were replicated; if its vote is lost then, what it answered is gone.
     2. with ``vote-on-replication-failure`` the other lives vote, else it counts as passed.
     3. passed: the gate is released, receipts wait for our own disk only. Lost: the broker ends
        without another word to anybody.
@@ -37,9 +37,9 @@ LiveEnd = Literal["stopped", "vote-lost", "handed-over", "again", "disk"]
 
 
 class ReplicatedReign(LiveReign):
-    """From an open journal, which is its owner's to close; ``run`` returns why it ended.
+    """A reign over an open journal, which its owner closes; ``run`` returns why it ended.
 
-    ``took_over``: our copy became the data of the node.
+    ``took_over`` says that our copy became the data of the node.
     """
 
     live: Live
@@ -77,30 +77,33 @@ class ReplicatedReign(LiveReign):
 
     @property
     def patience_s(self) -> float:
-        """How long the backup stays passive without a word of us; we stop answering after half."""
+        """The time for which a backup that hears nothing of us stays passive.
+
+        We stop answering after half of it.
+        """
         section = self.membership.section
         return (self.section.replication_patience or section.connection_ttl) / 1000
 
     @property
     def replicating(self) -> bool:
-        """Do receipts wait for an up-to-date backup?"""
+        """True if receipts wait for an up-to-date backup."""
         return self.feed is not None and self.feed.up_to_date and not self.feed.ended
 
     @property
     def succession(self) -> Succession:
-        """The activation; a takeover where our copy became the data of the node."""
+        """The activation, and a takeover if our copy became the data of the node."""
         if self.membership.own.role not in ("live", "voting"):
             return Succession()
         taken = (NodeTakeover(self.node_id, self.activation),) if self._took_over else ()
         return Succession(self.activation, taken)
 
     def look(self) -> None:
-        """Where the backup may have taken over while we did not run the role becomes "voting"."""
+        """Change the role to "voting" if the backup may have taken over while we did not run."""
         if self.feed is not None and self.feed.up_to_date:
             self.feed.check()
 
     def details(self) -> dict[str, Any]:
-        """For ``status``."""
+        """Return what ``status`` shows of the reign."""
         feed = self.feed
         return {
             "backup": None if feed is None else feed.backup,
@@ -114,7 +117,7 @@ class ReplicatedReign(LiveReign):
     async def run(self, stopping: asyncio.Event) -> LiveEnd:
         """Serve until ``stopping`` is set or something else ends it.
 
-        Raises StartError when the acceptor's port cannot be had.
+        Raises StartError when the acceptor cannot listen at its port.
         """
         self._journal.on_synced = self._synced
         self._journal.on_failed = self._failed
@@ -158,7 +161,7 @@ class ReplicatedReign(LiveReign):
     # ----------------------------------------------------------------------------------- the backup
 
     def _attached(self, link: ClusterLink) -> None:
-        """A broker opened a replication connection; its first word must be a request to attach."""
+        """Wait for a request to attach, which a new replication connection must begin with."""
 
         def first(message: m.LinkMessage) -> None:
             if isinstance(message, m.Attach):
@@ -217,7 +220,7 @@ class ReplicatedReign(LiveReign):
             self._handing_over.add_done_callback(self._crashed)
 
     def _hold(self) -> None:
-        """Answer nobody, and give nobody a message, until we know that we are the live one."""
+        """Answer and deliver to no client until we know that we are the live."""
         self.gate.hold()
         if self._serving:
             self.live.engine.suspend()
@@ -273,7 +276,7 @@ class ReplicatedReign(LiveReign):
             self._go_on_alone()
 
     def _go_on_alone(self) -> None:
-        """Unreplicated from now on (RP11): say so, then answer who waits."""
+        """Go on unreplicated (RP11): announce that, then answer the clients that wait."""
         self.feed = None
         _log.warning("replication: no backup; what is acknowledged from now on is on this disk only")
         if self._serving:
@@ -288,9 +291,9 @@ class ReplicatedReign(LiveReign):
             self._ended.set_result(end)
 
     async def _stop_cleanly(self) -> None:
-        """Ends cleanly: answers what is under way, then tells the backup whether to take over.
+        """Answer what is under way, then tell the backup whether to take over, and end.
 
-        It shall if ``failover-on-shutdown`` says so.
+        The backup takes over if ``failover-on-shutdown`` says so.
         """
         await self._serve_no_more()
         feed = self.feed
@@ -309,7 +312,7 @@ class ReplicatedReign(LiveReign):
         await self._quiesce(self.live.close())
 
     async def _hand_over(self, feed: ReplicaFeed) -> None:
-        """Failback: end cleanly, stop being live, then say so; whoever hears it is live next."""
+        """Fail back: end cleanly, stop being live, then tell the backup, which becomes live."""
         _log.info("failback: %s is up to date and takes over again", feed.backup)
         await self._serve_no_more()
         if feed.ended or self._ended.done():

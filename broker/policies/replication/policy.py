@@ -1,4 +1,4 @@
-"""The life of a replicated broker: which role it begins with, and what follows each.
+"""The life of a replicated broker: the role with which it begins, and what follows each role.
 
     master  check-for-live-server off: live at once, with the data it has (duplicates after a
             failover: RP14) on: looks for a live with its node ID; found: its backup, and then live
@@ -37,11 +37,14 @@ from broker.storage.volume import Volume
 _log = logging.getLogger(__name__)
 
 EXIT_VOTE_LOST: Final = 3
-"""Exit status of a live that lost its vote: it stopped on purpose, and its backup may be live."""
+"""The exit status of a live that lost its vote.
+
+It stopped on purpose, and its backup may be live.
+"""
 
 
 VOTE_POLL_S: Final = 0.05
-"""How often a starting master looks whether a vote of its backup has ended."""
+"""The interval of a starting master's checks whether a vote of its backup has ended."""
 
 
 class VoteLostError(StartError):
@@ -51,7 +54,7 @@ class VoteLostError(StartError):
 
 
 class ReplicationPolicy(BrokerPolicy):
-    """See ``BrokerPolicy``."""
+    """The policy "replication"; see ``BrokerPolicy``."""
 
     membership: Membership
     reign: ReplicatedReign | None
@@ -69,13 +72,13 @@ class ReplicationPolicy(BrokerPolicy):
 
     @property
     def replicating(self) -> bool:
-        """A live: receipts wait for an up-to-date backup; a backup: it is up to date."""
+        """True for a live whose receipts wait for an up-to-date backup, and for such a backup."""
         if self.reign is not None:
             return self.reign.replicating
         return self.backup is not None and self.backup.replicating
 
     def details(self) -> dict[str, Any]:
-        """Nothing secret: names, counts, what is known of others."""
+        """Return names, counts, and what is known of others; nothing secret."""
         membership = self.membership
         linked = {member.name for member, _ in membership.linked()}
         shown: dict[str, Any] = {
@@ -102,9 +105,9 @@ class ReplicationPolicy(BrokerPolicy):
         return shown
 
     async def _contents(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """What the queues hold after which entry of the journal, here or in our copy.
+        """Return what the queues hold after which entry of the journal, here or in our copy.
 
-        Only of a live that waits for its backup, and of that backup.
+        Only a live that waits for its backup, and that backup, can tell.
         """
         if not self.replicating:
             raise RequestRefusedError("nothing is replicated here, or this copy is not up to date")
@@ -122,7 +125,10 @@ class ReplicationPolicy(BrokerPolicy):
         return {"last": last, "contents": held}
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """See ``BrokerPolicy``. Raises VoteLostError when the live vote was lost."""
+        """Run until ``stopping``; see ``BrokerPolicy``.
+
+        Raises VoteLostError when the live vote was lost.
+        """
         self._activation = (await read_state(self._volume)).activation
         await self.membership.start(self._volume)
         try:
@@ -154,9 +160,9 @@ class ReplicationPolicy(BrokerPolicy):
                     return
 
     async def _must_follow(self, stopping: asyncio.Event) -> bool:
-        """A master's first question.
+        """Return whether a starting master must begin as a backup.
 
-        Is somebody live with our node ID, or is our data incomplete?
+        It must if another broker is live with our node ID, or if our data is incomplete.
         """
         section = self.section
         assert isinstance(section, MasterSection)
@@ -184,11 +190,11 @@ class ReplicationPolicy(BrokerPolicy):
         return found is not None
 
     async def _search(self, node_id: str) -> Member | None:
-        """Who is live with our node ID; waits for the end of its vote if that is not decided yet.
+        """Return the broker that is live with our node ID, after the end of a vote under way.
 
-        A backup of our last life may not have noticed yet that it is over; that it says nothing of
-        a vote then does not mean that there will be none. Where it cannot be reached, the voters
-        know.
+        A backup of our last life may not have noticed yet that this life is over. So its silence
+        about a vote does not mean that there will be none. If the backup cannot be reached, the
+        voters know.
         """
         membership = self.membership
         await membership.settled(membership.terms.call_timeout_s)
@@ -227,7 +233,7 @@ class ReplicationPolicy(BrokerPolicy):
 
     @property
     def _patience_s(self) -> float:
-        """How long one that was voted in may take to become live, and we to connect to it."""
+        """The time in which a broker that was voted in becomes live, and we connect to it."""
         return self.section.quorum_vote_wait / 1000 + 2 * self.membership.terms.call_timeout_s
 
     async def _be_live(self, stopping: asyncio.Event) -> LiveEnd:
@@ -252,7 +258,7 @@ class ReplicationPolicy(BrokerPolicy):
             await journal.close()
 
     async def _be_backup(self, stopping: asyncio.Event) -> bool:
-        """True: it is time to be live. Raises StartError when our own disk failed."""
+        """Be a backup; True when it is time to be live. Raises StartError if our disk failed."""
         # A slave belongs to a group; a master to its node ID, wherever that is live now.
         node_id = self.node_id if isinstance(self.section, MasterSection) else None
         role = self.backup = BackupRole(self, self._volume, node_id)
@@ -274,7 +280,7 @@ class ReplicationPolicy(BrokerPolicy):
             raise VoteLostError("stopped: the live vote was lost, or the backup is live in our place")
 
     def become(self, role: str, **said: Any) -> None:
-        """See ``BrokerPolicy``; others are also told whether our copy is up to date."""
+        """Take a role, and announce whether our copy is up to date; see ``BrokerPolicy``."""
         heir = role == "backup" and self.backup is not None and self.backup.replicating
         if role == self._role:
             self.membership.announce(heir=heir)

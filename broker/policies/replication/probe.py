@@ -1,8 +1,8 @@
-"""A question to one broker, now: who are you, and what is your role?
+"""A probe of one broker: who it is now, and what its role is.
 
-Why: a process that was stopped for a while, or whose connection broke, should ask before it
-believes the worst. A probe can only ever keep a broker from becoming or staying live; it never
-overrides a vote.
+Why: a process that was stopped for a while, or whose connection broke, should ask before it assumes
+the worst. A probe can only ever keep a broker from becoming or staying live; it never overrides a
+vote.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from broker.cluster.membership import Membership
 from broker.seams import Seams
 
 PROBE_S = 0.3
-"""How long a probe may take.
+"""The time-out of a probe.
 
 A broker that is well answers within milliseconds, and a takeover waits meanwhile.
 """
 
 PROBE_STALLED_S = 3.0
-"""The same where it is we who did not run for a while.
+"""The time-out of a probe after we ourselves did not run for a while.
 
-On such a machine the other may need its time too, and must not be taken for gone.
+On such a machine the other broker may need its time, too, and must not be taken for gone.
 """
 
 
 async def probe(
     membership: Membership, seams: Seams, connector: str, *, stalled: bool = False
 ) -> m.Member | None:
-    """Who answers at that address; None: nobody in time. ``stalled``: we did not run ourselves."""
+    """Return the broker that answers at that address; None if none answers in time.
+
+    ``stalled`` says that we did not run ourselves.
+    """
     timeout_s = PROBE_STALLED_S if stalled else PROBE_S
     try:
         link = await connect(membership.terms, seams.resolve(connector), "probe", timeout_s=timeout_s)

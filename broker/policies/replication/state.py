@@ -1,4 +1,4 @@
-"""What a replicated broker remembers beside its journal: how often its node ID changed hands.
+"""The state of a replicated broker outside its journal: how often its node ID changed hands.
 
 Why: of two brokers that claim one node ID, clients and bridges must follow the one that took over
 last. The count is raised, durably, before a broker serves as live.
@@ -17,13 +17,13 @@ FILE: Final = "replication.json"
 
 
 class State(msgspec.Struct, frozen=True, rename="kebab"):
-    """``activation``: takeovers of our node ID that we know of, our own included."""
+    """The state; ``activation`` counts the known takeovers of our node ID, our own included."""
 
     activation: int = 0
 
 
 async def read_state(volume: Volume) -> State:
-    """What was kept, the beginning where nothing was. Raises StartError for an unreadable file."""
+    """Return the stored state, or the initial one. Raises StartError for an unreadable file."""
     if not await volume.exists(FILE):
         return State()
     try:
@@ -35,5 +35,5 @@ async def read_state(volume: Volume) -> State:
 
 
 async def write_state(volume: Volume, state: State) -> None:
-    """Durable when it returns."""
+    """Write the state; it is durable when this returns."""
     await volume.write_atomic(FILE, msgspec.json.encode(state))

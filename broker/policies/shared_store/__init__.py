@@ -1,6 +1,6 @@
 """Policy ``shared-store``: live and backups on one store, a directory or a database.
 
-Whoever has the live lock serves (AMQ 17.3.2).
+The broker that has the live lock serves (AMQ 17.3.2).
 """
 
 from broker.policies.shared_store.live import EXIT_FENCED, FencedError

@@ -1,12 +1,11 @@
-"""Who waits for the live lock, and when it may be taken.
+"""The candidates for the live lock, and the rules by which they may take it.
 
-A slave behind the other backups, a master for its place.
+A slave waits behind the other backups, a master for its place.
 
-state of the lock        a slave                                  a master
-"L"  the live was lost   takes over                               is live
-"P"  stopped on purpose  waits; live, if it was the stopped one   live, if started since; else waits
-"F"  failing back        waits, unless no master waits any more   is live
-none: a new store        waits for a master                       is live
+state of the lock        a slave                                  a master "L"  the live was lost
+takes over                               is live "P"  stopped on purpose  waits; live, if it was the
+stopped one   live, if started since; else waits "F"  failing back        waits, unless no master
+waits any more   is live none: a new store        waits for a master                       is live
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreCandidate(Candidacy):
-    """One wait for the live lock."""
+    """A wait for the live lock."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class StoreCandidate(Candidacy):
         return granted
 
     async def _queue(self) -> None:
-        """Take the place of the next one, if it is free; say that we wait."""
+        """Take the place of the next one, if it is free; report that we wait."""
         if self._waiting is None:
             self._waiting = await self._places.take("master" if self._master else "backup")
         else:
@@ -71,8 +70,8 @@ class StoreCandidate(Candidacy):
         if place != self._place:
             self._place = place
             _log.info("waiting for the live lock, %s", place)
-        # Whoever was stopped on purpose and is started again does not wait behind backups that stay
-        # passive for its sake.
+        # A broker that was stopped on purpose and is started again does not wait behind backups
+        # that stay passive for its sake.
         self._returns = mark.state == store.PAUSED and mark.name == self._name and not self._seen_live
         self._waits(mark)
 
@@ -109,7 +108,7 @@ class StoreCandidate(Candidacy):
 
 
 async def master_is_back(places: Places, section: SharedStoreRole) -> None:
-    """Return when a master waits for its place and no backup for ours (AMQ 17.3.2.2)."""
+    """Return when a master waits for its place and no backup waits for ours (AMQ 17.3.2.2)."""
     said = False
     while True:
         await asyncio.sleep(section.lock_poll_period / 1000)

@@ -1,11 +1,11 @@
 """A database as the store of policy ``shared-store``.
 
-Its locks are rows that expire, its journal is rows that only the live's statements change (AMQ
+Its locks are rows that expire. Its journal is rows that only the live's statements change (AMQ
 17.3.2.2).
 
-Why a life needs no data of its own here, as it does in a directory: the live lock's epoch stands in
-every statement that writes. Once somebody else has been given the lock no statement of an earlier
-life concerns any row, however late it arrives, so all lives go on in the same rows.
+Why a life needs no data of its own here, as it does in a directory: every statement that writes
+names the live lock's epoch. Once another broker has been given the lock, no statement of an earlier
+life concerns any row, however late it arrives. So all lives go on in the same rows.
 """
 
 from __future__ import annotations
@@ -36,46 +36,49 @@ from broker.storage.records import Record, Update
 _log = logging.getLogger(__name__)
 
 PAGE: Final = 2000
-"""Records read in one transaction."""
+"""The number of records read in one transaction."""
 
 
 class DatabaseLock:
-    """See ``HeldLock``; each confirmation is a renewal."""
+    """A lock of a place, see ``HeldLock``; each confirmation is a renewal."""
 
     def __init__(self, locks: Locks, holding: Holding) -> None:
         self.holding = holding
         self._locks = locks
 
     async def verify(self) -> None:
-        """A database that cannot be reached is asked again: its answer alone says "lost"."""
+        """Renew the lock.
+
+        A database that cannot be reached is asked again: only its answer says "lost".
+        """
         await self._locks.hold(self.holding)
 
     async def release(self) -> None:
-        """In the row, if it is still ours."""
+        """Free the lock's row, if it is still ours."""
         await self._locks.release(self.holding)
 
 
 class LockRows:
-    """See ``store.Places``."""
+    """The places of a store in a database; see ``store.Places``."""
 
     def __init__(self, locks: Locks) -> None:
         self._locks = locks
 
     async def prepare(self) -> None:
-        """The tables, and this store's rows."""
+        """Make the tables, and this store's rows."""
         await self._locks.create()
 
     async def take(self, place: Place) -> DatabaseLock | None:
-        """The lock of a place, None while somebody else has it."""
+        """Take the lock of a place, None if another broker has it."""
         holding = await self._locks.acquire(place)
         return None if holding is None else DatabaseLock(self._locks, holding)
 
     async def held(self, place: Place) -> bool:
-        """Whether somebody has a place."""
+        """Return whether any broker has a place."""
         return await self._locks.held(place)
 
     async def read(self) -> StoreMark:
-        """What the last live left."""
+        """Return the mark of the last live."""
         state, node_id, name, _ = await self._locks.mark()
         return StoreMark(str(state), str(node_id) or None, str(name))
 
@@ -102,7 +105,10 @@ class DatabaseStore:
         self.places = LockRows(self._locks)
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
-        """All rows of the store, under a new number. Batches of the journal renew the lock too."""
+        """Begin a life with all rows of the store, under a new number.
+
+        Batches of the journal renew the lock, too.
+        """
         holding = _holding(live)
         life, node_id = await self._begin(holding)
         require()
@@ -118,7 +124,7 @@ class DatabaseStore:
         return Inherited(life, node_id, journal, Recovered(records))
 
     async def leave(self, live: HeldLock, state: str) -> None:
-        """Into the store's row, behind the proof."""
+        """Write the state to the store's row, behind the proof."""
         await self._locks.hold(
             _holding(live),
             [
@@ -131,18 +137,18 @@ class DatabaseStore:
         )
 
     async def tidy(self, life: int) -> None:
-        """Nothing is left behind: what is deleted is deleted."""
+        """Do nothing: former lives leave nothing in the rows."""
 
     async def close(self) -> None:
-        """The connections."""
+        """Close the connections."""
         await self._for_locks.close()
         await self._for_journal.close()
         await self._for_blobs.close()
 
     async def _begin(self, holding: Holding) -> tuple[int, str]:
-        """The number of the new life, and the node ID of the data.
+        """Return the number of the new life, and the node ID of the data.
 
-        What is written names the number, so that an attempt of which nobody heard is simply
+        The statement names the number, so that an attempt whose outcome is unknown is simply
         repeated.
         """
         [found] = await self._locks.hold(
@@ -163,13 +169,13 @@ class DatabaseStore:
         return life, node_id
 
     async def _load(self, require: Callable[[], None]) -> list[Record]:
-        """Every record, in order of its id.
+        """Return every record, in order of its id.
 
-        Pages, so that a large store takes no longer than a transaction may.
+        They are read in pages, so that a large store takes no longer than a transaction may.
 
-        Nothing of it can change: the epoch fences all earlier lives, and what they had begun was
-        committed before we were given the lock. Who loses the lock meanwhile is stopped by
-        ``require``, and by the first thing that it writes.
+        None of them can change: the epoch fences all earlier lives, and what they had begun was
+        committed before we were given the lock. If we lose the lock meanwhile, ``require`` stops
+        us, and so does our first write.
         """
         records: list[Record] = []
         after = -1
@@ -202,9 +208,10 @@ class DatabaseStore:
             after = last
 
     async def _rows(self, question: Statement, require: Callable[[], None]) -> list[tuple[int, int, bytes]]:
-        """Looks into the journal's tables, on its own connection.
+        """Query the journal's tables, on the journal's own connection.
 
-        So renewals go on beside it; repeated while the lock is certainly ours. Raises OSError.
+        So renewals go on meanwhile. The query is repeated while the lock is certainly ours. Raises
+        OSError.
         """
         while True:
             require()
@@ -221,6 +228,6 @@ class DatabaseStore:
 
 
 def _holding(lock: HeldLock) -> Holding:
-    """That of a lock which our own rows have granted."""
+    """Return the holding of a lock which our own rows have granted."""
     assert isinstance(lock, DatabaseLock), "a lock of another store"
     return lock.holding

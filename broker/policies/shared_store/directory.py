@@ -1,6 +1,6 @@
 """A directory as the store of policy ``shared-store``.
 
-A lock file says who is live (``lockfile``), each life has a journal of its own (``lives``).
+A lock file says who is live (``lockfile``), and each life has a journal of its own (``lives``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryStore:
-    """See ``store.BrokerStore``. The directory is the caller's to close."""
+    """A store in a directory, which the caller closes. See ``store.BrokerStore``."""
 
     def __init__(
         self, config: BrokerConfig, section: SharedStoreRole, seams: Seams, directory: SharedDirectory
@@ -40,7 +40,7 @@ class DirectoryStore:
         self._directory = directory
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
-        """What `begin_life` makes, under the node ID that the lock file tells."""
+        """Begin a life by `begin_life`, under the node ID in the lock file."""
         name = self._config.broker.name
         node_id = (await self.places.read()).node_id
         if node_id is None:
@@ -50,23 +50,23 @@ class DirectoryStore:
         return await begin_life(self._config, self._directory, node_id, require)
 
     async def leave(self, live: HeldLock, state: str) -> None:
-        """Into the lock file, under the lock."""
+        """Write the state to the lock file, under the lock."""
         await self.places.leave(_own(live), state)
 
     async def tidy(self, life: int) -> None:
-        """The directories of former lives."""
+        """Remove the directories of former lives."""
         await lives.remove_older(self._directory, life)
 
     async def close(self) -> None:
-        """Nothing was opened here."""
+        """Do nothing: nothing was opened here."""
 
 
 async def begin_life(
     config: BrokerConfig, directory: SharedDirectory, node_id: str, require: Callable[[], None]
 ) -> Inherited:
-    """A directory of a new life, from the latest complete one's.
+    """Make the directory of a new life, from that of the latest complete one.
 
-    Complete itself once its journal could be read.
+    The new one is complete once its journal could be read.
 
     Raises StartError for a damaged journal, OSError, and whatever ``require`` raises.
     """
@@ -86,12 +86,12 @@ async def begin_life(
 
 
 async def without_a_mark(directory: SharedDirectory, section: SharedStoreRole) -> str | None:
-    """The node ID where the lock file tells none: None for a new store.
+    """Return the node ID if the lock file has none: None for a new store.
 
-    Else the file was lost, and its data tell it.
+    Otherwise the lock file was lost, and the data have the node ID.
 
-    Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks
-    (AMQ-4705): his lease is waited for.
+    Then a broker may still hold the lock of the lost file; it learns of the loss when it next asks
+    (AMQ-4705). So this waits for the end of that broker's lease.
     """
     known = await lives.node_id_of(directory, await lives.latest(directory))
     if known is not None:
@@ -102,5 +102,5 @@ async def without_a_mark(directory: SharedDirectory, section: SharedStoreRole) -
 
 
 def _own(lock: HeldLock) -> SharedLock:
-    """A lock that our own lock file has granted."""
+    """Return a lock that our own lock file has granted."""
     return cast("SharedLock", lock)

@@ -1,9 +1,9 @@
 """The live broker on a shared store: from the live lock to its loss, its release, or its hand-over.
 
-It inherits what the last life left (`SharedData.inherit`), and serves. Everything that is answered
-or delivered asks the lease first (`lease`): a broker that stood still, or whose store is silent,
-answers nobody before the store has confirmed its lock again. What proves that the lock is lost, or
-that the store is gone, ends the broker at once: it fences itself.
+It inherits what the last life left (`SharedData.inherit`), and serves. Whatever answers or delivers
+asks the lease first (`lease`). So a broker that stood still, or whose store is silent, answers
+nobody before the store has confirmed its lock again. If it is proven that the lock is lost, or that
+the store is gone, the broker fences itself: it ends at once.
 """
 
 from __future__ import annotations
@@ -31,22 +31,26 @@ from broker.storage.gate import DurabilityGate
 _log = logging.getLogger(__name__)
 
 EXIT_FENCED: Final = 3
-"""Exit status of a live that lost its lock or its store.
+"""The exit status of a live that lost its lock or its store.
 
-It stopped on purpose, and another may be live.
+It stopped on purpose, and another broker may be live.
 """
 
 LiveEnd = Literal["stopped", "handed-over"]
 
 
 class FencedError(StartError):
-    """It fenced itself: look at the store, and at the network to it; then start it again."""
+    """The broker fenced itself: look at the store, and at the network to it; then restart it."""
 
     status = EXIT_FENCED
 
 
 class StoreReign(LeasedReign):
-    """``reclaimed`` returns when this place is to be given to whom it belongs, else never."""
+    """A reign on a shared store; it is handed over when ``reclaimed`` returns.
+
+    ``reclaimed`` returns when this place is to be given to its master; without it, that never
+    happens.
+    """
 
     store = "the store"
 
@@ -84,7 +88,7 @@ class StoreReign(LeasedReign):
         return Succession(self.life, taken)
 
     def details(self) -> dict[str, Any]:
-        """For ``status``."""
+        """Return what ``status`` shows of the reign."""
         return {"life": self.life, "lock-confirmed-ms-ago": round(self.lease.age_s * 1000)}
 
     async def run(self, stopping: asyncio.Event) -> LiveEnd:
@@ -181,7 +185,7 @@ class StoreReign(LeasedReign):
             self._crashed(watching)
 
     def _fence(self, reason: str) -> None:
-        """Cut everybody off, now."""
+        """Cut every client off, now."""
         if self.live is not None:
             self.live.abandon()
         if not self._ended.done():
@@ -199,9 +203,9 @@ class StoreReign(LeasedReign):
         self._ended.cancel()
 
     async def _hand_back(self, stopping: asyncio.Event, *tasks: asyncio.Task[Any]) -> None:
-        """Give back what the store has of ours, however long it takes.
+        """Release all locks that we hold in the store, however long it takes.
 
-        This process lives on, and a lock that it kept nobody could ever have.
+        This process lives on, and no other broker could ever have a lock that it kept.
         """
         giving = asyncio.create_task(self._give_back(*tasks), name="give the live lock back")
         try:
@@ -210,7 +214,7 @@ class StoreReign(LeasedReign):
             giving.cancel()
 
     async def _give_back(self, *tasks: asyncio.Task[Any]) -> None:
-        """All that the store has of ours; it may be gone."""
+        """Release all locks that we hold in the store, which may be gone."""
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._journal is not None:
             await self._journal.close()

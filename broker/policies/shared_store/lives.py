@@ -1,11 +1,11 @@
 """The journal of a shared store, one directory for each life.
 
-So an old life can never write into a new one's.
+With it, an old life can never write into a new one's.
 
-Why: on a network file system a broker that lost its lock is stopped by the server only where it
+Why: on a network file system the server stops a broker that lost its lock only where that broker
 uses a lock or an open file. A rename, a removal, or an append that it had sent before may still
 take effect, once, after another broker took over (a hard mount repeats it for as long as it takes).
-So nobody goes on in the directory of another::
+So no life goes on in the directory of another::
 
     journal/life-0000000006     the data when its live was lost; what it still does happens here
     journal/life-0000000007     the new live's: sealed segments are links to the same files, which
@@ -13,8 +13,8 @@ So nobody goes on in the directory of another::
                                 still extend, is a copy; closed by the file "complete"
 
 The data of the store are those of the highest complete life. A life that was overtaken while it was
-being made is lower than its overtaker's, which saw its directory and took a higher number; so even
-its late "complete" means nothing.
+being made is lower than its overtaker's, which saw its directory and took a higher number. So even
+its late "complete" has no effect.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _ATTEMPTS: Final = 5
 
 
 def directory(life: int) -> str:
-    """Where a life's journal is."""
+    """Return the directory of a life's journal."""
     return f"{ROOT}/life-{life:010d}"
 
 
 async def latest(store: SharedDirectory) -> int:
-    """The life whose data are the store's; 0 for a new store."""
+    """Return the life whose data are the store's; 0 for a new store."""
     for life in sorted(await _numbers(store), reverse=True):
         if await store.exists(f"{directory(life)}/{COMPLETE}"):
             return life
@@ -56,9 +56,9 @@ async def latest(store: SharedDirectory) -> int:
 
 
 async def begin(store: SharedDirectory, certain: Callable[[], None]) -> int:
-    """Make the directory of a new life from the latest; ``Journal.open`` it, then ``complete`` it.
+    """Make a new life's directory from the latest; ``Journal.open`` it, then ``complete`` it.
 
-    ``certain`` raises when it is not certain any more that we hold the live lock; it is asked
+    ``certain`` raises when it is not certain any more that we hold the live lock; it is called
     before each change.
     """
     for attempt in range(_ATTEMPTS):
@@ -72,34 +72,37 @@ async def begin(store: SharedDirectory, certain: Callable[[], None]) -> int:
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
                 raise
-        # The last thing the old life had sent, such as the end of a compaction, took effect just
-        # now.
+        # The last request that the old life had sent, such as the end of a compaction, took effect
+        # just now.
     raise OSError(errno.EBUSY, "the journal of the former live changes all the time", directory(before))
 
 
 async def complete(store: SharedDirectory, life: int, node_id: str) -> None:
-    """From now on the store's data are this life's, and of this node."""
+    """Make the life's data the store's from now on, and those of this node."""
     await store.write_atomic(f"{directory(life)}/{COMPLETE}", node_id.encode())
 
 
 async def node_id_of(store: SharedDirectory, life: int) -> str | None:
-    """The node ID with which a life was completed; None for the life 0 of a new store."""
+    """Return the node ID with which a life was completed; None for the life 0 of a new store."""
     return (await store.read(f"{directory(life)}/{COMPLETE}")).decode() if life else None
 
 
 async def remove_older(store: SharedDirectory, life: int) -> None:
-    """Remove what earlier lives left; what they share with this one stays."""
+    """Remove what earlier lives left, but not the files that they share with this one."""
     for old in sorted(number for number in await _numbers(store) if number < life):
         await store.remove_tree(directory(old))
         await store.remove(f"{directory(old)}.lock")
 
 
 async def _inherit(store: SharedDirectory, old: str, new: str, certain: Callable[[], None]) -> bool:
-    """False if it may not be of one moment: the old life ended a compaction meanwhile."""
+    """Link and copy a life's journal; False if the copy may not be of one moment.
+
+    Then the old life ended a compaction meanwhile.
+    """
     manifest = await store.read(f"{old}/{MANIFEST}")
     synced = await read_synced(
         store, old
-    )  # first: the old life may still extend its last segment, and then say so
+    )  # first: the old life may still extend its last segment and record that
     segments = sorted(name for name in await store.list(old) if segment_first(name) is not None)
     for name in segments[:-1]:
         certain()
@@ -108,8 +111,8 @@ async def _inherit(store: SharedDirectory, old: str, new: str, certain: Callable
         await _copy(store, f"{old}/{name}", f"{new}/{name}", certain)
     certain()
     await write_synced(store, new, synced)
-    # A manifest newer than the segments would say that some are not needed whose data it believes
-    # in another, which was taken before it got them.
+    # A manifest newer than the segments could leave out segments because their data are in another
+    # one, which was taken here before it had them.
     if await store.read(f"{old}/{MANIFEST}") != manifest:
         return False
     certain()

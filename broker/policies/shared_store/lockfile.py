@@ -1,6 +1,6 @@
-"""``server.lock``: one small file of the shared directory, about who is live.
+"""``server.lock``: one small file of the shared directory that says who is live.
 
-And who is next, and what the last live left behind.
+It also says who is next, and what the last live left.
 
 The places are those of Apache ActiveMQ Artemis; what follows its node ID is ours::
 
@@ -13,8 +13,8 @@ The places are those of Apache ActiveMQ Artemis; what follows its node ID is our
     bytes 20 - 84  the name of the broker that was live last, its length first
 
 Why the state is written under the live lock only: then a broker that lost the lock cannot overwrite
-its successor's word. Why a waiting master holds a lock and leaves no note: a note outlives who
-wrote it.
+its successor's state. Why a waiting master holds a lock and leaves no note: a note would outlive
+the broker that wrote it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from broker.storage.shared import SharedDirectory, SharedLock
 DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
 """The layout of a store (AMQ 17.3.2.2).
 
-``bindings`` and ``paging`` are there, and nothing is in them.
+``bindings`` and ``paging`` exist and are empty.
 """
 
 PATH: Final = "journal/server.lock"
@@ -42,18 +42,21 @@ _SIZE: Final = 85
 
 
 class LockFile:
-    """That of one shared directory; every call may hang or raise OSError, as the store does."""
+    """The lock file of a shared directory.
+
+    Every call may hang or raise OSError, as the store does.
+    """
 
     def __init__(self, store: SharedDirectory) -> None:
         self._store = store
 
     async def prepare(self) -> None:
-        """Make the layout's directories, if they are not there."""
+        """Make the layout's directories, if they are missing."""
         for name in DIRECTORIES:
             await self._store.mkdir(name)
 
     async def take(self, place: Place) -> SharedLock | None:
-        """The lock of a place, None while somebody else has it."""
+        """Take the lock of a place, None if another broker has it."""
         return await self._store.try_lock(PATH, _AT[place])
 
     async def held(self, place: Place) -> bool:
@@ -61,7 +64,7 @@ class LockFile:
         return await self._store.locked(PATH, _AT[place])
 
     async def read(self) -> StoreMark:
-        """What the last live left; meaningful for whoever holds the live lock."""
+        """Return the mark of the last live; it is meaningful to the holder of the live lock."""
         data = b""
         if await self._store.exists(PATH):
             data = await self._store.read(PATH, 0, _SIZE)
@@ -75,14 +78,14 @@ class LockFile:
         )
 
     async def begin(self, live: SharedLock, node_id: str, name: str) -> None:
-        """The holder of the live lock is live from now on."""
+        """Record that the holder of the live lock is live from now on."""
         encoded = name.encode()
         await live.write(_NODE_ID_AT, uuid.UUID(node_id).bytes)
         await live.write(_NAME_AT, bytes([len(encoded)]) + encoded)
         await self.leave(live, LIVE)
 
     async def leave(self, live: SharedLock, state: str) -> None:
-        """Say in which state the holder of the live lock leaves its place."""
+        """Write the state in which the holder of the live lock leaves its place."""
         await live.write(_STATE_AT, state.encode())
 
 

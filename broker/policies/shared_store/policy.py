@@ -2,8 +2,8 @@
 
 It waits for the live lock, reigns, and waits again (AMQ 17.3.2).
 
-master  live when it gets the lock; if another is live, it waits for its place
-slave   waits behind the other backups; after a failback it waits again (restart-backup) or ends
+master  live when it gets the lock; if another is live, it waits for its place slave   waits behind
+the other backups; after a failback it waits again (restart-backup) or ends
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class SharedStorePolicy(Contender):
-    """See ``BrokerPolicy``."""
+    """The policy "shared-store"; see ``BrokerPolicy``."""
 
     reign: StoreReign | None
 
@@ -37,7 +37,7 @@ class SharedStorePolicy(Contender):
         self._store = store
 
     def details(self) -> dict[str, Any]:
-        """Nothing secret: names and counts."""
+        """Return names and counts for ``status``; nothing secret."""
         shown: dict[str, Any] = {
             "policy": "shared-store",
             "configured": "master" if isinstance(self.section, SharedStoreMaster) else "slave",
@@ -48,7 +48,10 @@ class SharedStorePolicy(Contender):
         return shown
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """See ``BrokerPolicy``. Raises FencedError when the lock or the store is lost."""
+        """Run until ``stopping``; see ``BrokerPolicy``.
+
+        Raises FencedError when the lock or the store is lost.
+        """
         await self.membership.start()
         try:
             while not stopping.is_set():
@@ -66,7 +69,7 @@ class SharedStorePolicy(Contender):
             await bounded(self._store.close())
 
     async def _wait(self, stopping: asyncio.Event) -> Granted | None:
-        """Until the live lock is ours; None when the broker is to stop."""
+        """Wait until the live lock is ours; None when the broker is to stop."""
         candidate = StoreCandidate(
             self._store.places, self.section, self.config.broker.name, lambda mark: self._waits(mark.node_id)
         )

@@ -1,13 +1,14 @@
 """The seam between policy ``shared-store`` and the store itself.
 
-Who may be live, what the last live left behind, and the data.
+The store says who may be live and what the last live left, and has the data.
 
-Why a seam: AMQ 17.3.2 promises the same on a directory and on a database (17.3.2.2). Who waits for
-whom, when a live is certain and what it does when it is not any more is the policy's and the same
-for both; how a lock is held, and how a life that lost it is kept from writing, is the store's.
+Why a seam: AMQ 17.3.2 promises the same on a directory and on a database (17.3.2.2). The policy
+decides, in the same way for both, who waits for whom, when a live is certain, and what it does when
+it is not any more. The store decides how a lock is held, and how a life that lost it is kept from
+writing.
 
-Every call may hang, or raise OSError where the store fails; deadlines are the caller's. A call that
-was given up may take effect later, once; a store lets none of these reach the data of a later life.
+Every call may hang, or raise OSError if the store fails; the caller sets the deadlines. A call that
+was given up may take effect later, once. A store lets no such call reach the data of a later life.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NOT_STARTED: Final = ""
 
 
 class StoreMark(NamedTuple):
-    """What the last live left: the state, its data's node ID, its own name."""
+    """The mark that the last live left: the state, its data's node ID, its own name."""
 
     state: str
     node_id: str | None
@@ -34,26 +35,26 @@ class StoreMark(NamedTuple):
 
 
 Place = Literal["live", "backup", "master"]
-"""At a store: the live's, the next backup's, a waiting master's."""
+"""A place at a store: the live's, the next backup's, a waiting master's."""
 
 
 class Places(Protocol):
-    """Who has which place at a store."""
+    """The places at a store, and the brokers that have them."""
 
     async def prepare(self) -> None:
-        """Make what has to be there before anybody can ask for a place."""
+        """Make what must exist before a broker can ask for a place."""
         ...
 
     async def take(self, place: Place) -> HeldLock | None:
-        """The lock of a place, None while somebody else has it."""
+        """Take the lock of a place, None if another broker has it."""
         ...
 
     async def held(self, place: Place) -> bool:
-        """Whether somebody has a place."""
+        """Return whether any broker has a place."""
         ...
 
     async def read(self) -> StoreMark:
-        """What the last live left; meaningful for whoever holds the live lock."""
+        """Return the mark of the last live; it is meaningful to the holder of the live lock."""
         ...
 
 
@@ -70,12 +71,12 @@ class Inherited(NamedTuple):
 
 
 class SharedData(Protocol):
-    """What a store keeps, for whoever holds its live lock."""
+    """The data of a store, for the holder of its live lock."""
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
-        """Begin a life with all that is in the store.
+        """Begin a life with all data of the store.
 
-        Nothing that an earlier life does from now on changes it.
+        No later action of an earlier life changes them.
 
         ``require`` raises when it is not certain any more that the live lock is ours. Raises
         StartError for data that cannot be read; OSError.
@@ -83,22 +84,22 @@ class SharedData(Protocol):
         ...
 
     async def leave(self, live: HeldLock, state: str) -> None:
-        """Say in which state we leave the live lock; LIVE: it is for whoever waits for it."""
+        """Write the state in which we leave the live lock; LIVE: the next candidate may have it."""
         ...
 
     async def tidy(self, life: int) -> None:
-        """Remove what lives before this one left and nobody needs."""
+        """Remove what lives before this one left and none needs any more."""
         ...
 
 
 class BrokerStore(SharedData, Protocol):
-    """A store as one broker has it."""
+    """A store, from the point of view of one broker."""
 
     @property
     def places(self) -> Places:
-        """Its locks."""
+        """The locks of the store."""
         ...
 
     async def close(self) -> None:
-        """Give back what was opened here."""
+        """Close what was opened here."""
         ...
