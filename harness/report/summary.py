@@ -78,8 +78,8 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
     """Return the command line that runs a test again.
 
     It has readable options if they can express the whole spec, else the stored spec. With a
-    schedule the nemeses are left out, as they decide nothing then. If a distribution was named, it
-    is named again.
+    schedule, nemeses decide nothing and are not named as options: the stored spec is used. If a
+    distribution was named, it is named again.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
     words = ["jepsen-run"]

@@ -69,10 +69,11 @@ class _Track:
 
 
 class Monitor:
-    """Poll every node's admin port, outside every partition, and record ``role`` rows.
+    """A monitor that polls every node's admin port and records ``role`` rows.
 
-    ``run`` watches until it is cancelled. ``roles`` and ``statuses`` hold the latest observation
-    for the nemesis, the display and whatever waits for a state (``until``).
+    Admin ports are outside every partition. ``run`` watches until it is cancelled. ``roles`` and
+    ``statuses`` hold the latest observation for the nemesis, the display and whatever waits for a
+    state (``until``).
 
     Args:
         watched: the nodes, each with a way to ask it and to see whether its process exists.

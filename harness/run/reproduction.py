@@ -92,9 +92,10 @@ def of_simulated(run: Simulated, origin: str = "") -> Reproduction:
 
 
 def of_found(spec: TestSpec, schedule: Schedule, grave: Iterable[str], origin: str = "") -> Reproduction:
-    """Return the reproduction of an invalid simulated run of which only spec and schedule are left.
+    """Return the reproduction of an invalid simulated run that no longer exists.
 
-    It reproduces the finding, but has no digest to compare every row with.
+    Only its spec, schedule and findings are left. It reproduces the finding, but has no digest to
+    compare every row with.
     """
     return Reproduction(
         versions=versions(),

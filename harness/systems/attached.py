@@ -226,9 +226,9 @@ class AttachedSystem:
         another test. If roles are reported, a broker that lets clients in must report a role that
         can be true. One that lets no client in must not report that it is live.
 
-        Raises UsageError for messages that are there, for a destination that is not a queue, and
-        for such an answer. Raises InfrastructureError if no broker lets clients in, or if one that
-        does reports no role.
+        Returns lines about old messages of ours that were removed. Raises UsageError for messages
+        that are there, for a destination that is not a queue, and for such an answer. Raises
+        InfrastructureError if no broker lets clients in, or if one that does reports no role.
         """
         secret = passcode(self._cluster)  # raises UsageError if there is none
         made = self._inner.made_secrets if isinstance(self._inner, Secretive) else ()

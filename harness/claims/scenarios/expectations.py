@@ -33,7 +33,10 @@ class Expectation(Protocol):
 
 
 class ExpectedTakeover(msgspec.Struct, frozen=True):
-    """The data of the node that began with ``of`` continue at ``by``; None: at any other broker."""
+    """A takeover: the data of the node that began with ``of`` continue at ``by``.
+
+    ``by`` None: at any other broker.
+    """
 
     of: str
     by: str | None = None
@@ -45,10 +48,11 @@ class ExpectedTakeover(msgspec.Struct, frozen=True):
 
 
 class Takeovers(msgspec.Struct, frozen=True):
-    """Exactly these takeovers happen between the first fault and the healing, in this order.
+    """The expectation of exactly these takeovers, in this order.
 
-    With an empty ``exactly``, there must be no takeover. With ``of`` only takeovers of that
-    broker's data count: a taker that dies is taken over as well, and this says nothing about that.
+    They happen between the first fault and the healing. With an empty ``exactly``, there must be no
+    takeover. With ``of`` only takeovers of that broker's data count: a taker that dies is taken
+    over as well, and this says nothing about that.
     """
 
     exactly: tuple[ExpectedTakeover, ...] = ()
@@ -73,7 +77,7 @@ class Takeovers(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """A finding of any severity is reported.
+    """The expectation that a finding of any severity is reported.
 
     A pause that faults explain is only a warning, and the point of some rows.
     """
@@ -89,7 +93,7 @@ class Reported(msgspec.Struct, frozen=True):
 
 
 class Exactly(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding is reported, and only of these messages.
+    """The expectation that a finding is reported, and only of these messages.
 
     They were accepted by ``broker``, and acknowledged in ``window``. The window lasts from the
     request of its first fault to the observed effect of its second: a broker whose kill is under
@@ -130,7 +134,7 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages are first delivered by another broker than the one that accepted them.
+    """The expectation that messages are first delivered by another broker than accepted them.
 
     They are at least ``least`` and at most ``most``. If ``of`` and ``by`` are given, only messages
     that ``of`` accepted and ``by`` delivered count. A topic's message counts for each of its
@@ -167,7 +171,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """Producers of a broker continue at others before the healing.
+    """The expectation that producers of a broker continue at others before the healing.
 
     Other brokers accept at least ``least`` sends of the producers that began at ``of``. The broker
     that has its messages serves its clients, too.
@@ -191,7 +195,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Says(msgspec.Struct, frozen=True):
-    """A line in the log of a broker (of any, if None) matches.
+    """The expectation that a line in the log of a broker (of any, if None) matches.
 
     It matches at least once, or exactly ``times``.
     """
@@ -213,9 +217,9 @@ class Says(msgspec.Struct, frozen=True):
 
 
 class Before(msgspec.Struct, frozen=True):
-    """A line of one broker's log comes before one of another's (of any, if None).
+    """The expectation that a line of one broker's log comes before one of another's.
 
-    Both lines must be there. The brokers' clocks must agree.
+    ``other`` None is any other broker. Both lines must be there. The brokers' clocks must agree.
     """
 
     broker: str
@@ -236,9 +240,9 @@ class Before(msgspec.Struct, frozen=True):
 
 
 class GoesOn(msgspec.Struct, frozen=True):
-    """A broker's process does not end by itself, to be started again by the harness.
+    """The expectation that a broker's process does not end by itself.
 
-    All its roles are those of one life of the process.
+    The harness would start it again. All its roles are those of one life of the process.
     """
 
     broker: str
@@ -253,7 +257,7 @@ class GoesOn(msgspec.Struct, frozen=True):
 
 
 class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest time from a send to the broker's answer lies within bounds.
+    """The expectation that the longest time from a send to its answer lies within bounds.
 
     Some send waited for ``least_s``, and none longer than ``most_s``.
 
@@ -277,9 +281,10 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Becomes(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker is first seen in a role so long after a moment, neither sooner nor later.
+    """The expectation that a broker is first seen in a role so long after a moment.
 
-    "stopped" is for a broker that no fault ends: it ended itself.
+    It comes neither sooner nor later. "stopped" is for a broker that no fault ends: it ended
+    itself.
     """
 
     broker: str
@@ -308,7 +313,7 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happens(msgspec.Struct, frozen=True):
-    """An event happens that a fault waits for.
+    """The expectation of an event that a fault waits for.
 
     Without this expectation, a run whose fault waited in vain is unknown. If the row promises the
     event, the run has failed.
@@ -326,9 +331,10 @@ class Happens(msgspec.Struct, frozen=True):
 
 
 class Refuses(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker refuses every client that tries to connect within ``window``, and some client tries.
+    """The expectation that a broker refuses every client that connects within ``window``.
 
-    The window lasts from its first to its second moment; the reason of the refusal must match.
+    At least one client must try. The window lasts from its first to its second moment; the reason
+    of the refusal must match.
     """
 
     broker: str
@@ -356,10 +362,10 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker (all together, if None) delivers or answers so often within ``window``.
+    """The expectation of how often a broker delivers or answers within ``window``.
 
-    Answers are those to a send or an acknowledgement. They count from ``after_s`` seconds after the
-    window's first moment on.
+    ``broker`` None is all together. Answers are those to a send or an acknowledgement. They count
+    from ``after_s`` seconds after the window's first moment on.
     """
 
     window: tuple[str, str]
