@@ -219,7 +219,7 @@ class Says(msgspec.Struct, frozen=True):
 class Before(msgspec.Struct, frozen=True):
     """The expectation that a line of one broker's log comes before one of another's.
 
-    ``other`` None is any other broker. Both lines must be there. The brokers' clocks must agree.
+    ``other`` None is any broker. Both lines must be there. The brokers' clocks must agree.
     """
 
     broker: str
