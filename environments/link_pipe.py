@@ -2,7 +2,7 @@
 
 Why pipes: the two directions of a connection obey two different links, so each direction holds,
 delays and ends for itself. The end of a stream and a reset travel within the pipe, behind the bytes
-that were sent before them, because a real network delivers them to a peer in that order.
+that were sent before them, as they do in a real network.
 """
 
 from __future__ import annotations

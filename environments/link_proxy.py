@@ -254,7 +254,7 @@ class LinkProxy:
             await asyncio.sleep(LOOK_S)
 
     def _silence(self, route: _Route) -> None:
-        """Stop listening, so that the kernel refuses whoever connects.
+        """Stop listening, so that the kernel refuses connections.
 
         The holder keeps the port meanwhile.
         """

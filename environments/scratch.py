@@ -46,10 +46,11 @@ def directory(purpose: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def directory_in(parent: Path, purpose: str) -> Iterator[Path]:
-    """Make a directory in ``parent`` whose content is later moved within it; remove it at the end.
+    """Make a directory in ``parent`` for files that are then moved to their place there.
 
-    Its name begins with a dot and ``purpose``. If its owner is killed, ``remove`` finds it by a
-    scratch directory that names it, wherever ``parent`` is. Raises OSError.
+    It is removed at the end. Its name begins with a dot and ``purpose``. If its owner is killed,
+    ``remove`` finds it by a scratch directory that names it, wherever ``parent`` is. Raises
+    OSError.
     """
     path = parent.absolute() / f".{purpose}-{secrets.token_hex(4)}"
     with directory(_ELSEWHERE) as claimed:

@@ -48,12 +48,12 @@ class Peer:
         self._hurry.set()
 
     async def stop(self) -> None:
-        """Close the link and dial no more."""
+        """Close the link and stop dialling."""
         self.retire()
         await asyncio.gather(self._task, return_exceptions=True)
 
     def retire(self) -> None:
-        """Close the link and dial no more, as ``stop`` does, without waiting."""
+        """Close the link and stop dialling, as ``stop`` does, without waiting."""
         self._task.cancel()
         if self.link is not None:
             self.link.close("stopping")

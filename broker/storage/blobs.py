@@ -2,9 +2,9 @@
 
 They are in ``large-messages`` and ``paging``, AMQ 17.3.2.
 
-Why outside the journal: a body that is streamed from the producer to the disk and from the disk to
-the consumer needs no memory of its size, however many of them are under way. A page of messages
-whose turn is far off needs none at all. A record of the journal only names the blob.
+Why outside the journal: a body that is streamed between a client and the disk needs no memory of
+its size, however many of them are under way. A page of messages whose turn is far off needs no
+memory at all. A record of the journal only names the blob.
 
 The order that makes it safe: first the blob is complete and synced, then the record that names it
 is appended. First the record is deleted, durably, then the blob is removed. So a crash at any

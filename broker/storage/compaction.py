@@ -2,16 +2,16 @@
 
 There are two ways, the cheaper first. *Reclaim*: while the oldest sealed segment has nothing live,
 it is removed. What it deletes lay in itself or in still older ones, so nothing can come back to
-life. A queue that is consumed in order needs no more than this. *Rewrite*: when less than a
-percentage of the sealed segments is live, all of them become one.
+life. This suffices for a queue that is consumed in order. *Rewrite*: when less than a percentage of
+the sealed segments is live, all of them become one.
 
 Why a crash at any moment is safe: the rewrite covers *all* sealed segments S1..Sk, so that a
 deletion in them never outlives what it deletes, and deletions in later segments stay where they
-are. Its output is written beside, closed with a mark and synced; then one rename over Sk puts it in
-force. Before the rename, S1..Sk are untouched, and recovery removes the ".tmp". After it, the
-header of the new Sk says that it is compacted. Recovery then leaves out (and removes) all before
-it, whether or not the manifest had been advanced or the files removed. A record deleted while the
-rewrite ran may be in its output; the deletion is in a later segment.
+are. Its output is written to a file of its own, closed with a mark and synced; then one rename over
+Sk puts it in force. Before the rename, S1..Sk are untouched, and recovery removes the ".tmp". After
+it, the header of the new Sk says that it is compacted. Recovery then leaves out (and removes) all
+before it, whether or not the manifest had been advanced or the files removed. A record deleted
+while the rewrite ran may be in its output; the deletion is in a later segment.
 
 Liveness runs ahead of the disk: a record may be dead by a deletion that is still buffered, and it
 lives again if a crash takes that. So both ways flush the log after their last look at liveness and

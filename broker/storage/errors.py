@@ -25,7 +25,10 @@ class JournalDamagedError(JournalError):
 
 
 class JournalIncompleteError(JournalError):
-    """The journal is a copy whose synchronisation never ended: never serve from it, copy anew."""
+    """The journal is a copy whose synchronisation never ended. Never serve from it.
+
+    Make a new copy.
+    """
 
 
 class JournalLockedError(JournalError):

@@ -41,7 +41,7 @@ from broker.storage.volume import Volume
 SLICE: Final = 512 * 1024
 """The bytes that are read and accounted for without a turn of the loop.
 
-This takes about a millisecond, while the broker serves nobody yet.
+This takes about a millisecond, while the broker serves no client yet.
 """
 
 _ODD: Final = 64 * 1024

@@ -81,9 +81,9 @@ def scan(
     Returns (where it stopped, whether the last frame was a mark).
 
     ``data`` begins at ``offset`` of its file, and ``ordinal`` is the number of its segment. It
-    stops, without an error, before the first frame that is cut by the end of ``data``, has a wrong
-    checksum or sequence, is neither a mark nor an entry of one ADD or DELETE, or is inconsistent
-    with the records.
+    stops, without an error, before the first frame that it does not accept. Such a frame is cut by
+    the end of ``data``, has a wrong checksum or sequence, is neither a mark nor an entry of one ADD
+    or DELETE, or is inconsistent with the records.
     """
     unpack, checksum, make = _ENTRY.unpack_from, google_crc32c.value, tuple.__new__
     places, records = image.liveness.records, image.records

@@ -3,9 +3,9 @@
 It is a ``Volume`` whose locks decide who may write.
 
 Why more than a volume: a live and its backups see the same files, possibly over a network (AMQ
-17.3.2.1), and only the store can say who is the live. So locks are of single bytes of a file, may
-be lost while their holder lives (an NFSv4 lease that ran out), and must be confirmed by the store
-itself: an object in memory that says "valid" proves nothing (ARTEMIS-2421).
+17.3.2.1), and only the store can say who is the live. So locks are of single bytes of a file. They
+may be lost while their holder lives (an NFSv4 lease that ran out). The store itself must confirm
+them: an object in memory that says "valid" proves nothing (ARTEMIS-2421).
 
 Every call may take for ever (a hard mount whose server is gone) or raise OSError (a soft one); the
 caller sets the deadlines. A call that was given up may still take effect later. So everything built

@@ -1,9 +1,9 @@
 """The real shared directory: files of a mounted file system, locked by POSIX byte-range locks.
 
 Why a thread whose end is not awaited: on a hard mount whose server is gone, every call hangs for as
-long as the server stays away, and a broker that lost its store must still be able to end. All calls
-run in one daemon thread, in order. So do writes, because appending to a file of a network file
-system asks the server where the end of the file is.
+long as the server stays away. A broker that lost its store must still be able to end. All calls run
+in one daemon thread, in order. So do writes, because appending to a file of a network file system
+asks the server where the end of the file is.
 
 Locks belong to an open file description (``F_OFD_SETLK``), not to the process: closing another
 descriptor of the same file, as reading a state byte does, must not drop them (ARTEMIS-2567).

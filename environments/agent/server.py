@@ -69,9 +69,9 @@ class Agent:
     async def _knows_the_token(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Return whether the first line of a connection is the token.
 
-        The agent keeps no more of a stranger than that line. If there are too many strangers, it
-        drops the one that has waited longest. So nobody else on the machine can fill the agent's
-        memory, take its last descriptor, or keep out the harness, which shows its token at once.
+        The agent keeps only that line of a stranger. If there are too many strangers, it drops the
+        one that has waited longest. So no other program on the machine can fill the agent's memory,
+        take its last descriptor, or keep out the harness, which shows its token at once.
         """
         self._strangers[writer] = None
         if len(self._strangers) > _STRANGERS_MAX:

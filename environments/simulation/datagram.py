@@ -61,7 +61,7 @@ class DatagramNetwork:
         return transport, protocol
 
     def unbind(self, transport: DatagramTransport) -> None:
-        """Remove a socket: it receives no more."""
+        """Remove a socket: nothing arrives there any more."""
         self._bound.pop(transport, None)
 
     def process_ended(self, loop: NodeLoop) -> None:

@@ -54,7 +54,10 @@ class SimulatedLinks(Part):
             self._world.network.apply(link, combine(one.wanted for one in in_force if link in one.links))
 
     async def probe(self, links: Sequence[Link]) -> dict[str, str]:
-        """Return what each link does: "open", "lost", "lossy 3 of 5", "refused", "slow 120 ms"."""
+        """Return what each link does now.
+
+        The answers are "open", "lost", "lossy 3 of 5", "refused", and "slow 120 ms".
+        """
         if not links:
             return {}
         loop = asyncio.get_running_loop()

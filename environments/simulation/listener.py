@@ -61,13 +61,13 @@ class Listener(asyncio.AbstractServer):
         return self._serving
 
     async def start_serving(self) -> None:
-        """Accept from now on."""
+        """Accept connections from now on."""
         if self._closed:
             raise RuntimeError(f"server {self!r} is closed")
         self._serving = True
 
     async def serve_forever(self) -> None:
-        """Accept until cancelled."""
+        """Accept connections until cancelled."""
         if self._forever is not None:
             raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
         await self.start_serving()
@@ -79,7 +79,7 @@ class Listener(asyncio.AbstractServer):
             self.close()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections, and free the port."""
         if not self._closed:
             self.stop()
             self._loop.network.unlisten(self)

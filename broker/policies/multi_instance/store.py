@@ -3,7 +3,7 @@
 It replays the logs, and keeps the instance's record true.
 
 `candidate` decides who is active, stands by and takes over. From there on, an active instance is
-the live broker of ``shared_store``, which asks no more than this of its store.
+the live broker of ``shared_store``, which asks only this of its store.
 """
 
 from __future__ import annotations

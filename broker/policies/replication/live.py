@@ -7,7 +7,7 @@ When the replication connection is interrupted (AMQ 17.3.3.1):
        if they were replicated; if its vote is lost then, what it answered is gone.
     2. with ``vote-on-replication-failure`` the other lives vote, else it counts as passed.
     3. passed: the gate is released, receipts wait for our own disk only. Lost: the broker ends
-       without another word to anybody.
+       without another answer to a client.
 """
 
 from __future__ import annotations

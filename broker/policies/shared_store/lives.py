@@ -4,13 +4,13 @@ With it, an old life can never write into a new one's.
 
 Why: on a network file system the server stops a broker that lost its lock only where that broker
 uses a lock or an open file. A rename, a removal, or an append that it had sent before may still
-take effect, once, after another broker took over (a hard mount repeats it for as long as it takes).
-So no life goes on in the directory of another::
+take effect, once, after another broker took over. (A hard mount repeats it for as long as it
+takes.) So no life goes on in the directory of another::
 
     journal/life-0000000006     the data when its live was lost; what it still does happens here
     journal/life-0000000007     the new live's: sealed segments are links to the same files, which
-                                nobody changes any more; the last segment, which the old live might
-                                still extend, is a copy; closed by the file "complete"
+                                no broker changes any more; the last segment, which the old live
+                                might still extend, is a copy; closed by the file "complete"
 
 The data of the store are those of the highest complete life. A life that was overtaken while it was
 being made is lower than its overtaker's, which saw its directory and took a higher number. So even

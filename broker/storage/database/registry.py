@@ -332,7 +332,7 @@ class Registry:
 
         Returns a new session of ours, younger than all of them, and the victim's sessions.
 
-        This must wait until the victim has said that it serves nobody (``step_aside``), or its
+        This must wait until the victim has said that it serves no client (``step_aside``), or its
         lease has run out. A fenced victim writes nothing, but it may not know yet that it is
         fenced, and deliver. Raises RowChangedError if it is too early, and when the takeover is not
         ours any more; ReplacedError, DatabaseError.
@@ -368,7 +368,7 @@ class Registry:
         return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
 
     async def step_aside(self, epoch: int) -> None:
-        """Declare that the process that ran under our id in that epoch serves nobody any more.
+        """Declare that the process that ran under our id in that epoch serves no client any more.
 
         This has an effect only while that broker is being taken over. Raises DatabaseError.
         """

@@ -62,7 +62,7 @@ In these states, silence means that the broker has failed.
 """
 
 YIELDED: Final = -1
-"""The last entry of a broker that is being taken over and serves clients no more.
+"""The last entry of a broker that is being taken over and does not serve any more.
 
 The broker has said so itself, or had been shut down.
 """
