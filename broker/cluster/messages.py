@@ -123,7 +123,10 @@ class Refusal(LinkMessage, frozen=True):
 
 
 class Ping(LinkMessage, frozen=True):
-    """A ping; ``at``, the sender's clock in seconds, comes back: it has been heard since then."""
+    """A ping; ``at`` is the sender's clock in seconds.
+
+    It comes back in the ``Pong``, which proves that the peer has heard the sender since then.
+    """
 
     at: float
 
@@ -151,7 +154,7 @@ class Leaving(LinkMessage, frozen=True):
 
 
 class Consumers(LinkMessage, frozen=True):
-    """The numbers of clients' consumers of the sender's queues; ``whole``: others have none."""
+    """Numbers of clients' consumers of the sender's queues; ``whole``: other queues have none."""
 
     counts: dict[str, int]
     whole: bool
@@ -270,7 +273,7 @@ class Ready(LinkMessage, frozen=True):
 
 
 class SnapshotBegin(LinkMessage, frozen=True):
-    """A snapshot begins: what is up to ``last_sequence`` comes in chunks, the rest as entries."""
+    """A snapshot begins: entries up to ``last_sequence`` come in chunks, later ones as entries."""
 
     last_sequence: int
 
@@ -349,7 +352,7 @@ class LiveStopped(Reply, frozen=True):
 
 
 class HandOver(LinkMessage, frozen=True):
-    """The live is no longer live; the broker that gets this is (failback)."""
+    """The live is no longer live; the broker that gets this becomes live (failback)."""
 
     activation: int
 

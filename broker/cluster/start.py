@@ -19,7 +19,7 @@ from broker.cluster.membership import Membership
 async def voted_in(membership: Membership, node_id: str, activation: int) -> str | None:
     """Return the broker that holds a vote to be live as ``node_id``; None if none does.
 
-    The vote is for the time after the life before ``activation``, as any other live broker says.
+    The vote is about the life before ``activation`` or a later one, as any other live broker knows.
 
     A broker that does not answer within ``call-timeout`` knows of no vote.
     """

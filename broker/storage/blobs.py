@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Blob(NamedTuple):
-    """The record of a blob: its id, its bytes, and their CRC-32C."""
+    """The reference to a blob in a record: the blob's id, its size in bytes, and its CRC-32C."""
 
     id: int
     size: int

@@ -77,7 +77,7 @@ class JournalInspection:
     segments: list[SegmentFound] = field(default_factory=list)
     damage: list[JournalDamage] = field(default_factory=list)
     torn: JournalDamage | None = None
-    """An end that no mark proves synced: a start cuts it off, so it is not damage."""
+    """An end that nothing proves synced: a start cuts it off, so it is not damage."""
     entries: int = 0
     last: int = 0
     lost: list[tuple[int, int]] = field(default_factory=list)

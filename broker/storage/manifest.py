@@ -18,7 +18,7 @@ NAME: Final = "journal.manifest"
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of a journal, and the number of its oldest segment.
+    """The state of a journal, and the first sequence of its oldest segment.
 
     ``first`` is 0 while the first segment of a new journal is being created.
     """

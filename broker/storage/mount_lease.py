@@ -44,8 +44,8 @@ def lease_s(directory: Path) -> int | None:
 def lease_in(mountstats: str, directory: str) -> int | None:
     """Return the lease for ``directory`` from the text of ``mountstats``.
 
-    It is that of the longest mount point that ``directory`` is under, and of the last of these, as
-    later mounts cover earlier ones.
+    It is that of the longest mount point that ``directory`` is under. Of several equal ones it is
+    that of the last, as later mounts cover earlier ones.
     """
     longest, lease = "", None
     here = False

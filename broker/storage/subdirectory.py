@@ -13,7 +13,7 @@ from broker.storage.volume import Space, VolumeFile, VolumeLock
 
 
 class Subdirectory:
-    """A directory within ``whole``, which must exist. See ``shared.SharedDirectory``."""
+    """A directory of ``whole``; the directory must exist. See ``shared.SharedDirectory``."""
 
     def __init__(self, whole: SharedDirectory, directory: str) -> None:
         self._whole = whole

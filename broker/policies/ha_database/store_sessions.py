@@ -38,7 +38,7 @@ class StoreSessions:
         self.current = current
 
     def learn(self, owners: dict[int, str]) -> None:
-        """Take the addresses for clients of the sessions' owners, as the store says."""
+        """Take the owners' addresses for clients by session, as the store says."""
         self._owners = owners
 
     @property

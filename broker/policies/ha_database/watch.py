@@ -139,7 +139,7 @@ class MemberWatch:
     def suspects(self, address: str) -> bool:
         """Return whether the broker with this cluster address may be lost.
 
-        Then it is silent on its link, or says that it does not serve.
+        Such a broker is silent on its link, or says that it does not serve.
         """
         now = asyncio.get_running_loop().time()
         patience_s = self._section.heartbeat_interval * self._section.heartbeat_threshold / 1000

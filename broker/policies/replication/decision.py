@@ -45,7 +45,7 @@ class LiveVote:
         self._round = 0
 
     async def passes(self) -> bool:
-        """Ask until a majority agrees or the time is over."""
+        """Ask until a majority agrees or the time is over; return whether it agreed."""
         section, membership = self._section, self._membership
         reasons: dict[str, str] | None = None
         loop = asyncio.get_running_loop()

@@ -85,7 +85,7 @@ class Database(Protocol):
     """
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
-        """Do all of the transaction durably, or nothing; return one result for each statement.
+        """Run the transaction whole and durably, or not at all; return a result for each statement.
 
         Answers or raises a DatabaseError within ``timeout_s`` (and little more).
         """
