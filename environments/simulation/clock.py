@@ -49,10 +49,7 @@ class SimulatedClock:
         self.skew_ms = 0.0
         """The lead of the wall clock (negative: it is behind), without a wrong rate's drift."""
         self.strobes: tuple[tuple[float, float], ...] = ()
-        """Pairs (step, period) in ms: the clock leads by the step in half of each period.
-
-        It is the first half.
-        """
+        """Pairs (step, period) in ms: the clock leads by step in the first half of each period."""
 
     @property
     def rate(self) -> float:

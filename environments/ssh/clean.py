@@ -55,7 +55,7 @@ def leftovers(*, force: bool = False) -> list[str]:
 def remove(*, force: bool = False) -> list[str]:
     """Remove what `leftovers` lists, and return a line for each run.
 
-    If a machine of a run cannot be reached, the run stays recorded. Each such machine has a line.
+    If a machine of a run cannot be reached, the run stays recorded, and a line names that machine.
     """
     lines = []
     for found, note in _runs(force=force):
