@@ -127,7 +127,7 @@ def test_an_old_life_that_nobody_stops_changes_nothing_of_a_new_one(seed):
 
 
 def test_a_compaction_that_ends_between_two_files_of_a_takeover_costs_nothing(monkeypatch):
-    """docs/bugs/0048"""
+    """Bug 48 of docs/bugs: a takeover lost the records that had just been compacted."""
     copy = lives._copy
 
     async def main(world, server, mounts):
