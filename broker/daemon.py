@@ -37,6 +37,7 @@ from broker.storage.shared import SharedDirectory
 from broker.storage.shared_directory import SharedDirectoryVolume
 from broker.storage.volume import Volume
 from broker.strangers import printable
+from broker.turn_watch import TurnWatch
 
 if TYPE_CHECKING:
     from broker.policies.shared_store.store import BrokerStore
@@ -182,10 +183,15 @@ async def _serve_as_process(config: BrokerConfig) -> int:
         return configuration.EXIT_USAGE
     if config.database_store is not None:
         database = partial(open_database, config.database_store, config.path, os.environ)
+    watch = TurnWatch(config.broker.longest_turn) if config.broker.longest_turn > 0 else None
     try:
-        seams = real_seams(config.resolved_hosts(), connections=open_files.for_clients())
+        seams = real_seams(config.resolved_hosts(), connections=open_files.for_clients(), turn_watch=watch)
+        if watch is not None:
+            watch.start()
         return await serve(config, seams, volume, stopping, database=database)
     finally:
+        if watch is not None:
+            watch.stop()
         await volume.close()
 
 

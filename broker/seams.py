@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.handshake import NONCE_BYTES
+from broker.turn_watch import TurnWatch
 
 SECRET_BYTES: Final = 16
 """Random bytes in a name that others must not guess."""
@@ -31,6 +32,7 @@ class Seams:
     would; each node has its own. ``entropy`` gives bytes that nobody can foresee, for what others
     must not guess; without it they come from ``random``, which a simulation can repeat and who has
     seen enough of it can foretell. ``connections`` is how many clients may have together.
+    ``turn_watch`` watches the loop, where there is a clock that runs while code does.
     """
 
     random: random.Random
@@ -38,6 +40,7 @@ class Seams:
     hosts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     entropy: Callable[[int], bytes] | None = None
     connections: int | None = None
+    turn_watch: TurnWatch | None = None
 
     def nonce(self) -> bytes:
         """Bytes for one handshake."""
@@ -68,6 +71,7 @@ def real_seams(
     hosts: Mapping[str, tuple[str, int]] | None = None,
     seed: int | str | None = None,
     connections: int | None = None,
+    turn_watch: TurnWatch | None = None,
 ) -> Seams:
     """The seams of the real world; ``seed`` None takes chance from the operating system."""
     return Seams(
@@ -76,4 +80,5 @@ def real_seams(
         hosts=dict(hosts or {}),
         entropy=os.urandom if seed is None else None,
         connections=connections,
+        turn_watch=turn_watch,
     )

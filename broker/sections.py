@@ -71,6 +71,12 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     """
     disk_scan_period: Positive = 5000
     """How often that is looked at."""
+    longest_turn: Unlimited = 500
+    """A turn of the event loop that takes longer is logged, with what ran; -1: never.
+
+    Meanwhile nobody is served and no heart-beat leaves. At most five lines in ten seconds, with
+    log-level DEBUG all.
+    """
     transaction_timeout: Positive = 300_000
     """A transaction that has been open for so long is undone.
 

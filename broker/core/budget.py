@@ -19,11 +19,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from broker.turn_watch import TurnWatch
+
 Callback = Callable[[], None]
 
-TURN: Final = 80_000
-"""Units of one turn of the loop: about ten milliseconds."""
-SHARE: Final = 20_000
+TURN: Final = 50_000
+"""Units of one turn of the loop: about six milliseconds."""
+SHARE: Final = 12_500
 """Units that one who waits may spend before the others have their turn."""
 
 FRAME: Final = 150
@@ -36,6 +38,8 @@ TEST: Final = 20
 """A message that a consumer's selector is asked about, beside the terms of the selector."""
 LOOK: Final = 5
 """A message that waits when a consumer with a new selector comes."""
+REMOVAL: Final = 30
+"""A message that is purged, or has expired."""
 CONSUMER_END: Final = 200
 """A consumer that leaves."""
 SELECTOR_CHARACTER: Final = 20
@@ -46,12 +50,13 @@ class TurnBudget:
     """The budget of an engine: ``left`` is what may still be spent in this turn.
 
     Nobody is stopped within a piece of work, so ``left`` may fall below zero; the next turn begins
-    anew all the same.
+    anew all the same. ``watch`` is to be told of what is done in a turn.
     """
 
-    __slots__ = ("_renewal", "_waiting", "left", "turns")
+    __slots__ = ("_renewal", "_waiting", "left", "turns", "watch")
 
-    def __init__(self) -> None:
+    def __init__(self, watch: TurnWatch | None = None) -> None:
+        self.watch = watch
         self.left = TURN
         self.turns = 0
         """How many times it was renewed; a test counts them."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from broker.core.budget import REMOVAL, TurnBudget
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.queue import Queue
 from broker.storage.errors import JournalError
@@ -25,7 +26,13 @@ class Dropped:
     ``purge`` deletes what waits in a queue, a slice with each step; ``forget`` deletes its records.
     """
 
-    def __init__(self, purge: Callable[[Queue], Iterator[int]], forget: Callable[[Queue], object]) -> None:
+    def __init__(
+        self,
+        purge: Callable[[Queue], Iterator[int]],
+        forget: Callable[[Queue], object],
+        budget: TurnBudget,
+    ) -> None:
+        self._budget = budget
         self.queues: dict[Queue, None] = {}
         self._purge = purge
         self._forget = forget
@@ -51,8 +58,11 @@ class Dropped:
 
     async def _empty(self, queue: Queue) -> None:
         try:
-            for _ in self._purge(queue):
+            await self._budget.room()  # thousands may be dropped with one connection
+            for purged in self._purge(queue):
+                self._budget.spend(REMOVAL * purged)
                 await asyncio.sleep(0)
+                await self._budget.room()
         except JournalError:
             return  # it has failed, and says so itself
         # What was on its way to the disk, or with a transaction, goes when it comes (back).

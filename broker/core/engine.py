@@ -41,7 +41,7 @@ from broker.core import browsing, recovery
 from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.browsing import Browsing, QueueStatus
-from broker.core.budget import COPY, TurnBudget
+from broker.core.budget import COPY, REMOVAL, TurnBudget
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.dropped import Dropped
@@ -116,6 +116,7 @@ class Engine:
     ) -> None:
         self.journal = journal
         self.gate = gate
+        gate.watch = seams.turn_watch
         self.settings = settings
         self.seams = seams
         self.router = router
@@ -127,7 +128,7 @@ class Engine:
         """Called with (queue, number of clients' consumers) after each change."""
         self.on_abandon: list[Callback] = []
         """Called by ``abandon``, to cut connections."""
-        self.budget = TurnBudget()
+        self.budget = TurnBudget(seams.turn_watch)
         """Of what is done for clients in one turn of the loop."""
         self.topics = Topics(self.budget)
         self.memory = Memory(settings.global_max_size, self.queues, self.topics)
@@ -137,8 +138,8 @@ class Engine:
         self.paging = Paging(journal, gate, self.memory, self.large)
         self.abandoned = False
         self._reaper = Reaper(self.queues, self.remove)
-        self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan)
-        self._dropped = Dropped(self._purge, self._forget)
+        self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
+        self._dropped = Dropped(self._purge, self._forget, self.budget)
         self._duplicates: Duplicates[DuplicateId] = Duplicates()
         self._sent: Duplicates[SentId] = Duplicates()
         self._suspended = False
@@ -261,7 +262,9 @@ class Engine:
         count = 0
         for purged in self.purging(queue):
             count += purged
+            self.budget.spend(REMOVAL * purged)
             await asyncio.sleep(0)
+            await self.budget.room()
         await self.flushed()
         return count
 
@@ -665,6 +668,7 @@ class Engine:
             return False
         messages = queue.take_expired(SCANNED)
         if messages:
+            self.budget.spend(REMOVAL * len(messages))
             self.expired(queue, messages)
         return queue.overdue
 

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from broker.core.budget import TurnBudget
 from broker.core.properties import timeless
 from broker.storage.errors import JournalError
 from stomp_protocol.versions import header_line
@@ -54,9 +55,13 @@ def expired_letter(message: Message, address: str, queue: str, now: int) -> Mess
 
 
 class ExpiryScan:
-    """Looks for what has expired while nobody took it. A ``period_s`` below 0: never."""
+    """Looks for what has expired while nobody took it. A ``period_s`` below 0: never.
 
-    def __init__(self, period_s: float, scan: Callable[[Queue], bool]) -> None:
+    ``scan`` spends the ``budget`` of the turn; what is beyond it is looked at in another one.
+    """
+
+    def __init__(self, period_s: float, scan: Callable[[Queue], bool], budget: TurnBudget) -> None:
+        self._budget = budget
         self._period_s = period_s
         self._scan = scan
         self._queues: dict[Queue, None] = {}
@@ -83,6 +88,9 @@ class ExpiryScan:
         more = False
         try:
             for queue in list(self._queues):
+                if self._budget.left <= 0:
+                    more = True
+                    break
                 more |= self._scan(queue)
                 if not queue.expiring:
                     del self._queues[queue]

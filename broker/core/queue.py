@@ -562,7 +562,16 @@ class Queue:
             asyncio.get_running_loop().call_soon(self.dispatch)
 
     def dispatch(self) -> None:
-        """Give every message that can be given. Takes as long as consumers have credit and room."""
+        """Give every message that can be given, as far as the share of this turn goes."""
+        watch = self._budget.watch
+        if watch is None:
+            self._dispatch()
+            return
+        began = watch.now()
+        self._dispatch()
+        watch.note(began, lambda: f"the dispatch of queue {self.name[:128]!r}")
+
+    def _dispatch(self) -> None:
         self._scheduled = False
         if not self.may_dispatch():
             return

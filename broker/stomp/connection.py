@@ -496,6 +496,8 @@ class StompConnection(asyncio.Protocol):
         else:
             frame, work = self._work
             self._work = None
+        watch = self._budget.watch
+        began = 0.0 if watch is None else watch.now()
         try:
             if work is None:
                 work = self.session.handle(frame)
@@ -513,6 +515,13 @@ class StompConnection(asyncio.Protocol):
             self.error("internal error of the broker, please report it", frame.headers.get("receipt"))
         if self.closing:
             self._drop_frames()
+        if watch is not None:
+            watch.note(began, partial(self._named, frame))
+
+    def _named(self, frame: Frame) -> str:
+        """Return what a frame is, for the log."""
+        destination = frame.headers.get("destination")
+        return f"{frame.command}{f' {destination[:128]!r}' if destination else ''} of {self.session}"
 
     def _drop_frames(self) -> None:
         """Forget what was not handled: the connection has ended."""

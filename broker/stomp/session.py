@@ -717,12 +717,15 @@ class StompSession:
 
     def _leave_in_turns(self, work: Work) -> None:
         """Do that as far as the share of this turn goes, and the rest in later ones."""
-        budget = self.engine.budget
+        budget, watch = self.engine.budget, self.engine.budget.watch
         floor = budget.floor()
+        began = 0.0 if watch is None else watch.now()
         for _ in work:
             if budget.left <= floor:
                 budget.wait(partial(self._leave_in_turns, work))
-                return
+                break
+        if watch is not None:
+            watch.note(began, lambda: f"the end of subscriptions of {self}")
 
     # ------------------------------------------------------------------------------------- receipts
 

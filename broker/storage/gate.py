@@ -13,6 +13,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from broker.turn_watch import TurnWatch
+
 Callback = Callable[[], None]
 
 
@@ -24,11 +26,15 @@ class DurabilityGate:
     has become durable, on the spot: assign from the loop, never from within an append.
     """
 
-    __slots__ = ("_abandoned", "_draining", "_held", "_local", "_remote", "_scheduled", "_waiting", "look")
+    __slots__ = (
+        "_abandoned", "_draining", "_held", "_local", "_remote", "_scheduled", "_waiting", "look", "watch",
+    )  # fmt: skip
 
     def __init__(self, local: int = 0) -> None:
         self.look: Callable[[], object] | None = None
         """Called before any completion or dispatch: a policy that goes by the clock may hold."""
+        self.watch: TurnWatch | None = None
+        """Told of what takes long."""
         self._local = local
         self._remote: int | None = None
         self._held = False
@@ -119,6 +125,8 @@ class DurabilityGate:
             return
         self._draining = True
         waiting = self._waiting
+        watch, before = self.watch, len(waiting)
+        began = 0.0 if watch is None else watch.now()
         try:
             # A callback may hold or abandon the gate or move the sequences: look again before each.
             while waiting and waiting[0][0] <= self.durable and not self.held:
@@ -131,3 +139,7 @@ class DurabilityGate:
                     )
         finally:
             self._draining = False
+            if watch is not None:
+                watch.note(
+                    began, lambda: f"what followed {before - len(waiting)} durable entries of the journal"
+                )

@@ -530,3 +530,58 @@ async def test_an_engine_that_stops_waits_for_nobody_who_leaves():
     client.lose()
     again = await broker.restart()
     assert not any(queue.subscription for queue in again.engine.queues.values())
+
+
+# -------------------------------------------------------------------------------------------- scans
+
+
+class Removed:
+    """How many messages were removed, in which turn."""
+
+    def __init__(self, engine):
+        self.removed = {}
+        removals = engine.paging.removals
+
+        def watched(messages):
+            turn = engine.budget.turns
+            self.removed[turn] = self.removed.get(turn, 0) + len(messages)
+            return removals(messages)
+
+        engine.paging.removals = watched
+
+
+@scenario
+async def test_subscriptions_that_are_dropped_together_are_emptied_in_turns():
+    broker = await Broker.start()
+    engine = broker.engine
+    queues = [engine.bind(Subscription("t", f"s{number}")) for number in range(100)]
+    for _ in range(100):
+        engine.send(TOPIC, Message(TOPIC, b"", b"m"))
+    await settle(broker)
+    removed = Removed(engine)
+    for queue in queues:
+        engine.drop(queue)
+    await settle(broker)
+    assert sum(removed.removed.values()) == 10_000
+    assert max(removed.removed.values()) <= TURN // budget.REMOVAL + 100
+    assert not engine._dropped.queues
+
+
+@scenario
+async def test_what_expires_in_many_queues_at_one_time_is_moved_in_turns():
+    time_s = [0.0]
+    broker = await Broker.start(
+        made_of=settings(expiry_address="", expiry_delay=1000), clock=lambda: time_s[0]
+    )
+    engine = broker.engine
+    for number in range(10_000):
+        engine.send(f"q{number % 50}", Message(f"q{number % 50}", b"", b"m"))
+    await settle(broker)
+    removed = Removed(engine)
+    time_s[0] = 10.0
+    engine._expiry_scan._look()
+    while engine._expiry_scan._queues:
+        await asyncio.sleep(0)
+    await settle(broker)
+    assert sum(removed.removed.values()) == 10_000
+    assert max(removed.removed.values()) <= TURN // budget.REMOVAL + 200

@@ -398,3 +398,20 @@ def test_a_broker_imports_nothing_heavy():
         "rich",
     }
     assert not heavy & set(result.stdout.split())
+
+
+def test_a_long_turn_is_logged_with_frame_destination_and_session(brokerd):
+    # DEBUG has every such turn, however many there are.
+    properties = {
+        "broker.longest-turn": 5,
+        "broker.log-level": "DEBUG",
+        "acceptor.max-selector-terms": 10_000,
+    }
+    broker = brokerd(**properties)
+    raw = Raw(broker.port)
+    wanted = " OR ".join(f"a{number} = 'x'" for number in range(300))
+    raw.send("SUBSCRIBE", {"id": "s", "destination": "/queue/large", "selector": wanted, "receipt": "s"})
+    raw.receipt("s")
+    session = raw.connected[0]["session"]
+    named = f"of it SUBSCRIBE '/queue/large' of session {session} (user 'guest', 127.0.0.1:"
+    until(lambda: any(named in line for line in broker.lines), "the line in the log")

@@ -1,0 +1,126 @@
+"""A watchdog of the event loop: it logs a turn that took too long, and what ran in it.
+
+Why: while a turn lasts nobody is answered and no heart-beat leaves, and whoever looks for the cause
+finds only clients that timed out and a backup that took over. A timer tells how late the loop is;
+what takes part in turns (frames of clients, dispatch, what follows a write of the journal) says how
+long it took, and the longest is named.
+
+Real brokers alone have one: a simulation has no clock that runs while code does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+TICK_S: Final = 0.05
+"""How often the loop is looked at; a turn may have begun so long before it is late."""
+PERIOD_S: Final = 10.0
+LINES_MAX: Final = 5
+"""In one period; what is left out is counted, and the longest of it told."""
+
+_log = logging.getLogger(__name__)
+
+
+class TurnWatch:
+    """Watches the running loop from ``start`` to ``stop``.
+
+    ``bound_ms``: a longer turn is logged. ``clock`` and ``processor_clock`` count seconds.
+    """
+
+    def __init__(
+        self,
+        bound_ms: int,
+        clock: Callable[[], float] = time.perf_counter,
+        processor_clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        self.now = clock
+        self._processor_now = processor_clock
+        self._bound_s = bound_ms / 1000
+        self._tick_s = min(TICK_S, self._bound_s / 2)
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._processor_before = 0.0
+        self._longest_s = 0.0
+        self._what: Callable[[], str] | None = None
+        self._period_began = clock()
+        self._lines = 0
+        self._left_out = 0
+        self._longest_left_out_s = 0.0
+
+    def start(self) -> None:
+        """Begin."""
+        self._period_began = self.now()
+        self._arm()
+
+    def stop(self) -> None:
+        """Log nothing more but what was left out."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._end_period()
+
+    def note(self, began: float, what: Callable[[], str]) -> None:
+        """Say what has run since ``began``, which is ``now`` of then; ``what`` names it."""
+        took = self.now() - began
+        if took > self._longest_s:
+            self._longest_s = took
+            # Named later it might be gone; and names are made for long ones alone.
+            self._what = what if took < self._tick_s else _known(what())
+
+    def _arm(self) -> None:
+        self._due = self.now() + self._tick_s
+        self._processor_before = self._processor_now()
+        self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+
+    def _tick(self) -> None:
+        now = self.now()
+        if now - self._period_began > PERIOD_S:
+            self._end_period()
+            self._period_began = now
+        took = max(now - self._due, self._longest_s)
+        if took > self._bound_s:
+            self._tell(took)
+        self._longest_s = 0.0
+        self._what = None
+        self._arm()
+
+    def _tell(self, took: float) -> None:
+        if self._lines >= LINES_MAX and not _log.isEnabledFor(logging.DEBUG):
+            self._left_out += 1
+            self._longest_left_out_s = max(self._longest_left_out_s, took)
+            return
+        self._lines += 1
+        processor_s = self._processor_now() - self._processor_before
+        _log.warning(
+            "a turn of the event loop took %.0f ms, of which the process ran %.0f "
+            "(broker.longest-turn is %.0f); nobody was served meanwhile: %s",
+            took * 1000,
+            min(processor_s, took) * 1000,
+            self._bound_s * 1000,
+            self._cause(took, processor_s),
+        )
+
+    def _cause(self, took: float, processor_s: float) -> str:
+        what = "of what ran no single piece was long"
+        if self._what is not None and self._longest_s >= took / 4:
+            what = f"{self._longest_s * 1000:.0f} ms of it {self._what()}"
+        if processor_s < took / 2:
+            what += "; the process had to wait, for a processor or the disk, or was stopped"
+        return what
+
+    def _end_period(self) -> None:
+        if self._left_out:
+            _log.warning(
+                "%d more turns were too long; the longest turn of the event loop took %.0f ms",
+                self._left_out,
+                self._longest_left_out_s * 1000,
+            )
+        self._lines = self._left_out = 0
+        self._longest_left_out_s = 0.0
+
+
+def _known(text: str) -> Callable[[], str]:
+    return lambda: text
