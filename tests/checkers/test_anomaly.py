@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,18 @@ import pytest
 from checkers import words
 from checkers.anomaly import ANOMALIES, looked_for, named, rank, severity
 from checkers.instance import Instance
-from checkers.verdict import CheckOptions, Promises
+from checkers.verdict import GUARANTEES, CheckOptions, Promises
 
 VERDICTS = (Path(__file__).parents[2] / "docs" / "explanation" / "verdicts.md").read_text()
+DOCUMENTED = {
+    "**always**": ("grave", "grave", "grave"),
+    "**unless at-most-once** (warning)": ("warning", "grave", "grave"),
+    "**unless at-least-once** (warning)": ("grave", "warning", "grave"),
+    "**unless at-least-once** (not reported, only counted)": ("grave", None, "grave"),
+    "never (warning)": ("warning", "warning", "warning"),
+    "never (info)": ("info", "info", "info"),
+}
+"""The severity under each guarantee that the words of the document's table mean."""
 
 
 @pytest.mark.parametrize("anomaly", ANOMALIES, ids=lambda anomaly: anomaly.name)
@@ -21,6 +31,17 @@ def test_every_anomaly_is_in_the_document_and_has_a_sentence_even_without_a_witn
     for message in (7, None):
         instance = Instance(anomaly.name, "q", "g", message, 5, "node a1 a2")
         assert words.sentence(instance, 2, (), {}).endswith(" (2 such, this is the first).")
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_the_table_of_the_document_has_every_anomaly_in_order_with_its_severity(guarantee):
+    table = re.findall(r"^\| \[([a-z-]+)\]\(#\1\) \| [^|]+ \| ([^|]+) \|$", VERDICTS, re.MULTILINE)
+    assert [name for name, _ in table] == [anomaly.name for anomaly in ANOMALIES]
+    for name, words_ in table:
+        said = DOCUMENTED[words_][GUARANTEES.index(guarantee)]
+        reported = name in looked_for(CheckOptions(guarantee=guarantee))
+        assert said == (severity(name, CheckOptions(guarantee=guarantee)) if reported else None), name
+        assert f"\n### {name}\n" in VERDICTS, name
 
 
 def test_causes_are_told_before_what_follows_from_them_and_strange_names_last():
