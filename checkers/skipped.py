@@ -23,8 +23,7 @@ A message was skipped if all of this holds:
   was read, or was certainly over before the message was sent or this session was asked for. A lost
   connection ends no session, because its broker may not know it.
 - The broker that delivered the later message took the message. Or a broker of the same node took
-it,
-  and the session of a subscription was asked for after the message was sent.
+  it, and the session of a subscription was asked for after the message was sent.
 
 Each slice of a part gives the messages that wait and those that were read (``copies_of``), and they
 are compared when all slices have been read (``find``). A read message tells one row (``since``)

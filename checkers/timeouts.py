@@ -10,9 +10,9 @@ cannot have been sent before
   which the client asked for the delivery (``time_low``);
 - the invocation of an operation that was answered on the same connection before the delivery was
   read, where answers and deliveries come in order;
-- an earlier delivery was sent, where marks or counts say which is earlier; - another delivery of
-the message lapsed or was settled, if that was read before and cannot have been
-  sent so long after this one that this one had lapsed.
+- an earlier delivery was sent, where marks or counts say which is earlier;
+- another delivery of the message lapsed or was settled, if that was read before and cannot have
+  been sent so long after this one that this one had lapsed.
 
 A ``timeout`` row says that a message was taken back at some moment before that row. It is about the
 latest delivery in its session, or about the next one, which the client had not read yet. A delivery
