@@ -145,7 +145,7 @@ def _story(
     """Return the story of a finding for the template; None for information or an empty story."""
     if finding.severity == "info":
         return None
-    found = stories.compose(finding, reader.of(finding))
+    found = stories.compose(finding, reader.excerpt_of(finding))
     if not found.steps:
         return None
     found = logbook.placed(found, logs, run)

@@ -46,7 +46,7 @@ def test_the_file_of_a_message_is_known_without_looking(tmp_path, group, parts, 
 def test_everything_of_the_message_its_sessions_and_the_cluster_is_read_and_nothing_else(tmp_path):
     scene = busy()
     finding = scene.finding("duplicate")
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     assert {row["message"] for row in read.rows if "message" in row} == {3}
     assert [row["f"] for row in read.rows] == [
         "send", "send", "subscribe", "subscribe", "deliver", "ack", "ack", "disconnect", "deliver",
@@ -64,7 +64,7 @@ def test_only_the_file_of_the_message_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr(
         excerpt, "_read", lambda file, *rest: (opened.append(file.name), read(file, *rest))[1]
     )
-    excerpt.ExcerptReader(directory).of(finding)
+    excerpt.ExcerptReader(directory).excerpt_of(finding)
     home = parquet.file_name(parquet.file_number("q", "g", 1, 4))
     assert set(opened) == {home, parquet.CONTROL}
 
@@ -75,7 +75,7 @@ def test_a_message_in_another_file_than_its_place_says_is_found(tmp_path):
     directory = stored(tmp_path, scene, finding) / parquet.DIRECTORY
     home = directory / parquet.file_name(parquet.file_number("q", "g", 1, 4))
     home.rename(directory / "part-00031.parquet")
-    read = excerpt.ExcerptReader(directory).of(finding)
+    read = excerpt.ExcerptReader(directory).excerpt_of(finding)
     assert len([row for row in read.rows if row.get("message") == 3]) == 6
 
 
@@ -88,7 +88,7 @@ def test_the_messages_beside_a_lost_one_are_read(tmp_path):
     scene.send(4.5, 9, producer=2, sequence=1)
     scene.end(5.0)
     finding = scene.finding("lost")
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     assert {row["message"] for row in read.neighbours} == {1, 3}
 
 
@@ -99,7 +99,7 @@ def test_the_first_sends_of_both_sides_are_found_by_time(tmp_path):
     scene.send(7.0, 51, "a2")
     scene.end(9.0)
     finding = scene.finding("split-brain", begin_ns=ns(3.0), messages={"a1": [50, 60], "a2": [51]})
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     assert {row["message"] for row in read.rows if row["f"] == "send"} == {50, 51}
 
 
@@ -111,7 +111,7 @@ def test_a_witness_far_behind_is_not_cut_off(tmp_path, monkeypatch):
         scene.deliver(2.0 + number / 10, 3, number, count=1 + number, redelivered=number < 59)
         scene.disconnect(2.05 + number / 10, number)
     finding = scene.finding("unflagged-redelivery")
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     assert set(finding.witness.indexes) <= {row["index"] for row in read.rows}
     assert len(read.rows) <= 20 + len(finding.witness.indexes)
 
@@ -126,7 +126,7 @@ def test_of_a_time_without_success_only_what_lies_near_its_ends_is_read(tmp_path
     scene.send(12.1, 600)
     options = CheckOptions(unavailable_bound_s=5)
     finding = scene.finding("unavailable", options=options, begin_ns=ns(2.0), end_ns=ns(12.11))
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     failed = {
         row["message"]
         for row in read.rows
@@ -175,7 +175,7 @@ def test_a_terminal_that_is_too_small_for_all_changes_gets_the_first_and_the_las
 
 
 def test_a_history_that_is_not_there_has_no_rows(tmp_path):
-    read = excerpt.ExcerptReader(tmp_path).of(busy().finding("duplicate"))
+    read = excerpt.ExcerptReader(tmp_path).excerpt_of(busy().finding("duplicate"))
     assert [row["f"] for row in read.rows] == ["deliver", "ack", "deliver"]
     assert list(read.control) == []
 
@@ -190,7 +190,7 @@ def test_the_last_that_became_of_a_message_is_not_cut_off(tmp_path, monkeypatch)
     scene.end(9.0)
     finding = scene.finding("lost")
     small = msgspec.structs.replace(finding, witness=Witness((), ()))
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(small)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(small)
     assert len(read.rows) == 20
     delivered = [row["session"] for row in read.rows if row["f"] == "deliver"]
     assert (delivered[0], delivered[-1]) == (0, 59)
@@ -214,7 +214,7 @@ def moved():
 def test_all_that_was_asked_for_in_a_messages_transaction_is_read_whatever_file_has_it(tmp_path):
     scene = moved()
     finding = scene.finding("read-uncommitted")
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     inside = [(row["f"], row.get("message")) for row in read.rows if row.get("transaction") == 7]
     twice = [("begin", None), ("ack", 103), ("send", 200), ("commit", None)]
     assert inside == [one for one in twice for _ in range(2)]
@@ -230,7 +230,7 @@ def test_when_a_subscription_was_made_and_dropped_is_read(tmp_path):
     scene.drop(2.9, "bob")
     scene.end(9.0)
     finding = scene.finding("lost", message=300)
-    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     assert [row["f"] for row in read.rows if row.get("subscription") == "alice"] == ["subscribe"] * 2
     assert not [row for row in read.rows if row.get("subscription") == "bob"]
     text = paragraphs.paragraph(story.compose(finding, read))

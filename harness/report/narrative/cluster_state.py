@@ -67,9 +67,9 @@ class Break:
         if isinstance(self.seen, str):
             return self.seen
         alike: dict[str, list[str]] = {}
-        for where, seen in self.seen.items():
-            alike.setdefault(str(seen), []).append(str(where))
-        return "; ".join(f"{_some(places)} {seen}" for seen, places in alike.items())
+        for where, observation in self.seen.items():
+            alike.setdefault(str(observation), []).append(str(where))
+        return "; ".join(f"{_listed_places(places)} {observation}" for observation, places in alike.items())
 
     def in_force(self, at: int) -> bool:
         """Return whether the fault had begun and was not healed yet."""
@@ -100,9 +100,9 @@ class Standing:
         self.protection: dict[str, list[Row]] = {}
         for row in self._control:
             if row["process"] == MONITOR and "broker" in row:
-                kept = {"role": self.roles, "replication": self.protection}.get(row["f"])
-                if kept is not None:
-                    kept.setdefault(row["broker"], []).append(row)
+                rows_by_broker = {"role": self.roles, "replication": self.protection}.get(row["f"])
+                if rows_by_broker is not None:
+                    rows_by_broker.setdefault(row["broker"], []).append(row)
 
     def seconds(self, at: int | None) -> str:
         """Return a moment in words for people."""
@@ -112,23 +112,23 @@ class Standing:
 
     def role_row(self, broker: str, at: int) -> Row | None:
         """Return the row of the latest change of a broker's role that is certain at a moment."""
-        known = [row for row in self.roles.get(broker, ()) if moment(row) <= at]
-        return known[-1] if known else None
+        certain = [row for row in self.roles.get(broker, ()) if moment(row) <= at]
+        return certain[-1] if certain else None
 
     def role_before(self, broker: str, index: int) -> str | None:
         """Return the role that a broker had when the row of that index was recorded.
 
         A picture of the rows shows this role.
         """
-        known = [row for row in self.roles.get(broker, ()) if row["index"] < index]
-        return str(known[-1].get("role")) if known else None
+        earlier = [row for row in self.roles.get(broker, ()) if row["index"] < index]
+        return str(earlier[-1].get("role")) if earlier else None
 
     def peers(self, brokers: Iterable[str]) -> list[str]:
         """Return the given brokers and all that ever shared a node ID with one of them."""
-        mine = set(brokers)
-        ids = {row.get("node_id") for name in mine for row in self.roles.get(name, ())} - {None}
+        named = set(brokers)
+        ids = {row.get("node_id") for name in named for row in self.roles.get(name, ())} - {None}
         shared = {name for name, rows in self.roles.items() if any(row.get("node_id") in ids for row in rows)}
-        return sorted(mine | shared)
+        return sorted(named | shared)
 
     def replaced(self, broker: str, at: int) -> Row | None:
         """Return the row from which on another broker was certainly live in a broker's place.
@@ -136,8 +136,8 @@ class Standing:
         The other broker is live under the same node ID and became so after the broker itself was
         live.
         """
-        own = [row for row in self.roles.get(broker, ()) if row.get("role") == "live" and moment(row) <= at]
-        if not own:
+        lives = [row for row in self.roles.get(broker, ()) if row.get("role") == "live" and moment(row) <= at]
+        if not lives:
             return None
         later = [
             row
@@ -145,8 +145,8 @@ class Standing:
             if name != broker
             for row in rows
             if row.get("role") == "live"
-            and row.get("node_id") == own[-1].get("node_id")
-            and row["index"] > own[-1]["index"]
+            and row.get("node_id") == lives[-1].get("node_id")
+            and row["index"] > lives[-1]["index"]
             and moment(row) <= at
         ]
         return min(later, key=moment, default=None)
@@ -171,9 +171,9 @@ class Standing:
         if row is None:
             return []
         rows = self.roles[broker]
-        following = next((one for one in rows if moment(one) > at), None)
+        following = next((change for change in rows if moment(change) > at), None)
         words = [self._one_role(row, following, at)]
-        life = 1 + sum(one.get("role") == "stopped" and moment(one) < moment(row) for one in rows)
+        life = 1 + sum(change.get("role") == "stopped" and moment(change) < moment(row) for change in rows)
         if life > 1 and row["role"] != "stopped":
             words.append(f"in its {_ORDINALS.get(life, f'{life}th')} life")
         successor = self.replaced(broker, at)
@@ -199,46 +199,46 @@ class Standing:
 
     def unprotected(self, broker: str | None, at: int) -> int | None:
         """Return since when a live had no up-to-date backup; None if it had one at that moment."""
-        known = [row for row in self.protection.get(broker or "", ()) if moment(row) <= at]
-        return moment(known[-1]) if known and known[-1].get("value") == "unreplicated" else None
+        certain = [row for row in self.protection.get(broker or "", ()) if moment(row) <= at]
+        return moment(certain[-1]) if certain and certain[-1].get("value") == "unreplicated" else None
 
     # --------------------------------------------------------------------------------------- faults
 
     @functools.cached_property
     def breaks(self) -> list[Break]:
         """The faults, in order of their begin."""
-        found = breaks_of(row for row in self._control if row["process"] == NEMESIS)
+        faults = breaks_of(row for row in self._control if row["process"] == NEMESIS)
         healing = [row for row in self._control if row["f"] == "phase" and row.get("value") == "heal"]
-        return [_ended(one, healing) for one in found]
+        return [_ended(fault, healing) for fault in faults]
 
     def in_force(self, at: int | None) -> list[Break]:
         """Return the faults that had been requested and not yet healed at a moment."""
-        return [] if at is None else [one for one in self.breaks if one.in_force(at)]
+        return [] if at is None else [fault for fault in self.breaks if fault.in_force(at)]
 
-    def concerns(self, one: Break, brokers: Iterable[str]) -> bool:
+    def concerns(self, fault: Break, brokers: Iterable[str]) -> bool:
         """Return whether a fault may concern these brokers.
 
         A fault of something that all share, a store or a database, always may.
         """
-        others = set(self.roles) - set(brokers)
-        elsewhere = {end for end in one.ends if end in others or end.startswith("zone")}
-        return not one.ends or one.ends > elsewhere
+        uninvolved = set(self.roles) - set(brokers)
+        elsewhere = {end for end in fault.ends if end in uninvolved or end.startswith("zone")}
+        return not fault.ends or fault.ends > elsewhere
 
     def force(self, at: int | None) -> str:
         """Return the faults in force as the end of a sentence; nothing if there were none.
 
         ``, while partition isolate-live of a1 (3.370 s to 9.370 s) was in force``
         """
-        some = self.in_force(at)
-        if not some:
+        faults = self.in_force(at)
+        if not faults:
             return ""
-        named = " and ".join(f"{one.words} {self._span(one)}" for one in some[:3])
-        more = f" and {len(some) - 3} more" if len(some) > 3 else ""
-        return f", while {named}{more} {'was' if len(some) == 1 else 'were'} in force"
+        named = " and ".join(f"{fault.words} {self._span(fault)}" for fault in faults[:3])
+        more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
+        return f", while {named}{more} {'was' if len(faults) == 1 else 'were'} in force"
 
-    def _span(self, one: Break) -> str:
-        end = "the end" if one.end is None else self.seconds(one.end)
-        return f"({self.seconds(one.begin)} to {end}{'' if one.bit else ', no effect seen'})"
+    def _span(self, fault: Break) -> str:
+        end = "the end" if fault.end is None else self.seconds(fault.end)
+        return f"({self.seconds(fault.begin)} to {end}{'' if fault.bit else ', no effect seen'})"
 
     # -------------------------------------------------------------------------------------- changes
 
@@ -248,23 +248,23 @@ class Standing:
         These are changes of role and restarts of the given brokers, and faults that may concern
         them.
         """
-        mine = set(brokers)
-        found: list[tuple[int, str]] = []
-        for name in sorted(mine):
-            found += [
+        named = set(brokers)
+        changes: list[tuple[int, str]] = []
+        for name in sorted(named):
+            changes += [
                 (moment(row), f"{name} {self._changed(row)}")
                 for row in self.roles.get(name, ())
                 if low < moment(row) <= high
             ]
-            found += self._restarts(name, low, high)
-        for one in self.breaks:
-            if not self.concerns(one, mine):
+            changes += self._restarts(name, low, high)
+        for fault in self.breaks:
+            if not self.concerns(fault, named):
                 continue
-            if low < one.begin <= high:
-                found.append((one.begin, f"{one.words} began"))
-            if one.end is not None and low < one.end <= high:
-                found.append((one.end, f"{one.words} was healed"))
-        return sorted(found)
+            if low < fault.begin <= high:
+                changes.append((fault.begin, f"{fault.words} began"))
+            if fault.end is not None and low < fault.end <= high:
+                changes.append((fault.end, f"{fault.words} was healed"))
+        return sorted(changes)
 
     def _changed(self, row: Row) -> str:
         if self.passed_unseen(row):
@@ -277,7 +277,12 @@ class Standing:
         The broker was not silent then: the next row comes from the same answer.
         """
         following = next(
-            (one for one in self.roles.get(row.get("broker", ""), ()) if one["index"] > row["index"]), None
+            (
+                change
+                for change in self.roles.get(row.get("broker", ""), ())
+                if change["index"] > row["index"]
+            ),
+            None,
         )
         same = ("time_low", "time_high")
         return (
@@ -294,8 +299,8 @@ class Standing:
         ]
         if not times:
             return []
-        again = "" if len(times) == 1 else f" {len(times)} times until {self.seconds(times[-1])}, first"
-        return [(times[0], f"{broker}, which had ended by itself, was started again{again}")]
+        repetitions = "" if len(times) == 1 else f" {len(times)} times until {self.seconds(times[-1])}, first"
+        return [(times[0], f"{broker}, which had ended by itself, was started again{repetitions}")]
 
     def meanwhile(
         self, brokers: Iterable[str], low: int, high: int, opening: str, most: int = CHANGES_MAX
@@ -304,12 +309,12 @@ class Standing:
 
         Of more than ``most`` changes only the first and last are named.
         """
-        said = [f"{words} at {self.seconds(at)}" for at, words in self.changes(brokers, low, high)]
-        if len(said) > most:
+        clauses = [f"{words} at {self.seconds(at)}" for at, words in self.changes(brokers, low, high)]
+        if len(clauses) > most:
             half = most // 2
-            hidden = len(said) - 2 * half
-            said[half:-half] = [f"{hidden} change{'s' if hidden > 1 else ''} more"]
-        return f"{opening} {listed(said)}." if said else ""
+            hidden = len(clauses) - 2 * half
+            clauses[half:-half] = [f"{hidden} change{'s' if hidden > 1 else ''} more"]
+        return f"{opening} {listed(clauses)}." if clauses else ""
 
 
 def moment(row: Row) -> int:
@@ -332,10 +337,10 @@ def _value(row: Row) -> dict[str, Any]:
 
 def breaks_of(rows: Iterable[Row]) -> list[Break]:
     """Return the faults in the nemesis' rows, in order of their begin."""
-    found: dict[str, list[Row]] = {}
+    rows_by_fault: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(_value(row).get("label") or row["f"].removeprefix(HEAL), []).append(row)
-    return [break_of(its) for its in found.values()]
+        rows_by_fault.setdefault(_value(row).get("label") or row["f"].removeprefix(HEAL), []).append(row)
+    return [break_of(fault_rows) for fault_rows in rows_by_fault.values()]
 
 
 def break_of(rows: Sequence[Row]) -> Break:
@@ -350,7 +355,7 @@ def break_of(rows: Sequence[Row]) -> Break:
     nodes = [str(node) for node in value.get("nodes") or ()]
     links = [end for link in value.get("links") or () for end in str(link).split("->")]
     ends = [row for row in healed if row["type"] == "invoke"] or healed
-    seen = value.get("observed")
+    observations = value.get("observed")
     found_target = all(record.found_target for record in records(begun))
     ended = ends[0] if ends else None if found_target else rows[0]
     return Break(
@@ -359,7 +364,7 @@ def break_of(rows: Sequence[Row]) -> Break:
         begin=rows[0]["time"],
         end=None if ended is None else ended["time"],
         bit=bool(value.get("bit")),
-        seen=seen if isinstance(seen, dict) else str(seen or ""),
+        seen=observations if isinstance(observations, dict) else str(observations or ""),
         ends=frozenset([*nodes, *links]),
         rows=tuple(rows),
         healed=None if ended is None else ended["index"],
@@ -367,7 +372,7 @@ def break_of(rows: Sequence[Row]) -> Break:
     )
 
 
-def _some(places: list[str]) -> str:
+def _listed_places(places: list[str]) -> str:
     """Return the first of the places, and how many more there are."""
     more = len(places) - _PLACES
     return ", ".join(places[:_PLACES]) + (f" and {more} more" if more > 0 else "")
@@ -375,16 +380,16 @@ def _some(places: list[str]) -> str:
 
 def observed(row: Row) -> dict[str, Any]:
     """Return what probes saw according to a row of the nemesis, by place."""
-    seen = _value(row).get("observed")
-    return seen if isinstance(seen, dict) else {}
+    observations = _value(row).get("observed")
+    return observations if isinstance(observations, dict) else {}
 
 
-def _ended(one: Break, healing: Sequence[Row]) -> Break:
+def _ended(fault: Break, healing: Sequence[Row]) -> Break:
     """Return a fault with an end: one without a healing of its own ended with the load.
 
     All faults are healed when the load ends.
     """
-    later = [row for row in healing if row["index"] > one.rows[0]["index"]]
-    if one.end is not None or not later:
-        return one
-    return replace(one, end=later[0]["time"], healed=later[0]["index"])
+    later = [row for row in healing if row["index"] > fault.rows[0]["index"]]
+    if fault.end is not None or not later:
+        return fault
+    return replace(fault, end=later[0]["time"], healed=later[0]["index"])

@@ -85,68 +85,70 @@ class ExcerptReader:
         file = self._history / parquet.CONTROL
         return _read(file, lambda table: pc.less(table["process"], 0)) if file.is_file() else []
 
-    def of(self, finding: Finding) -> Excerpt:
+    def excerpt_of(self, finding: Finding) -> Excerpt:
         """Return the rows around the first example of a finding."""
-        shown = [dict(row) for row in finding.witness.rows]
+        witness_rows = [dict(row) for row in finding.witness.rows]
         example = example_of(finding)
         messages = _messages(finding)
-        rows = [*shown, *self._of_messages(example, shown, messages)]
+        rows = [*witness_rows, *self._of_messages(example, witness_rows, messages)]
         if finding.name == "split-brain":
             rows += self._answers(finding.details)
         if finding.name in {"unavailable", "not-recovered"}:
             rows += self._around(finding)
         rows += self._of_transactions(finding, rows)
         sessions = {row["session"] for row in rows if "session" in row}
-        neighbours = self._beside(finding, rows)
+        neighbours = self._neighbours(finding, rows)
         sessions |= {row["session"] for row in neighbours if "session" in row}
         rows += self._of_control("session", sessions)
         rows += self._of_subscriptions(example, rows)
         rows += self._of_temporaries(rows)
-        some = _ordered(rows)
-        if len(some) > ROWS_MAX:  # the first and the last rows
-            some = [*some[: ROWS_MAX // 2], *some[-ROWS_MAX // 2 :]]
-        return Excerpt(rows=_ordered([*some, *shown]), control=self.control, neighbours=neighbours)
+        chosen = _ordered(rows)
+        if len(chosen) > ROWS_MAX:  # the first and the last rows
+            chosen = [*chosen[: ROWS_MAX // 2], *chosen[-ROWS_MAX // 2 :]]
+        return Excerpt(rows=_ordered([*chosen, *witness_rows]), control=self.control, neighbours=neighbours)
 
-    def _of_messages(self, example: Row, shown: Sequence[Row], messages: Sequence[int]) -> list[Row]:
+    def _of_messages(self, example: Row, witness_rows: Sequence[Row], messages: Sequence[int]) -> list[Row]:
         if not messages:
             return []
-        known = next((row for row in shown if row.get("message") == messages[0]), {})
-        place = {**known, **example}
-        home = self._home(topic_of(place.get("queue")), place.get("group"), known.get("producer"))
-        found = _rows_of(home, "message", messages) if home is not None else []
-        missing = set(messages) - {row["message"] for row in found}
+        proven = next((row for row in witness_rows if row.get("message") == messages[0]), {})
+        place = {**proven, **example}
+        home = self._home(topic_of(place.get("queue")), place.get("group"), proven.get("producer"))
+        rows = _rows_of(home, "message", messages) if home is not None else []
+        missing = set(messages) - {row["message"] for row in rows}
         if missing:
             for file in self._parts():
                 if file != home:
-                    found += _rows_of(file, "message", missing)
-        return found
+                    rows += _rows_of(file, "message", missing)
+        return rows
 
     def _of_transactions(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
         """Return begin and end of each transaction, and all operations of the first of them.
 
         Of a transaction that was never ended, these are the operations soon after its begin.
         """
-        own = named_in(finding)
+        finding_transaction = named_in(finding)
         named = [
-            *([own] if own is not None else []),
+            *([finding_transaction] if finding_transaction is not None else []),
             *(row["transaction"] for row in rows if "transaction" in row),
         ]
         numbers = list(dict.fromkeys(named))
-        found = self._of_control("transaction", set(numbers))
+        operations = self._of_control("transaction", set(numbers))
         first = set(numbers[:TRANSACTIONS_MAX])
-        mine = [row for row in found if row["transaction"] in first]
-        if mine:  # begin and end are known, which bounds the search
-            times = [row["time"] for row in mine]
-            ended = {row["transaction"] for row in mine if row["f"] != "begin"} == first
+        first_operations = [row for row in operations if row["transaction"] in first]
+        if first_operations:  # begin and end are known, which bounds the search
+            times = [row["time"] for row in first_operations]
+            ended = {row["transaction"] for row in first_operations if row["f"] != "begin"} == first
             low, high = min(times), max(times) + (0 if ended else SPANS_NS[1])
             for file in self._parts():
-                found += _read(file, lambda table: _among(table["transaction"], first), low, high)
-        return found
+                operations += _read(file, lambda table: _among(table["transaction"], first), low, high)
+        return operations
 
     def _of_subscriptions(self, example: Row, rows: Sequence[Row]) -> list[Row]:
         """Return the rows in which the subscriptions of these rows were made and dropped."""
-        file, own = self._history / parquet.CONTROL, split(example.get("queue"))
-        names = {row["subscription"] for row in rows if "subscription" in row} | ({own[1]} if own else set())
+        file, place = self._history / parquet.CONTROL, split(example.get("queue"))
+        names = {row["subscription"] for row in rows if "subscription" in row} | (
+            {place[1]} if place else set()
+        )
         if not file.is_file() or not names:
             return []
         return _read(
@@ -173,7 +175,7 @@ class ExcerptReader:
             columns=["time", "f", "queue"],
         )
 
-    def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
+    def _neighbours(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
         """Return the rows of the messages sent directly before and after a missing message.
 
         They come from the same producer and are in the same group.
@@ -186,10 +188,10 @@ class ExcerptReader:
         )
         if send is None or home is None:
             return []
-        beside = {send["sequence"] - 1, send["sequence"] + 1}
-        found = _rows_of(home, "sequence", beside)
+        sequences = {send["sequence"] - 1, send["sequence"] + 1}
+        candidates = _rows_of(home, "sequence", sequences)
         same = ("queue", "group", "producer")
-        return [row for row in found if all(row.get(name) == send.get(name) for name in same)]
+        return [row for row in candidates if all(row.get(name) == send.get(name) for name in same)]
 
     def _answers(self, details: Mapping[str, Any]) -> list[Row]:
         """Return the first sends that each side of an overlap acknowledged after it began."""
@@ -257,8 +259,8 @@ def example_of(finding: Finding) -> Row:
 def named_in(finding: Finding) -> int | None:
     """Return the transaction that a finding is about, or None."""
     wrong: Row = next(iter(finding.details.get("accounts", ())), {})
-    found: int | None = finding.details.get("transaction", wrong.get("transaction"))
-    return found
+    transaction: int | None = finding.details.get("transaction", wrong.get("transaction"))
+    return transaction
 
 
 def _messages(finding: Finding) -> list[int]:
@@ -267,9 +269,9 @@ def _messages(finding: Finding) -> list[int]:
     Messages of other groups only prove that a session was alive, and are left out.
     """
     example = example_of(finding)
-    own = example.get("message")
+    message = example.get("message")
     place = topic_of(example.get("queue")), example.get("group")
-    others = [
+    further = [
         row["message"]
         for row in finding.witness.rows
         if "message" in row
@@ -280,12 +282,10 @@ def _messages(finding: Finding) -> list[int]:
         )
     ]
     if finding.name == transactions.NAME:
-        others += [
-            effect["message"]
-            for which in ("missing", "happened")
-            for effect in finding.details.get(which, ())
+        further += [
+            effect["message"] for part in ("missing", "happened") for effect in finding.details.get(part, ())
         ]
-    return list(dict.fromkeys([*([own] if own is not None else []), *others]))[:MESSAGES_MAX]
+    return list(dict.fromkeys([*([message] if message is not None else []), *further]))[:MESSAGES_MAX]
 
 
 def _of_key(rows: Iterable[Row], key: object) -> list[Row]:
@@ -317,19 +317,19 @@ def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:
 
 def _read(
     file: Path,
-    wanted: Callable[[pa.Table], pa.ChunkedArray] | None,
+    condition: Callable[[pa.Table], pa.ChunkedArray] | None,
     low_ns: int | None = None,
     high_ns: int | None = None,
     *,
     most: int = READ_MAX,
     columns: Sequence[str] = _DECIDING,
 ) -> list[Row]:
-    """Return the rows of a span of time for which ``wanted`` holds.
+    """Return the rows of a span of time for which ``condition`` holds.
 
     These are the first ``most`` rows, or the last ones if ``most`` is negative. Of row groups
     without such rows only the columns that decide are read.
     """
-    found: list[Row] = []
+    rows_read: list[Row] = []
     with pq.ParquetFile(file) as parquet:
         time = parquet.schema_arrow.get_field_index("time")
         for number in range(parquet.num_row_groups):
@@ -341,17 +341,19 @@ def _read(
                 and not (span.min <= high_ns and span.max >= low_ns)
             ):
                 continue
-            few = parquet.read_row_group(number, columns=list(columns) if wanted else ["time"])
-            mask = _true(few) if wanted is None else pc.fill_null(wanted(few), False)
+            decisive = parquet.read_row_group(number, columns=list(columns) if condition else ["time"])
+            mask = _true(decisive) if condition is None else pc.fill_null(condition(decisive), False)
             if low_ns is not None:
-                within = pc.and_(pc.greater_equal(few["time"], low_ns), pc.less_equal(few["time"], high_ns))
+                within = pc.and_(
+                    pc.greater_equal(decisive["time"], low_ns), pc.less_equal(decisive["time"], high_ns)
+                )
                 mask = pc.and_(mask, within)
             if pc.any(mask).as_py():
                 rows = parquet.read_row_group(number).filter(mask)
-                found += _plain(rows.slice(0, most) if most > 0 else rows.slice(max(0, len(rows) + most)))
-            if most > 0 and len(found) >= most:
+                rows_read += _plain(rows.slice(0, most) if most > 0 else rows.slice(max(0, len(rows) + most)))
+            if most > 0 and len(rows_read) >= most:
                 break
-    return found[:most] if most > 0 else found[most:]
+    return rows_read[:most] if most > 0 else rows_read[most:]
 
 
 def _true(table: pa.Table) -> pa.ChunkedArray:

@@ -39,7 +39,7 @@ class Clauses:
         self.witness = {row["index"] for row in story.finding.witness.rows}
         self.example = example_of(story.finding)
         self._place = split(self.example.get("queue"))
-        self._said: set[str] = set()
+        self._mentioned: set[str] = set()
 
     # -------------------------------------------------------------------------------------- finding
 
@@ -55,10 +55,10 @@ class Clauses:
             if row["f"] == f
             and (type_ is None or row["type"] == type_)
             and (message is None or row.get("message") == message)
-            and self.here(row)
+            and self.is_in_scope(row)
         ]
 
-    def here(self, row: Row) -> bool:
+    def is_in_scope(self, row: Row) -> bool:
         """Return whether a row is of the finding's subscription; true if the finding has none."""
         return self._place is None or row.get("subscription", self._place[1]) == self._place[1]
 
@@ -66,7 +66,7 @@ class Clauses:
         """Return the first deliveries of a topic's message to other subscriptions."""
         first: dict[str, Row] = {}
         for row in self.story.rows:
-            if row["f"] == "deliver" and row.get("message") == message and not self.here(row):
+            if row["f"] == "deliver" and row.get("message") == message and not self.is_in_scope(row):
                 first.setdefault(row["subscription"], row)
         return list(first.values())
 
@@ -75,7 +75,7 @@ class Clauses:
         """The subscription that the finding is about, or None."""
         return None if self._place is None else self.story.subscriptions.get(f"subscription {self._place[1]}")
 
-    def one(self, f: str, type_: str, message: int | None) -> Row | None:
+    def first_row(self, f: str, type_: str, message: int | None) -> Row | None:
         """Return the first of these rows, or None."""
         return next(iter(self.rows(f, type_, message)), None)
 
@@ -85,8 +85,8 @@ class Clauses:
 
         It has none if the anomaly belongs to a group, a broker or the whole history.
         """
-        found: int | None = self.example.get("message")
-        return found
+        message: int | None = self.example.get("message")
+        return message
 
     def completing(self) -> Row | None:
         """Return the row that completes the anomaly."""
@@ -100,13 +100,13 @@ class Clauses:
         proven = [row for row in earlier if row["index"] in self.witness] or earlier
         return proven[-1] if proven else None
 
-    def shown(self, f: str, **columns: str) -> list[Row]:
+    def shown_rows(self, f: str, **columns: str) -> list[Row]:
         """Return rows of the witness and of the steps, of any process."""
         rows = [*self.story.finding.witness.rows, *(row for step in self.story.steps for row in step.rows)]
-        found = {row["index"]: row for row in rows if row["f"] == f}
+        by_index = {row["index"]: row for row in rows if row["f"] == f}
         return [
             row
-            for _, row in sorted(found.items())
+            for _, row in sorted(by_index.items())
             if all(row.get(name) == value for name, value in columns.items())
         ]
 
@@ -152,17 +152,17 @@ class Clauses:
         words = self.standing.force(at)
         if not words or self._new(words):
             return words
-        some = self.standing.in_force(at)
-        return f", with {' and '.join(one.words for one in some[:3])} still in force"
+        faults = self.standing.in_force(at)
+        return f", with {' and '.join(fault.words for fault in faults[:3])} still in force"
 
     def _new(self, words: str) -> bool:
-        new = words not in self._said
-        self._said.add(words)
+        new = words not in self._mentioned
+        self._mentioned.add(words)
         return new
 
     # ---------------------------------------------------------------------------------------- words
 
-    def seen(self, row: Row) -> str:
+    def broker_as_seen(self, row: Row) -> str:
         """Return the broker of a row with the role that it had.
 
         A role that was said already is not repeated.
@@ -176,19 +176,19 @@ class Clauses:
         place = place_named(row["queue"]) if "queue" in row else ""
         if "group" in row:
             place += f", group {row['group']}"
-        told = f"message {row['message']}, {place}" if "message" in row else place
-        return f"{short} ({told})" if told else short
+        details = f"message {row['message']}, {place}" if "message" in row else place
+        return f"{short} ({details})" if details else short
 
     def sent(self, message: int | None, *, full: bool = True) -> str:
         """Return a sentence that says how a message was sent and what its producer was answered."""
-        asked = self.one("send", "invoke", message) or self.one("send", "ok", message)
-        if message is None or asked is None:
+        send = self.first_row("send", "invoke", message) or self.first_row("send", "ok", message)
+        if message is None or send is None:
             return ""
-        who = capital(self.names.client(asked))
-        what = self.named(asked) if full else self.names.message(message)
-        part = f" in transaction {asked['transaction']}" if "transaction" in asked else ""
-        said = f"{who} sent {what} at {self.at(asked)}{part}"
-        return f"{said}; {self._sent_end(message)}{self.ended(asked.get('transaction'))}."
+        client_name = capital(self.names.client(send))
+        message_words = self.named(send) if full else self.names.message(message)
+        part = f" in transaction {send['transaction']}" if "transaction" in send else ""
+        clause = f"{client_name} sent {message_words} at {self.at(send)}{part}"
+        return f"{clause}; {self._sent_end(message)}{self.ended(send.get('transaction'))}."
 
     def _sent_end(self, message: int) -> str:
         """Return the outcome of each attempt to send a message.
@@ -196,38 +196,44 @@ class Clauses:
         Only a client that sends a message twice has recorded several attempts.
         """
         ends = [row for row in self.rows("send", None, message) if row["type"] != "invoke"]
-        again = len(self.rows("send", "invoke", message)) > 1
-        told = [self._one_end(row) for row in ends] or ["no answer to it was recorded"]
-        return "; sent again, ".join(told) if again else told[0]
+        is_repeated = len(self.rows("send", "invoke", message)) > 1
+        outcomes = [self._one_end(row) for row in ends] or ["no answer to it was recorded"]
+        return "; sent again, ".join(outcomes) if is_repeated else outcomes[0]
 
     def _one_end(self, end: Row) -> str:
         if end["type"] == "ok":
-            return f"{self.seen(end)} acknowledged it at {self.at(end)}{self.force(end['time'])}"
-        said = (
+            return f"{self.broker_as_seen(end)} acknowledged it at {self.at(end)}{self.force(end['time'])}"
+        outcome = (
             "the send failed for certain" if end["type"] == "fail" else "what became of the send was unknown"
         )
-        return f"{said} at {self.at(end)}{because(end)}{self.force(end['time'])}"
+        return f"{outcome} at {self.at(end)}{because(end)}{self.force(end['time'])}"
 
     def ended(self, transaction: int | None) -> str:
         """Return how a transaction ended, as the end of a sentence; nothing for no transaction."""
         if transaction is None:
             return ""
-        known = self.story.transactions.get(transaction)
-        return "" if known is None else f", and {self._end_of(known, f'of transaction {transaction}')}"
+        story_transaction = self.story.transactions.get(transaction)
+        return (
+            ""
+            if story_transaction is None
+            else f", and {self._end_of(story_transaction, f'of transaction {transaction}')}"
+        )
 
     def transaction(self, number: int | None) -> list[str]:
         """Return sentences that say what a transaction did and how it ended; none for none."""
-        known = None if number is None else self.story.transactions.get(number)
-        if known is None:
+        transaction = None if number is None else self.story.transactions.get(number)
+        if transaction is None:
             return []
-        taken, sent = self._by_queue(known.taken, "from"), self._by_queue(known.sent, "to")
+        taken, sent = self._by_queue(transaction.taken, "from"), self._by_queue(transaction.sent, "to")
         moved = " and ".join([*([f"took {taken}"] if taken else []), *([f"sent {sent}"] if sent else [])])
-        begun = known.begun
-        answered = self.names.asked(begun)
-        place = f" with {self.seen({**begun, 'broker': answered})}" if answered else ""
-        who = capital(self.names.client(begun))
-        told = f"{who} began {known.name} at {self.at(begun)}{place}{self.force(begun['time'])}."
-        return [told, f"It {moved}." if moved else "", f"{capital(self._end_of(known))}."]
+        begun = transaction.begun
+        answered = self.names.broker_asked(begun)
+        place = f" with {self.broker_as_seen({**begun, 'broker': answered})}" if answered else ""
+        client_name = capital(self.names.client(begun))
+        opening = (
+            f"{client_name} began {transaction.name} at {self.at(begun)}{place}{self.force(begun['time'])}."
+        )
+        return [opening, f"It {moved}." if moved else "", f"{capital(self._end_of(transaction))}."]
 
     def _by_queue(self, rows: Sequence[Row], way: str) -> str:
         """Return messages by queue: ``p1#2 and p1#3 from q0 and p2#1 from q1``.
@@ -238,46 +244,50 @@ class Clauses:
         for row in rows[:_FEW]:
             place = place_named(str(row.get("queue", "?"))).removeprefix("queue ")
             message = row.get("message")
-            own = f"message {message}" if message == self.message else ""
-            sent = self.one("send", "invoke", message) or row
-            told = ", ".join(filter(None, (own, worth(sent))))
-            named.setdefault(place, []).append(self.names.message(message) + (f" ({told})" if told else ""))
-        by_queue = [f"{listed(some)} {way} {place}" for place, some in named.items()]
+            number = f"message {message}" if message == self.message else ""
+            sent = self.first_row("send", "invoke", message) or row
+            details = ", ".join(filter(None, (number, worth(sent))))
+            named.setdefault(place, []).append(
+                self.names.message(message) + (f" ({details})" if details else "")
+            )
+        by_queue = [f"{listed(names)} {way} {place}" for place, names in named.items()]
         more = len(rows) - _FEW
         return listed([*by_queue, *([f"{more} more"] if more > 0 else [])])
 
-    def _end_of(self, known: Transaction, whose: str = "") -> str:
+    def _end_of(self, transaction: Transaction, owner: str = "") -> str:
         """Return a clause that says when a transaction's end was requested, and its outcome."""
-        end, asked = known.end, known.asked
-        if asked is None:
-            it = known.name if whose else "it"
+        end, request = transaction.end, transaction.asked
+        if request is None:
+            subject = transaction.name if owner else "it"
             if end is None:
-                return f"nobody ended {it}"
-            return f"nobody ended {it}: its connection was gone at {self.at(end)}{because(end)}"
-        word = "commit" if asked["f"] == "commit" else "roll-back"
-        what = f"the {word} {whose}" if whose else f"its {word}"
-        what += f" was asked for at {self.at(asked)}"
+                return f"nobody ended {subject}"
+            return f"nobody ended {subject}: its connection was gone at {self.at(end)}{because(end)}"
+        word = "commit" if request["f"] == "commit" else "roll-back"
+        clause = f"the {word} {owner}" if owner else f"its {word}"
+        clause += f" was asked for at {self.at(request)}"
         if end is None:
-            return f"{what}, and no answer was recorded"
+            return f"{clause}, and no answer was recorded"
         if end["type"] == "info":
-            return f"{what}, and no answer had come by {self.at(end)}{because(end)}"
+            return f"{clause}, and no answer had come by {self.at(end)}{because(end)}"
         if end["type"] == "fail":
-            return f"{what}, and failed for certain at {self.at(end)}{because(end)}"
-        return f"{what}, and {self.seen(end)} answered ok at {self.at(end)}{self.force(end['time'])}"
+            return f"{clause}, and failed for certain at {self.at(end)}{because(end)}"
+        return (
+            f"{clause}, and {self.broker_as_seen(end)} answered ok at {self.at(end)}{self.force(end['time'])}"
+        )
 
-    def delivered(self, row: Row, *, again: bool = False) -> str:
+    def delivered(self, row: Row, *, is_later: bool = False) -> str:
         """Return one delivery as a clause.
 
         The clause has the marks of a delivery that the broker does not call the first. A later
-        delivery (``again``) always has its marks, because it matters whether it was marked.
+        delivery (``is_later``) always has its marks, because it matters whether it was marked.
         """
         session = self.names.client(row)
-        again = again or bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
-        marks = self._marks(row) if again else ""
-        told = f" ({marks})" if marks else ""
+        is_later = is_later or bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
+        marks = self._marks(row) if is_later else ""
+        suffix = f" ({marks})" if marks else ""
         return (
-            f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
-            f"{self.at(row)}{told}"
+            f"{self.broker_as_seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
+            f"{self.at(row)}{suffix}"
         )
 
     @staticmethod
@@ -301,9 +311,10 @@ class Clauses:
         if end is None:
             return ""
         part = f" in transaction {end['transaction']}" if "transaction" in end else ""
-        who = capital(self.names.client(end))
+        client_name = capital(self.names.client(end))
         return (
-            f"{who} acknowledged it{part}, and {self.seen(end)} confirmed that at {self.at(end)}"
+            f"{client_name} acknowledged it{part}, and {self.broker_as_seen(end)} confirmed that at "
+            f"{self.at(end)}"
             f"{self.force(end['time'])}{self.ended(end.get('transaction'))}."
         )
 
@@ -314,18 +325,18 @@ class Clauses:
         """
         if self.temporary is not None:
             return self.life_of(self.temporary)
-        known = self.subscription
-        if known is None:
+        subject = self.subscription
+        if subject is None:
             return ""
-        said: list[str] = []
-        for _, state, row in known.changes:
+        events: list[str] = []
+        for _, state, row in subject.changes:
             if state == "there" and row["type"] == "ok":
-                said.append(f"made{' again' if said else ''} at {self.at(row)}")
+                events.append(f"made{' again' if events else ''} at {self.at(row)}")
             elif row["f"] == "drop" and row["type"] != "invoke":
-                said.append(f"{'dropped' if row['type'] == 'ok' else 'perhaps dropped'} at {self.at(row)}")
-        asks = f", which wants only {known.wants}," if known.wants else ""
-        told = listed(said) or "never made for certain"
-        return f"{capital(known.name)} of topic {known.topic.removeprefix(TOPIC)}{asks} was {told}."
+                events.append(f"{'dropped' if row['type'] == 'ok' else 'perhaps dropped'} at {self.at(row)}")
+        asks = f", which wants only {subject.wants}," if subject.wants else ""
+        life = listed(events) or "never made for certain"
+        return f"{capital(subject.name)} of topic {subject.topic.removeprefix(TOPIC)}{asks} was {life}."
 
     @property
     def temporary(self) -> str | None:
@@ -338,17 +349,17 @@ class Clauses:
 
         Empty for other queues.
         """
-        mine = [row for row in self.story.rows if row.get("queue") == queue]
-        made = next((row for row in mine if (row["f"], row["type"]) == ("subscribe", "ok")), None)
+        queue_rows = [row for row in self.story.rows if row.get("queue") == queue]
+        made = next((row for row in queue_rows if (row["f"], row["type"]) == ("subscribe", "ok")), None)
         if made is None:
             return ""
         owner = f" by {self.names.client(made)}" if "session" in made else ""
-        told = f"Temporary queue {queue} was made at {self.at(made)}{owner}"
-        end = next((row for row in mine if row["f"] == "drop" and row["type"] in ("ok", "info")), None)
+        clause = f"Temporary queue {queue} was made at {self.at(made)}{owner}"
+        end = next((row for row in queue_rows if row["f"] == "drop" and row["type"] in ("ok", "info")), None)
         if end is None:
-            return f"{told}, whose connection stayed."
+            return f"{clause}, whose connection stayed."
         how = "ended in order" if end["type"] == "ok" else "was lost"
-        return f"{told}, whose connection {how} at {self.at(end)}."
+        return f"{clause}, whose connection {how} at {self.at(end)}."
 
     def session_end(self, session: int | None, low: int, high: int) -> str:
         """Return a sentence that says how a session ended between two rows."""

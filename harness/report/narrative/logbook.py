@@ -157,15 +157,15 @@ def _true_time(stamp: int, before: int | None, skews: Iterable[Skew]) -> int:
 
 def skews_of(story: Story, broker: str) -> list[Skew]:
     """Return by how much faults had set a broker's clock, as a probe saw it."""
-    found = []
-    for one in story.standing.breaks:
-        for row in one.rows:
-            seen = _SKEWED.search(str(observed(row).get(f"{broker}/clock", "")))
-            if seen is not None:
-                end = one.end if one.end is not None else 1 << 62
-                found.append(Skew(one.words, one.begin, end, int(seen[1]) * 1_000_000))
+    skews = []
+    for fault in story.standing.breaks:
+        for row in fault.rows:
+            skewed = _SKEWED.search(str(observed(row).get(f"{broker}/clock", "")))
+            if skewed is not None:
+                end = fault.end if fault.end is not None else 1 << 62
+                skews.append(Skew(fault.words, fault.begin, end, int(skewed[1]) * 1_000_000))
                 break
-    return found
+    return skews
 
 
 def _time_ns(text: str) -> int | None:
@@ -173,16 +173,16 @@ def _time_ns(text: str) -> int | None:
 
     A stamp without a zone is UTC: containers and our own brokers write such stamps.
     """
-    found = _STAMP.match(text)
-    if found is None:
+    stamp = _STAMP.match(text)
+    if stamp is None:
         return None
-    day, clock, fraction, zone = found.groups()
+    day, clock, fraction, zone = stamp.groups()
     try:
         moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in (None, 'Z') else zone}")
     except ValueError:
         return None
-    whole = int(moment.astimezone(UTC).timestamp())
-    return whole * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
+    seconds = int(moment.astimezone(UTC).timestamp())
+    return seconds * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
 
 def placed(story: Story, logs: LogReader, record: store.RunRecord) -> Story:
@@ -203,11 +203,11 @@ def placed(story: Story, logs: LogReader, record: store.RunRecord) -> Story:
             "that time are put back by as much."
             for skew in skews[broker]
         ]
-        known = {skew.fault for skew in skews[broker]}
+        skewing = {skew.fault for skew in skews[broker]}
         notes += [
-            f"{one.words} changed the clock of {broker}: the times in its log are not those of the history."
-            for one in story.faults
-            if one.words.startswith("clock") and broker in one.ends and one.words not in known
+            f"{fault.words} changed the clock of {broker}: the times in its log are not those of the history."
+            for fault in story.faults
+            if fault.words.startswith("clock") and broker in fault.ends and fault.words not in skewing
         ]
     return replace(story, steps=_shared_out(story.steps, books), notes=(*story.notes, *notes))
 
@@ -227,11 +227,11 @@ def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> tuple[Step,
 def _distance(step: Step, line: LogLine) -> tuple[int, bool]:
     """Return the distance in time, then whether the line is from another broker than the step's."""
     begin, end = step.at, step.rows[-1]["time"]
-    apart = 0 if begin <= line.at <= end else min(abs(begin - line.at), abs(end - line.at))
-    return apart, line.broker not in (step.source, step.target)
+    distance_ns = 0 if begin <= line.at <= end else min(abs(begin - line.at), abs(end - line.at))
+    return distance_ns, line.broker not in (step.source, step.target)
 
 
 def _with(step: Step, lines: Iterable[LogLine]) -> Step:
     nearest = sorted(lines, key=lambda line: _distance(step, line))
-    kept = sorted(nearest[:LINES_MAX], key=lambda line: line.at)
-    return replace(step, lines=tuple(kept), more_lines=len(nearest) - len(kept))
+    chosen = sorted(nearest[:LINES_MAX], key=lambda line: line.at)
+    return replace(step, lines=tuple(chosen), more_lines=len(nearest) - len(chosen))

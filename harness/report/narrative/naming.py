@@ -40,16 +40,16 @@ class Names:
                 senders.setdefault(row["transaction"], f"producer {row['producer']}")
             if "session" in row and "broker" in row:
                 self._homes.setdefault(row["session"], row["broker"])
-            asked = tuple(row.get(name) for name in ("process", "f", "message", "transaction", "session"))
+            question = tuple(row.get(name) for name in ("process", "f", "message", "transaction", "session"))
             if row["type"] == "invoke":
-                unanswered[asked] = row["index"]
-            elif "broker" in row and asked in unanswered:
-                self._brokers[unanswered.pop(asked)] = row["broker"]
+                unanswered[question] = row["index"]
+            elif "broker" in row and question in unanswered:
+                self._brokers[unanswered.pop(question)] = row["broker"]
         self._transactions = senders | self._transactions
-        known: dict[str, set[int]] = defaultdict(set)
+        messages_by_name: dict[str, set[int]] = defaultdict(set)
         for message, (short, _) in self._of_message.items():
-            known[short].add(message)
-        self._doubtful = {short for short, messages in known.items() if len(messages) > 1}
+            messages_by_name[short].add(message)
+        self._doubtful = {short for short, messages in messages_by_name.items() if len(messages) > 1}
 
     def message(self, message: int | None) -> str:
         """Return the name of a message."""
@@ -72,7 +72,7 @@ class Names:
             return f"producer {row['producer']}"
         return f"client {row['process']}"
 
-    def asked(self, row: Row) -> str | None:
+    def broker_asked(self, row: Row) -> str | None:
         """Return the broker that a question went to, if its answer or its session says so."""
         return self._brokers.get(row["index"]) or self._homes.get(row.get("session", -1))
 

@@ -17,66 +17,77 @@ from harness.report.narrative.fragments import Clauses
 from harness.report.narrative.sentences import thing
 
 
-def split_brain(of: Clauses) -> list[str]:
+def split_brain(clauses: Clauses) -> list[str]:
     """Tell of two live brokers under one node ID: for how long, and what both acknowledged."""
-    details = of.story.finding.details
-    node_id, *pair = str(of.example.get("key", "?")).split(" ")[:3]
+    details = clauses.story.finding.details
+    node_id, *pair = str(clauses.example.get("key", "?")).split(" ")[:3]
     begin, end = details.get("begin_ns"), details.get("end_ns")
     if begin is None or end is None:
-        return [of.story.finding.sentence]
-    told = [of.led_to(begin, "What led to it")]
-    standing = " and ".join(of.standing.role_since(broker, begin) for broker in pair)
-    told.append(
-        f"For {of.span(begin, end)}, both were live for certain under node ID {node_id[:8]}: "
-        f"{standing}{of.force(begin)}."
+        return [clauses.story.finding.sentence]
+    sentences = [clauses.led_to(begin, "What led to it")]
+    standing = " and ".join(clauses.standing.role_since(broker, begin) for broker in pair)
+    sentences.append(
+        f"For {clauses.span(begin, end)}, both were live for certain under node ID {node_id[:8]}: "
+        f"{standing}{clauses.force(begin)}."
     )
-    told += _both_sides(of, details, begin)
-    return told
+    sentences += _both_sides(clauses, details, begin)
+    return sentences
 
 
-def _both_sides(of: Clauses, details: dict[str, Any], begin: int) -> list[str]:
+def _both_sides(clauses: Clauses, details: dict[str, Any], begin: int) -> list[str]:
     counts = details.get("acknowledged") or {}
     if not counts:
         return []
     parts = []
     for broker, count in counts.items():
-        oks = [row for row in of.rows("send", "ok") if row.get("broker") == broker and row["time"] > begin]
-        first = f" (the first, {of.names.message(oks[0].get('message'))}, at {of.at(oks[0])})" if oks else ""
+        oks = [
+            row for row in clauses.rows("send", "ok") if row.get("broker") == broker and row["time"] > begin
+        ]
+        first = (
+            f" (the first, {clauses.names.message(oks[0].get('message'))}, at {clauses.at(oks[0])})"
+            if oks
+            else ""
+        )
         parts.append(f"{broker} acknowledged {_counted(count, 'send')}{first}")
-    both = ": two histories, of which one must be thrown away" if details.get("both_acknowledged") else ""
-    return [f"In that time {' and '.join(parts)}{both}."]
+    consequence = (
+        ": two histories, of which one must be thrown away" if details.get("both_acknowledged") else ""
+    )
+    return [f"In that time {' and '.join(parts)}{consequence}."]
 
 
-def zombie(of: Clauses) -> list[str]:
+def zombie(clauses: Clauses) -> list[str]:
     """Tell of a broker that answered or delivered although it had been replaced.
 
     The story says which broker replaced it, how that is known, and how many answers there were.
     """
-    answer = of.completing()
+    answer = clauses.completing()
     if answer is None:
         return []
     broker = answer.get("broker", "a broker")
-    asked = _asked(of, answer)
-    told = [of.led_to(answer["time"], "What led to it"), _fenced(of, broker, asked or answer)]
+    question = _question(clauses, answer)
+    sentences = [
+        clauses.led_to(answer["time"], "What led to it"),
+        _fenced(clauses, broker, question or answer),
+    ]
     if answer["f"] == "deliver":
-        told += [
-            of.sent(answer.get("message")),
-            f"Nevertheless {of.delivered(answer)}{of.force(answer['time'])}.",
+        sentences += [
+            clauses.sent(answer.get("message")),
+            f"Nevertheless {clauses.delivered(answer)}{clauses.force(answer['time'])}.",
         ]
     else:
-        told.append(_answered(of, asked, answer))
-    count = of.story.finding.count
+        sentences.append(_answered(clauses, question, answer))
+    count = clauses.story.finding.count
     if count > 1:
-        told.append(f"In all there were {count} such answers and deliveries.")
-    return told
+        sentences.append(f"In all there were {count} such answers and deliveries.")
+    return sentences
 
 
-def _asked(of: Clauses, answer: Row) -> Row | None:
+def _question(clauses: Clauses, answer: Row) -> Row | None:
     """Return the question that the broker answered; for a delivery, the message's first send."""
     if answer["f"] == "deliver":
-        return of.one("send", "invoke", answer.get("message"))
+        return clauses.first_row("send", "invoke", answer.get("message"))
     same = ("process", "f", "message")
-    rows = (*of.story.finding.witness.rows, *of.story.rows)
+    rows = (*clauses.story.finding.witness.rows, *clauses.story.rows)
     return next(
         (
             row
@@ -89,100 +100,105 @@ def _asked(of: Clauses, answer: Row) -> Row | None:
     )
 
 
-def _answered(of: Clauses, asked: Row | None, answer: Row) -> str:
-    question = "" if asked is None else f" at {of.at(asked)}"
-    m = of.named(answer) if "message" in answer else ""
+def _answered(clauses: Clauses, question: Row | None, answer: Row) -> str:
+    moment = "" if question is None else f" at {clauses.at(question)}"
+    m = clauses.named(answer) if "message" in answer else ""
     verb = {"send": "sent", "ack": "acknowledged", "nack": "refused"}.get(
         answer["f"], f"asked for {answer['f']}"
     )
     return (
-        f"Nevertheless, when {of.names.client(answer)} {verb}{f' {m}' if m else ''}{question}, "
-        f"{answer.get('broker', 'a broker')} answered ok at {of.at(answer)}{of.force(answer['time'])}."
+        f"Nevertheless, when {clauses.names.client(answer)} {verb}{f' {m}' if m else ''}{moment}, "
+        f"{answer.get('broker', 'a broker')} answered ok at "
+        f"{clauses.at(answer)}{clauses.force(answer['time'])}."
     )
 
 
-def _fenced(of: Clauses, broker: str, asked: Row) -> str:
+def _fenced(clauses: Clauses, broker: str, question: Row) -> str:
     """Tell what had replaced a broker before it was asked.
 
     The sentence has the numbers that decide between the two brokers.
     """
-    told = of.story.finding.details.get("fenced")
-    if told is None:
-        successor = of.standing.replaced(broker, asked["time"])
+    fenced = clauses.story.finding.details.get("fenced")
+    if fenced is None:
+        successor = clauses.standing.replaced(broker, question["time"])
         if successor is None:
             return ""
         return (
-            f"From {of.standing.seconds(moment(successor))} on {successor['broker']} was certainly "
+            f"From {clauses.standing.seconds(moment(successor))} on {successor['broker']} was certainly "
             f"live in the place of {broker}."
         )
-    since, by = of.standing.seconds(told["high_ns"]), told["by"]
-    if told["how"] == "takeover":
-        said = (
+    since, by = clauses.standing.seconds(fenced["high_ns"]), fenced["by"]
+    if fenced["how"] == "takeover":
+        clause = (
             f"From {since} on {by} had certainly completed the takeover of {broker} (node "
-            f"{told['node_id'][:8]})"
+            f"{fenced['node_id'][:8]})"
         )
     else:
-        said = f"From {since} on {by} was certainly live in the place of {broker}"
-    if told["life"] is not None and told["own_life"] is not None:
-        said += f", under number {told['life']} against its {told['own_life']}"
-    return f"{said}."
+        clause = f"From {since} on {by} was certainly live in the place of {broker}"
+    if fenced["life"] is not None and fenced["own_life"] is not None:
+        clause += f", under number {fenced['life']} against its {fenced['own_life']}"
+    return f"{clause}."
 
 
-def double_takeover(of: Clauses) -> list[str]:
+def double_takeover(clauses: Clauses) -> list[str]:
     """Tell of two takeovers of one node's data.
 
     The story says when each was complete, under which number, and why no release can lie between.
     """
-    details = of.story.finding.details
+    details = clauses.story.finding.details
     taken = details.get("takeovers")
     if not taken:
-        return [of.story.finding.sentence]
+        return [clauses.story.finding.sentence]
     first, second = taken
     node = str(details.get("node_id", "?"))[:8]
-    told = [of.led_to(max(first["certain_ns"], second["certain_ns"]), "What led to it")]
-    told += [
-        f"From {of.standing.seconds(one['certain_ns'])} on {one['broker']} had certainly completed a "
-        f"takeover of the data of node {node}{_number(one)}."
-        for one in taken
+    sentences = [clauses.led_to(max(first["certain_ns"], second["certain_ns"]), "What led to it")]
+    sentences += [
+        f"From {clauses.standing.seconds(takeover['certain_ns'])} on {takeover['broker']} had "
+        "certainly completed a "
+        f"takeover of the data of node {node}{_number(takeover)}."
+        for takeover in taken
     ]
     if details.get("same_life"):
-        told.append(
+        sentences.append(
             "Both were given one number, and a release between them would have given the second a higher one."
         )
     else:
         begin, end = details["begin_ns"], details["end_ns"]
-        told.append(
-            f"Both were certainly live with these data from {of.standing.seconds(begin)} to "
-            f"{of.standing.seconds(end)}: {first['broker']} had not let go of them."
+        sentences.append(
+            f"Both were certainly live with these data from {clauses.standing.seconds(begin)} to "
+            f"{clauses.standing.seconds(end)}: {first['broker']} had not let go of them."
         )
-    return told
+    return sentences
 
 
-def _number(one: dict[str, Any]) -> str:
-    return "" if one["life"] is None else f" (number {one['life']})"
+def _number(takeover: dict[str, Any]) -> str:
+    return "" if takeover["life"] is None else f" (number {takeover['life']})"
 
 
-def diverged(of: Clauses) -> list[str]:
+def diverged(clauses: Clauses) -> list[str]:
     """Tell what brokers held to be true of one thing, and for how long.
 
     Each broker was asked repeatedly.
     """
-    details = of.story.finding.details
-    held = details.get("held")
-    if not held:
-        return [of.story.finding.sentence]
-    recovered = next(iter(of.shown("phase", value="recovered")), None)
-    told = [] if recovered is None else [f"The cluster had recovered at {of.at(recovered)}."]
+    details = clauses.story.finding.details
+    answers = details.get("held")
+    if not answers:
+        return [clauses.story.finding.sentence]
+    recovered = next(iter(clauses.shown_rows("phase", value="recovered")), None)
+    sentences = [] if recovered is None else [f"The cluster had recovered at {clauses.at(recovered)}."]
     sides = " and ".join(
         f"{broker} knew nothing of it" if value is None else f"{broker} took it to be {value}"
-        for broker, value in held.items()
+        for broker, value in answers.items()
     )
-    begin, end = of.standing.seconds(details.get("begin_ns")), of.standing.seconds(details.get("end_ns"))
-    told.append(
+    begin, end = (
+        clauses.standing.seconds(details.get("begin_ns")),
+        clauses.standing.seconds(details.get("end_ns")),
+    )
+    sentences.append(
         f"Asked about {thing(details['kind'], details['key'])} again and again from {begin} to "
         f"{end}, {sides}."
     )
-    return told
+    return sentences
 
 
 def _counted(number: int, thing: str) -> str:

@@ -14,7 +14,7 @@ from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC, json_object
 from harness.report.narrative.cluster_state import HEAL, SILENT, Standing, break_of
 from harness.report.narrative.excerpt import Row
 from harness.report.narrative.naming import Names
-from harness.report.narrative.subscriptions import wanted
+from harness.report.narrative.subscriptions import selector_words
 
 _PHASES: Final = {
     "load": "The load begins.",
@@ -92,25 +92,28 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
 
 
 def _of_nemesis(rows: Sequence[Row]) -> tuple[str, str]:
-    one = break_of(rows)
+    fault = break_of(rows)
     why = because(rows[-1])
-    if rows[0]["f"].startswith(HEAL) and (why or (one.observed and not one.bit)):
+    if rows[0]["f"].startswith(HEAL) and (why or (fault.observed and not fault.bit)):
         return (
-            f"{one.words} not healed",
-            f"The fault {one.words} is to be healed, and was not seen to be{_seen(one.observed)}{why}.",
+            f"{fault.words} not healed",
+            (
+                f"The fault {fault.words} is to be healed, and was not seen to "
+                f"be{_observation(fault.observed)}{why}."
+            ),
         )
     if rows[0]["f"].startswith(HEAL):
         return (
-            f"{one.words} healed",
-            f"The fault {one.words} is healed{_seen(one.observed)}.",
+            f"{fault.words} healed",
+            f"The fault {fault.words} is healed{_observation(fault.observed)}.",
         )
-    if not one.found_target:
-        return one.words, f"The fault {one.words} found no target{why}."
-    effect = "it took effect" if one.bit else "no effect was seen"
-    return one.words, f"The fault {one.words} begins; {effect}{_seen(one.observed)}{why}."
+    if not fault.found_target:
+        return fault.words, f"The fault {fault.words} found no target{why}."
+    effect = "it took effect" if fault.bit else "no effect was seen"
+    return fault.words, f"The fault {fault.words} begins; {effect}{_observation(fault.observed)}{why}."
 
 
-def _seen(observed: str) -> str:
+def _observation(observed: str) -> str:
     return f" ({observed})" if observed else ""
 
 
@@ -133,68 +136,68 @@ def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
     broker = row.get("broker", "a broker")
     if row["type"] != "ok":
         return "not asked", f"{broker} could not be asked what it takes for true{_why(row)}."
-    told = json.loads(row["value"])
-    what = thing(told["kind"], told["key"])
-    held = "knows nothing of it" if told["value"] is None else f"says {told['value']}"
+    view = json.loads(row["value"])
+    subject = thing(view["kind"], view["key"])
+    belief = "knows nothing of it" if view["value"] is None else f"says {view['value']}"
     low, high = standing.seconds(row.get("time_low")), standing.seconds(row.get("time_high"))
     span = f" (every time from {low} to {high})" if row.get("time_low", 0) < row.get("time_high", 0) else ""
-    return f"{what}?", f"Asked about {what}, {broker} {held}{span}."
+    return f"{subject}?", f"Asked about {subject}, {broker} {belief}{span}."
 
 
 def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
     first, last = rows[0], rows[-1]
-    who = names.client(first)
-    broker = last.get("broker") or names.asked(first)
+    client_name = names.client(first)
+    broker = last.get("broker") or names.broker_asked(first)
     at = broker or "a broker"
     m = names.message(first.get("message"))
     match first["f"]:
         case "deliver":
-            of = f" of subscription {first['subscription']}" if "subscription" in first else ""
-            return f"deliver {m}", f"{at} delivers {m} to {who}{of}{_marks(first)}."
+            of_subscription = f" of subscription {first['subscription']}" if "subscription" in first else ""
+            return f"deliver {m}", f"{at} delivers {m} to {client_name}{of_subscription}{_marks(first)}."
         case "browse":
             return _of_store(first, m, at)
         case "disconnect":
             return (
                 "session ends",
-                f"{capital(who)} ends: {shortened(first.get('error') or 'its connection is gone')}.",
+                f"{capital(client_name)} ends: {shortened(first.get('error') or 'its connection is gone')}.",
             )
     verb, noun, label = _operation(first, m)
     if len(rows) > 1:
         answer = _answer(last, at)
         return (
             label,
-            f"{capital(who)} {verb}; {answer[0]} {_passed(last['time'] - first['time'])}{answer[1]}.",
+            f"{capital(client_name)} {verb}; {answer[0]} {_passed(last['time'] - first['time'])}{answer[1]}.",
         )
     match first["type"]:
         case "invoke":
             to = f" to {broker}" if first["f"] == "send" and broker else ""
-            return label, f"{capital(who)} {verb}{to}."
+            return label, f"{capital(client_name)} {verb}{to}."
         case "ok" if first["f"] == "send":
-            return f"receipt {m}", f"{at} acknowledges {m} to {who}."
+            return f"receipt {m}", f"{at} acknowledges {m} to {client_name}."
         case "ok":
-            return f"ok {label}", f"{at} confirms {noun} to {who}."
+            return f"ok {label}", f"{at} confirms {noun} to {client_name}."
         case "fail":
-            return f"failed {label}", f"{capital(noun)} by {who} fails for certain{_why(first)}."
-    return f"unknown {label}", f"{capital(who)} does not learn what became of {noun}{_why(first)}."
+            return f"failed {label}", f"{capital(noun)} by {client_name} fails for certain{_why(first)}."
+    return f"unknown {label}", f"{capital(client_name)} does not learn what became of {noun}{_why(first)}."
 
 
 def _operation(row: Row, m: str) -> tuple[str, str, str]:
     """Return what a client does as a verb, as a noun, and as a label for the arrow."""
-    wish = wanted(selector_of(row.get("value"))) if row["f"] == "subscribe" else ""
-    known = {
+    selector = selector_words(selector_of(row.get("value"))) if row["f"] == "subscribe" else ""
+    words = {
         "m": m,
         "where": _where(row),
         "part": f" in transaction {row['transaction']}" if "transaction" in row else "",
         "number": row.get("transaction", "?"),
         "queue": _subscribed(row),
         "called": row.get("subscription") or row.get("queue", "a queue"),
-        "wish": f", for {wish} only" if wish else "",
+        "wish": f", for {selector} only" if selector else "",
         "f": row["f"],
     }
     if row["f"] == "drop" and "subscription" not in row:
-        return f"ends its connection, and {known['queue']} with it", f"the end of {known['queue']}", "end"
+        return f"ends its connection, and {words['queue']} with it", f"the end of {words['queue']}", "end"
     verb, noun, label = _OPERATIONS.get(row["f"], ("asks for {f}", "the {f}", "{f}"))
-    return verb.format(**known), noun.format(**known), label.format(**known)
+    return verb.format(**words), noun.format(**words), label.format(**words)
 
 
 def _subscribed(row: Row) -> str:
@@ -243,11 +246,11 @@ def worth(row: Row) -> str:
 
     Empty for other messages.
     """
-    told = json_object(row.get("value")) or {}
-    if not isinstance(told.get("amount"), int):
+    value = json_object(row.get("value")) or {}
+    if not isinstance(value.get("amount"), int):
         return ""
-    whose = f"account {told['account']}" if told.get("account") else "amount"
-    return f"{whose}: {told['amount']:,}"
+    whose = f"account {value['account']}" if value.get("account") else "amount"
+    return f"{whose}: {value['amount']:,}"
 
 
 def place_named(queue: str) -> str:

@@ -136,45 +136,47 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     The rows of the excerpt are all that it needs.
     """
     standing = Standing(excerpt.control, load_began_ns(excerpt.control))
-    own = tuple(row for row in excerpt.rows if row["process"] >= 0 or row["f"] == "browse")
-    everything = (*own, *excerpt.neighbours)
+    own_rows = tuple(row for row in excerpt.rows if row["process"] >= 0 or row["f"] == "browse")
+    everything = (*own_rows, *excerpt.neighbours)
     names = Names(everything)
-    brokers = _brokers(finding, own, standing)
-    low, high = _window(finding, own, excerpt.control)
+    brokers = _brokers(finding, own_rows, standing)
+    low, high = _window(finding, own_rows, excerpt.control)
     witness = frozenset(row["index"] for row in finding.witness.rows)
-    subscribed = {one.name: one for one in subscriptions.of_rows(own)}
-    wanted = _wanted(subscribed, finding, own)
-    hidden_of = {one.called for one in subscribed.values()} - {one.called for one in wanted}
+    subscribed = {subscription.name: subscription for subscription in subscriptions.of_rows(own_rows)}
+    drawn = _drawn_subscriptions(subscribed, finding, own_rows)
+    hidden_of = {subscription.called for subscription in subscribed.values()} - {
+        subscription.called for subscription in drawn
+    }
     candidates = [
-        *_of_clients(finding, _without(own, hidden_of, witness), witness, low, high),
+        *_of_clients(finding, _without(own_rows, hidden_of, witness), witness, low, high),
         *_of_neighbours(_without(excerpt.neighbours, hidden_of, witness)),
         *_of_control(finding, excerpt.control, witness, brokers, low, high),
     ]
-    faults = tuple(one for one in standing.breaks if one.touches(low, high))
+    faults = tuple(subscription for subscription in standing.breaks if subscription.touches(low, high))
     candidates += [
-        _Candidate(rows, _fault_rank(one, standing.concerns(one, brokers), witness))
-        for one in faults
-        for rows in _ends(one, high)
+        _Candidate(rows, _fault_rank(subscription, standing.concerns(subscription, brokers), witness))
+        for subscription in faults
+        for rows in _ends(subscription, high)
     ]
-    kept, left_out = _bounded(_joined(candidates))
-    steps = [_step(each, names, standing, witness) for each in kept]
+    chosen, left_out = _bounded(_joined(candidates))
+    steps = [_step(candidate, names, standing, witness) for candidate in chosen]
     steps = sorted(steps, key=lambda step: (step.at, step.index))
-    within = transactions.of_rows(own)
+    within = transactions.of_rows(own_rows)
     lives: list[Transaction | Subscription] = [
-        *_few(within.values(), finding, steps),
-        *wanted,
+        *_drawn_transactions(within.values(), finding, steps),
+        *drawn,
     ]
     steps = [replace(step, marks=tuple(_marks(step, lives))) for step in steps]
     lanes, hidden = _lanes(steps, brokers, names, lives)
-    shown = {lane.name for lane in lanes}
+    lane_names = {lane.name for lane in lanes}
     notes = [f"Not drawn, for want of room: {', '.join(hidden)}."] if hidden else []
     return Story(
         finding=finding,
         lanes=lanes,
-        steps=tuple(_among(step, shown) for step in steps),
+        steps=tuple(_among(step, lane_names) for step in steps),
         standing=standing,
         names=names,
-        rows=own,
+        rows=own_rows,
         transactions=within,
         subscriptions=subscribed,
         neighbours=tuple(excerpt.neighbours),
@@ -184,12 +186,12 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     )
 
 
-def _among(step: Step, shown: set[str]) -> Step:
+def _among(step: Step, lane_names: set[str]) -> Step:
     """Return a step without participants that have no lane.
 
     A step whose client has no lane happens at its broker alone.
     """
-    source, target = (name if name in shown else None for name in (step.source, step.target))
+    source, target = (name if name in lane_names else None for name in (step.source, step.target))
     return replace(step, source=source or target, target=target if source else None)
 
 
@@ -198,15 +200,15 @@ def _among(step: Step, shown: set[str]) -> Step:
 
 def _brokers(finding: Finding, rows: Sequence[Row], standing: Standing) -> list[str]:
     """Return the brokers that the rows name, then those that ever replaced them; a few."""
-    known = set(standing.roles)
-    named = [word for word in str(example_of(finding).get("key", "")).split(" ") if word in known]
+    brokers = set(standing.roles)
+    named = [word for word in str(example_of(finding).get("key", "")).split(" ") if word in brokers]
     named += [row["broker"] for row in finding.witness.rows if "broker" in row]
     named += [row["broker"] for row in rows if "broker" in row]
     first = list(dict.fromkeys(named))
     if not first and finding.name in {"unavailable", "not-recovered"}:
-        first = sorted(known)
-    others = [name for name in standing.peers(first) if name not in first]
-    return [*first, *others][:LANES_MAX]
+        first = sorted(brokers)
+    replacements = [name for name in standing.peers(first) if name not in first]
+    return [*first, *replacements][:LANES_MAX]
 
 
 def _window(finding: Finding, rows: Sequence[Row], control: Sequence[Row]) -> tuple[int, int]:
@@ -216,20 +218,22 @@ def _window(finding: Finding, rows: Sequence[Row], control: Sequence[Row]) -> tu
     core += [row["time"] for row in finding.witness.rows if row["process"] >= 0]
     last = max((row["time"] for row in control), default=0)
     details = finding.details
-    seen = [moment(row) for row in finding.witness.rows if row["f"] in {"role", "takeover", "view", "phase"}]
+    moments = [
+        moment(row) for row in finding.witness.rows if row["f"] in {"role", "takeover", "view", "phase"}
+    ]
     if "begin_ns" in details:
         core.append(details["begin_ns"])
     if finding.name == "unavailable":
         core.append(details.get("end_ns", last))
-    low, high = min(core or seen or [0]), max(core or seen or [last])
+    low, high = min(core or moments or [0]), max(core or moments or [last])
     if finding.name in AT_END:
         high = max(last, high)
     if finding.name == "zombie":
-        low = min([low, *sorted(seen)[-1:]])
+        low = min([low, *sorted(moments)[-1:]])
     if finding.name == "not-recovered":
         healed = [row["time"] for row in control if row["f"] == "phase" and row.get("value") == "heal"]
         low = min([low, *healed])
-        high = max([high, *seen])
+        high = max([high, *moments])
     return low - LOOK_BACK_NS, high
 
 
@@ -238,20 +242,20 @@ def _of_clients(
 ) -> list[_Candidate]:
     """Return the rows of messages, and begins and ends of their sessions within the span."""
     done = example_of(finding).get("index", -1)
-    both = split(example_of(finding).get("queue"))
-    beside = _beside(finding, rows, witness)
-    found = []
+    place = split(example_of(finding).get("queue"))
+    sharing = _sharing_transaction(finding, rows, witness)
+    candidates = []
     for row in rows:
         if row["index"] in witness:
             rank = 0
         elif row["f"] in {"subscribe", "drop"} and (
-            (both is not None and row.get("subscription") == both[1])
+            (place is not None and row.get("subscription") == place[1])
             or str(row.get("queue")).startswith(TEMPORARY)
         ):
             rank = 2
-        elif both is not None and row.get("subscription") not in {None, both[1]}:
+        elif place is not None and row.get("subscription") not in {None, place[1]}:
             rank = 3 if row["f"] == "deliver" else 4
-        elif row.get("message") in beside:
+        elif row.get("message") in sharing:
             rank = 3
         elif row["f"] in {"subscribe", "unsubscribe", "disconnect"}:
             if not low + LOOK_BACK_NS - NEAR_NS <= row["time"] <= high:
@@ -261,21 +265,21 @@ def _of_clients(
             rank = 2 if finding.name in AT_END else 4
         else:
             rank = 1 if row["index"] <= done or finding.name in AT_END else 3
-        found.append(_Candidate((row,), rank))
-    return found
+        candidates.append(_Candidate((row,), rank))
+    return candidates
 
 
-def _beside(finding: Finding, rows: Sequence[Row], witness: frozenset[int]) -> set[int]:
+def _sharing_transaction(finding: Finding, rows: Sequence[Row], witness: frozenset[int]) -> set[int]:
     """Return the messages that only share a transaction with those of the finding.
 
     There are none for a torn transaction: all of its effects matter.
     """
     if finding.name == torn.NAME:
         return set()
-    own = {row["message"] for row in rows if row["index"] in witness and "message" in row}
-    own.add(example_of(finding).get("message", -1))
-    alone = {row["message"] for row in rows if "message" in row and "transaction" not in row}
-    return {row["message"] for row in rows if "message" in row} - own - alone
+    messages = {row["message"] for row in rows if row["index"] in witness and "message" in row}
+    messages.add(example_of(finding).get("message", -1))
+    single = {row["message"] for row in rows if "message" in row and "transaction" not in row}
+    return {row["message"] for row in rows if "message" in row} - messages - single
 
 
 def _of_neighbours(rows: Sequence[Row]) -> list[_Candidate]:
@@ -300,23 +304,25 @@ def _of_control(
     """Return roles of the brokers involved, restarts, and the phases that end a test."""
     loaded = Standing(control, 0).loaded  # the lanes begin with the roles at the begin of the load
     edges = _edges(finding, control, brokers, low) if loaded >= 0 else set()
-    found = []
+    candidates = []
     restarts: list[Row] = []
     for row in control:
         inside = low <= row["time"] <= high or row["index"] in edges
         if row["index"] in witness and not (row["f"] == "phase" and row.get("value") == "load"):
-            found.append(_Candidate((row,), 0))
+            candidates.append(_Candidate((row,), 0))
         elif row["process"] == MONITOR and inside and row["index"] > loaded and row.get("broker") in brokers:
-            found.append(_Candidate((row,), 2 if row["f"] in {"role", "takeover"} else 3))
+            candidates.append(_Candidate((row,), 2 if row["f"] in {"role", "takeover"} else 3))
         elif row["process"] == HARNESS and inside and row["f"] == "restart" and row.get("broker") in brokers:
             restarts.append(row)
         elif row["process"] == HARNESS and inside and row["f"] == "phase" and row.get("value") in _PHASES:
             ends = finding.name in {"not-recovered", "unavailable"} and row.get("value") == "heal"
-            found.append(_Candidate((row,), 2 if ends else 4))
+            candidates.append(_Candidate((row,), 2 if ends else 4))
     # A broker that cannot start is started again four times a second: the first two and the last
     # restart show that.
-    found += [_Candidate((row,), 2 if row in restarts[:2] or row is restarts[-1] else 5) for row in restarts]
-    return found
+    candidates += [
+        _Candidate((row,), 2 if row in restarts[:2] or row is restarts[-1] else 5) for row in restarts
+    ]
+    return candidates
 
 
 def _edges(finding: Finding, control: Sequence[Row], brokers: Sequence[str], low: int) -> set[int]:
@@ -332,16 +338,16 @@ def _edges(finding: Finding, control: Sequence[Row], brokers: Sequence[str], low
     return set()
 
 
-def _fault_rank(one: Break, concerned: bool, witness: frozenset[int]) -> int:
-    if any(row["index"] in witness for row in one.rows):
+def _fault_rank(fault: Break, concerned: bool, witness: frozenset[int]) -> int:
+    if any(row["index"] in witness for row in fault.rows):
         return 0
-    return 2 if one.bit and concerned else 4
+    return 2 if fault.bit and concerned else 4
 
 
-def _ends(one: Break, high: int) -> list[tuple[Row, ...]]:
+def _ends(fault: Break, high: int) -> list[tuple[Row, ...]]:
     """Return the rows of a fault's begin, and those of its end if it lies within the span."""
-    begun = tuple(row for row in one.rows if not row["f"].startswith("heal:"))
-    healed = tuple(row for row in one.rows if row["f"].startswith("heal:"))
+    begun = tuple(row for row in fault.rows if not row["f"].startswith("heal:"))
+    healed = tuple(row for row in fault.rows if row["f"].startswith("heal:"))
     return [begun, *([healed] if healed and healed[0]["time"] <= high else [])]
 
 
@@ -350,15 +356,15 @@ def _joined(candidates: Iterable[_Candidate]) -> list[_Candidate]:
 
     Other questions of the same transaction may lie between: they are all asked at once.
     """
-    ordered = sorted({each.rows[0]["index"]: each for each in candidates}.values(), key=_first)
+    ordered = sorted({candidate.rows[0]["index"]: candidate for candidate in candidates}.values(), key=_first)
     joined: list[_Candidate] = []
-    for each in ordered:
-        at = next((n for n in _reach(joined, each) if _answers(joined[n].rows, each.rows)), None)
+    for candidate in ordered:
+        at = next((n for n in _reach(joined, candidate) if _answers(joined[n].rows, candidate.rows)), None)
         if at is None:
-            joined.append(each)
+            joined.append(candidate)
         else:
             before = joined[at]
-            joined[at] = _Candidate((*before.rows, *each.rows), min(before.rank, each.rank))
+            joined[at] = _Candidate((*before.rows, *candidate.rows), min(before.rank, candidate.rank))
     return joined
 
 
@@ -376,15 +382,15 @@ def _first(candidate: _Candidate) -> int:
 
 
 def _answers(question: tuple[Row, ...], answer: tuple[Row, ...]) -> bool:
-    (asked, *more), (told, *rest) = question, answer
+    (request, *more), (reply, *rest) = question, answer
     return (
         not more
         and not rest
-        and asked["process"] >= 0
-        and (asked["type"], told["type"]) != ("ok", "ok")
-        and asked["type"] == "invoke"
-        and told["type"] != "invoke"
-        and all(asked.get(name) == told.get(name) for name in ("process", "f", "message"))
+        and request["process"] >= 0
+        and (request["type"], reply["type"]) != ("ok", "ok")
+        and request["type"] == "invoke"
+        and reply["type"] != "invoke"
+        and all(request.get(name) == reply.get(name) for name in ("process", "f", "message"))
     )
 
 
@@ -393,10 +399,12 @@ def _bounded(candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int]:
 
     Of steps that matter equally, those nearest to the witness are taken.
     """
-    kept = [each for each in candidates if each.rank < _TOO_MANY]
-    witness = [n for n, each in enumerate(kept) if each.rank == 0] or [len(kept) - 1]
-    far = {id(each): min(abs(n - one) for one in witness) for n, each in enumerate(kept)}
-    chosen = sorted(kept, key=lambda each: (each.rank, far[id(each)]))[:STEPS_MAX]
+    candidates_shown = [candidate for candidate in candidates if candidate.rank < _TOO_MANY]
+    witness = [n for n, candidate in enumerate(candidates_shown) if candidate.rank == 0] or [
+        len(candidates_shown) - 1
+    ]
+    far = {id(candidate): min(abs(n - at) for at in witness) for n, candidate in enumerate(candidates_shown)}
+    chosen = sorted(candidates_shown, key=lambda candidate: (candidate.rank, far[id(candidate)]))[:STEPS_MAX]
     return sorted(chosen, key=_first), len(candidates) - len(chosen)
 
 
@@ -411,7 +419,7 @@ def _step(candidate: _Candidate, names: Names, standing: Standing, witness: froz
     if first["process"] == MONITOR or first["f"] in {"browse", "restart", "view"}:
         source = first.get("broker")
     elif first["process"] not in {NEMESIS, HARNESS}:
-        client, broker = names.client(first), last.get("broker") or names.asked(first)
+        client, broker = names.client(first), last.get("broker") or names.broker_asked(first)
         source, target = client, broker
         if first["f"] == "deliver" or (first["type"] != "invoke" and first["f"] != "disconnect"):
             source, target = (broker, client) if broker else (client, None)
@@ -428,29 +436,37 @@ def _step(candidate: _Candidate, names: Names, standing: Standing, witness: froz
     )
 
 
-def _few(some: Iterable[Transaction], finding: Finding, steps: Sequence[Step]) -> list[Transaction]:
+def _drawn_transactions(
+    transactions: Iterable[Transaction], finding: Finding, steps: Sequence[Step]
+) -> list[Transaction]:
     """Return the transactions to draw: those of the finding, then those that begin first."""
-    shown = {row["index"] for step in steps for row in step.rows}
+    shown_indexes = {row["index"] for step in steps for row in step.rows}
     proven = {row["index"] for step in steps if step.witness for row in step.rows}
-    own = named_in(finding)
+    own_number = named_in(finding)
     chosen = sorted(
-        (one for one in some if one.indexes & shown),
-        key=lambda one: (one.number != own, not one.indexes & proven, one.begun["index"]),
+        (transaction for transaction in transactions if transaction.indexes & shown_indexes),
+        key=lambda transaction: (
+            transaction.number != own_number,
+            not transaction.indexes & proven,
+            transaction.begun["index"],
+        ),
     )[:LIVES_MAX]
-    return sorted(chosen, key=lambda one: one.begun["index"])
+    return sorted(chosen, key=lambda transaction: transaction.begun["index"])
 
 
-def _wanted(some: Mapping[str, Subscription], finding: Finding, rows: Sequence[Row]) -> list[Subscription]:
+def _drawn_subscriptions(
+    subscribed: Mapping[str, Subscription], finding: Finding, rows: Sequence[Row]
+) -> list[Subscription]:
     """Return the subscriptions to draw: that of the finding, and those that got its message."""
-    both, message = split(example_of(finding).get("queue")), example_of(finding).get("message")
+    place, message = split(example_of(finding).get("queue")), example_of(finding).get("message")
     got = [
         row["subscription"]
         for row in rows
         if row["f"] == "deliver" and "subscription" in row and message in {None, row.get("message")}
     ]
-    first = [both[1], *got] if both is not None else got
-    known = {one.called: one for one in some.values()}
-    return [known[name] for name in dict.fromkeys(first) if name in known][:LIVES_MAX]
+    first = [place[1], *got] if place is not None else got
+    by_name = {subscription.called: subscription for subscription in subscribed.values()}
+    return [by_name[name] for name in dict.fromkeys(first) if name in by_name][:LIVES_MAX]
 
 
 def _without(rows: Sequence[Row], hidden: set[str], witness: frozenset[int]) -> list[Row]:
@@ -466,20 +482,20 @@ def _without(rows: Sequence[Row], hidden: set[str], witness: frozenset[int]) -> 
 
 def _marks(step: Step, lives: Iterable[Transaction | Subscription]) -> Iterator[Mark]:
     first = step.rows[0]
-    for one in lives:
-        if isinstance(one, Transaction):
-            if one.end is not None and any(row["index"] == one.end["index"] for row in step.rows):
-                yield Mark(one.name, one.outcome)
-            elif first["index"] == one.begun["index"]:
-                yield Mark(one.name, "begin")
-            elif first["index"] in one.indexes and first["f"] in {"send", "ack", "nack"}:
-                yield Mark(one.name, "effect")
-        elif first["f"] == "send" and first["type"] == "invoke" and first.get("queue") == one.topic:
-            meant = one.gets(first)
+    for life in lives:
+        if isinstance(life, Transaction):
+            if life.end is not None and any(row["index"] == life.end["index"] for row in step.rows):
+                yield Mark(life.name, life.outcome)
+            elif first["index"] == life.begun["index"]:
+                yield Mark(life.name, "begin")
+            elif first["index"] in life.indexes and first["f"] in {"send", "ack", "nack"}:
+                yield Mark(life.name, "effect")
+        elif first["f"] == "send" and first["type"] == "invoke" and first.get("queue") == life.topic:
+            meant = life.gets(first)
             if meant:
-                yield Mark(one.name, "copy" if meant == "there" else "perhaps")
-        elif first["f"] == "deliver" and first.get("subscription") == one.called:
-            yield Mark(one.name, "given")
+                yield Mark(life.name, "copy" if meant == "there" else "perhaps")
+        elif first["f"] == "deliver" and first.get("subscription") == life.called:
+            yield Mark(life.name, "given")
 
 
 def _lanes(
@@ -508,13 +524,20 @@ def _lanes(
         else:
             hidden.append(name)
 
-    def of(kind: Kind) -> list[Participant]:
+    def participants(kind: Kind) -> list[Participant]:
         return [Participant(name, kind) for name in sorted(kinds[kind], key=names.order)]
 
     middle = [Participant(name, "broker") for name in sorted(brokers)]
-    subscribed = [Participant(one.name, "subscription") for one in lives if isinstance(one, Subscription)]
-    within = [Participant(one.name, "transaction") for one in lives if isinstance(one, Transaction)]
-    return (*of("producer"), *of("client"), *middle, *subscribed, *of("session"), *within), hidden
+    subscribed = [Participant(life.name, "subscription") for life in lives if isinstance(life, Subscription)]
+    within = [Participant(life.name, "transaction") for life in lives if isinstance(life, Transaction)]
+    return (
+        *participants("producer"),
+        *participants("client"),
+        *middle,
+        *subscribed,
+        *participants("session"),
+        *within,
+    ), hidden
 
 
 def steps_of(name: str, steps: Sequence[Step]) -> int:

@@ -39,7 +39,7 @@ class Subscription:
     @property
     def wants(self) -> str:
         """The selector in words; empty if the subscription takes everything."""
-        return wanted(self.selector)
+        return selector_words(self.selector)
 
     def before(self, index: int) -> State:
         """Return the state just before the row of that index."""
@@ -52,42 +52,44 @@ class Subscription:
         return self.before(send["index"])
 
 
-def wanted(selector: Selector | None) -> str:
+def selector_words(selector: Selector | None) -> str:
     """Return a selector in words: ``colour = red or blue``."""
-    return " and ".join(f"{name} = {' or '.join(some)}" for name, some in (selector or {}).items())
+    return " and ".join(f"{name} = {' or '.join(values)}" for name, values in (selector or {}).items())
 
 
 def of_rows(rows: Sequence[Row]) -> list[Subscription]:
     """Return the subscriptions that rows name; the rows are in order."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    rows_by_name: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if "subscription" in row and str(row.get("queue", "")).startswith(TOPIC):
-            found.setdefault((row["queue"], row["subscription"]), []).append(row)
-    return [_life(topic, called, its) for (topic, called), its in found.items()]
+            rows_by_name.setdefault((row["queue"], row["subscription"]), []).append(row)
+    return [_life(topic, called, own_rows) for (topic, called), own_rows in rows_by_name.items()]
 
 
-def _life(topic: str, called: str, its: Sequence[Row]) -> Subscription:
+def _life(topic: str, called: str, own_rows: Sequence[Row]) -> Subscription:
     changes: list[tuple[int, State, Row]] = []
     now: State = ""
     until: dict[tuple[int, str], State] = {}
-    for row in its:
+    for row in own_rows:
         if row["f"] not in {"subscribe", "drop"}:
             continue
-        asked, sure = (row["process"], row["f"]), row["f"] == "subscribe"
+        request, sure = (row["process"], row["f"]), row["f"] == "subscribe"
         if row["type"] == "invoke":
-            until[asked] = now
+            until[request] = now
             after: State = now if sure and now == "there" else "perhaps"
         elif row["type"] == "ok":
             after = "there" if sure else ""
         elif row["type"] == "fail":
-            after = until.get(asked, now)
+            after = until.get(request, now)
         else:
             after = now if sure and now == "there" else "perhaps"
         if after != now:
             changes.append((row["index"], after, row))
             now = after
     asked_for = [
-        selector_of(row.get("value")) for row in its if row["f"] == "subscribe" and row["type"] == "invoke"
+        selector_of(row.get("value"))
+        for row in own_rows
+        if row["f"] == "subscribe" and row["type"] == "invoke"
     ]
     return Subscription(
         topic=topic, called=called, changes=tuple(changes), selector=asked_for[0] if asked_for else None

@@ -62,44 +62,48 @@ class Transaction:
 
 def of_rows(rows: Sequence[Row]) -> dict[int, Transaction]:
     """Return the transactions that rows belong to, by number; the rows are in order."""
-    found: dict[int, list[Row]] = {}
+    rows_by_number: dict[int, list[Row]] = {}
     for row in rows:
         if "transaction" in row:
-            found.setdefault(row["transaction"], []).append(row)
-    return {number: _transaction(number, its, rows) for number, its in found.items()}
+            rows_by_number.setdefault(row["transaction"], []).append(row)
+    return {number: _transaction(number, own_rows, rows) for number, own_rows in rows_by_number.items()}
 
 
-def _transaction(number: int, its: Sequence[Row], rows: Iterable[Row]) -> Transaction:
-    asked = _first(row for row in its if row["f"] in {"commit", "abort"} and row["type"] == "invoke")
+def _transaction(number: int, own_rows: Sequence[Row], rows: Iterable[Row]) -> Transaction:
+    request = _first(row for row in own_rows if row["f"] in {"commit", "abort"} and row["type"] == "invoke")
     end = None
-    if asked is not None:
-        end = _first(row for row in its if row["f"] == asked["f"] and row["type"] != "invoke")
+    if request is not None:
+        end = _first(row for row in own_rows if row["f"] == request["f"] and row["type"] != "invoke")
     else:
-        last = its[-1]["index"]
-        end = _first(row for row in rows if row["index"] > its[0]["index"] and _parted(row, its, last))
-    refused = {(row["f"], row.get("message")) for row in its if row["type"] == "fail"}
+        last = own_rows[-1]["index"]
+        end = _first(
+            row for row in rows if row["index"] > own_rows[0]["index"] and _parted(row, own_rows, last)
+        )
+    refused = {(row["f"], row.get("message")) for row in own_rows if row["type"] == "fail"}
     effects = [
-        row for row in its if row["type"] == "invoke" and (row["f"], row.get("message")) not in refused
+        row for row in own_rows if row["type"] == "invoke" and (row["f"], row.get("message")) not in refused
     ]
     return Transaction(
         number=number,
-        begun=its[0],
+        begun=own_rows[0],
         taken=tuple(row for row in effects if row["f"] == "ack"),
         sent=tuple(row for row in effects if row["f"] == "send"),
-        asked=asked,
+        asked=request,
         end=end,
-        indexes=frozenset(row["index"] for row in its),
+        indexes=frozenset(row["index"] for row in own_rows),
     )
 
 
-def _parted(row: Row, its: Sequence[Row], last: int) -> bool:
+def _parted(row: Row, own_rows: Sequence[Row], last: int) -> bool:
     """Return whether a row says that the connection of a transaction's rows is gone."""
     if row["f"] != "disconnect":
         return False
-    connections = {one["connection"] for one in its if "connection" in one}
+    connections = {operation["connection"] for operation in own_rows if "connection" in operation}
     if connections and "connection" in row:
         return row["connection"] in connections
-    return row["index"] > last and row.get("session") in {one["session"] for one in its if "session" in one}
+    return row["index"] > last and row.get("session") in {
+        operation["session"] for operation in own_rows if "session" in operation
+    }
 
 
 def _first(rows: Iterable[Row]) -> Row | None:
