@@ -82,8 +82,8 @@ def draw(timeline: Timeline) -> str:
     top_ended = top_open + (SMALL + GAP if timeline.opened else 0)
     top_lanes = top_ended + (SMALL + GAP if timeline.ended else 0)
     top_subscriptions = top_lanes + LANE * max(1, len(timeline.lanes)) + GAP
-    shown = list(timeline.subscriptions.items())[:SUBSCRIPTIONS_MAX]
-    bottom = top_subscriptions - GAP + (GAP + LANE * len(shown) if shown else 0)
+    drawn = list(timeline.subscriptions.items())[:SUBSCRIPTIONS_MAX]
+    bottom = top_subscriptions - GAP + (GAP + LANE * len(drawn) if drawn else 0)
     height = bottom + 46
     parts = [
         (
@@ -97,7 +97,7 @@ def draw(timeline: Timeline) -> str:
         *_small("open transactions", timeline.opened, timeline, x, top_open),
         *_small("transactions a second", timeline.ended, timeline, x, top_ended),
         *_lanes(timeline.lanes, x, top_lanes),
-        *_subscriptions(shown, len(timeline.subscriptions) - len(shown), x, top_subscriptions),
+        *_subscriptions(drawn, len(timeline.subscriptions) - len(drawn), x, top_subscriptions),
         *_phases(timeline.phases, x, bottom),
         *_ticks(timeline, x, bottom),
         *_role_legend(timeline.lanes, height - 12),
@@ -138,8 +138,8 @@ def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) ->
             f'fill="{colour}" opacity="0.85"/>'
         )
         room = int(width / 6.2)
-        shown = name if len(name) <= room else name[: max(0, room - 1)] + "…" if room > 4 else ""
-        yield f'<text x="{left + 4}" y="{y + 11}" font-size="10" fill="#fff">{escape(shown)}</text></g>'
+        fitting = name if len(name) <= room else name[: max(0, room - 1)] + "…" if room > 4 else ""
+        yield f'<text x="{left + 4}" y="{y + 11}" font-size="10" fill="#fff">{escape(fitting)}</text></g>'
 
 
 def _small(title: str, series: Sequence[Series], timeline: Timeline, x: _Axis, top: int) -> Iterable[str]:
@@ -154,10 +154,10 @@ def _drain(series: Sequence[Series], timeline: Timeline) -> tuple[int, str]:
     """
     begin = next((at for name, at in timeline.phases if name == "drain"), math.inf)
     first = int((min(begin, timeline.end_s) - timeline.begin_s) / timeline.bin_s)
-    before = max((value for each in series for value in each.values[:first]), default=0.0)
-    most = max((value for each in series for value in each.values[first:]), default=0.0)
+    before = max((value for line in series for value in line.values[:first]), default=0.0)
+    most = max((value for line in series for value in line.values[first:]), default=0.0)
     if not 0 < BEYOND * before < most:
-        return max((len(each.values) for each in series), default=0), ""
+        return max((len(line.values) for line in series), default=0), ""
     return first, f"the drain, beyond this picture: up to {most:,.0f} a second"
 
 
@@ -174,8 +174,8 @@ def _panel(
     last, note = (-1, "") if logarithmic else _drain(series, timeline)
     values = [
         value
-        for each in series
-        for value in (each.values[:last] if note else each.values)
+        for line in series
+        for value in (line.values[:last] if note else line.values)
         if not math.isnan(value)
     ]
     highest = max(values, default=1.0) or 1.0
@@ -211,18 +211,18 @@ def _panel(
         yield f'<text x="{LEFT - 8}" y="{y(mark) + 4}" text-anchor="end" fill="#57606a">{mark:g}</text>'
     yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">{escape(title)}</text>'
     legend = LEFT + 170
-    for each in series:
-        colour = SERIES_COLOURS.get(each.name, "#24292f")
-        if any(value > 0 for value in each.values if not math.isnan(value)):
+    for line in series:
+        colour = SERIES_COLOURS.get(line.name, "#24292f")
+        if any(value > 0 for value in line.values if not math.isnan(value)):
             yield (
-                f'<path d="{_path(each.values, timeline, x, y)}" fill="none" stroke="{colour}" '
+                f'<path d="{_path(line.values, timeline, x, y)}" fill="none" stroke="{colour}" '
                 'stroke-width="1.5"/>'
             )
         if len(series) == 1:  # the title says it
             break
         yield f'<rect x="{legend}" y="{top - 18}" width="10" height="10" fill="{colour}"/>'
-        yield f'<text x="{legend + 14}" y="{top - 9}" fill="#24292f">{escape(each.name)}</text>'
-        legend += 34 + 7 * len(each.name)
+        yield f'<text x="{legend + 14}" y="{top - 9}" fill="#24292f">{escape(line.name)}</text>'
+        legend += 34 + 7 * len(line.name)
     if note:
         yield (
             f'<text x="{WIDTH - RIGHT}" y="{top - 9}" text-anchor="end" font-size="10" '
@@ -251,10 +251,10 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
     yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">roles</text>'
     for number, (broker, spans) in enumerate(lanes.items()):
         y = top + number * LANE
-        shown = broker if len(broker) <= NAME_MAX else f"…{broker[1 - NAME_MAX :]}"
+        short_name = broker if len(broker) <= NAME_MAX else f"…{broker[1 - NAME_MAX :]}"
         yield (
             f'<g><title>{escape(broker)}</title><text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" '
-            f'fill="#24292f">{escape(shown)}</text></g>'
+            f'fill="#24292f">{escape(short_name)}</text></g>'
         )
         for span in spans:
             left, width = x(span.start_high_s), max(0.5, x(span.end_s) - x(span.start_high_s))
@@ -277,14 +277,14 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
 
 
 def _subscriptions(
-    shown: Sequence[tuple[str, Sequence[SubscriptionSpan]]], more: int, x: _Axis, top: int
+    drawn: Sequence[tuple[str, Sequence[SubscriptionSpan]]], more: int, x: _Axis, top: int
 ) -> Iterable[str]:
     """Draw the times in which each subscription existed, paler where it only may have existed."""
-    if not shown:
+    if not drawn:
         return
-    others = f" (the first {len(shown)}, there were {more} more)" if more else ""
-    yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">subscriptions{others}</text>'
-    for number, (name, spans) in enumerate(shown):
+    omitted = f" (the first {len(drawn)}, there were {more} more)" if more else ""
+    yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">subscriptions{omitted}</text>'
+    for number, (name, spans) in enumerate(drawn):
         y = top + number * LANE
         called = name.rpartition(" of ")[0]
         label = called if len(called) <= NAME_MAX else f"{called[: NAME_MAX - 1]}…"
@@ -294,15 +294,15 @@ def _subscriptions(
         )
         for span in spans:
             left, width = x(span.start_s), max(0.5, x(span.end_s) - x(span.start_s))
-            there = "there" if span.sure else "perhaps there"
+            presence = "there" if span.sure else "perhaps there"
             pale = "" if span.sure else ' opacity="0.35"'
-            hint = f"{name} {there} from {span.start_s:.3f} s to {span.end_s:.3f} s"
+            hint = f"{name} {presence} from {span.start_s:.3f} s to {span.end_s:.3f} s"
             yield (
                 f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{LANE - 5}" '
                 f'fill="{SUBSCRIPTION}"{pale}>'
                 f"<title>{escape(hint)}</title></rect>"
             )
-            words = name if span.sure else there
+            words = name if span.sure else presence
             if width > 6 * len(words):
                 yield (
                     f'<text x="{left + 4}" y="{y + 14}" font-size="10" '
@@ -336,9 +336,9 @@ def _ticks(timeline: Timeline, x: _Axis, bottom: int) -> Iterable[str]:
 
 
 def _role_legend(lanes: dict[str, list[RoleSpan]], y: int) -> Iterable[str]:
-    seen = {span.role for spans in lanes.values() for span in spans}
+    roles = {span.role for spans in lanes.values() for span in spans}
     at = LEFT
-    for role in [role for role in ROLE_COLOURS if role in seen]:
+    for role in [role for role in ROLE_COLOURS if role in roles]:
         yield (
             f'<rect x="{at}" y="{y - 10}" width="10" height="10" fill="{ROLE_COLOURS[role]}" '
             'stroke="#8c959f" stroke-width="0.5"/>'

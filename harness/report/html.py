@@ -62,10 +62,10 @@ def write(directory: Path) -> Path:
     verdict = Verdict.from_json((directory / store.FINDINGS).read_bytes())
     schedule = store.load_schedule(directory)
     run = store.load_run(directory)
-    shown = timeline.read(directory / parquet.DIRECTORY)
+    picture = timeline.read(directory / parquet.DIRECTORY)
     reader = excerpt.ExcerptReader(directory / parquet.DIRECTORY)
     logs = logbook.LogReader(directory / store.LOGS)
-    said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
+    sentences_shown = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     reviewed = known.kept(directory)
     text = _TEMPLATES.get_template("report.html.j2").render(
         spec=spec,
@@ -74,14 +74,15 @@ def write(directory: Path) -> Path:
             "sentence": sentence(verdict, spec, schedule, run.environment),
             "judged": verdict.valid is not None or verdict.statistics.rows > 0,
             "known": reviewed is not None and reviewed.known,
-            "reasons": [reason for reason in verdict.reasons if reason not in said],
+            "reasons": [reason for reason in verdict.reasons if reason not in sentences_shown],
         },
         findings=[
-            _finding(each, _story(each, reader, logs, run), reviewed) for each in by_cause(verdict.findings)
+            _finding(reported, _story(reported, reader, logs, run), reviewed)
+            for reported in by_cause(verdict.findings)
         ],
-        figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
-        bands=shown.bands,
-        figures=_figures(verdict, spec, run, shown),
+        figure=markupsafe.Markup(figure.draw(picture)),  # noqa: S704 - drawn by us, every text in it escaped there
+        bands=picture.bands,
+        figures=_figures(verdict, spec, run, picture),
         again=run.again
         if spec.imported is not None
         else f"cd {shlex.quote(str(directory))}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
@@ -100,7 +101,7 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
     """Return one sentence that says what was tested and what was found."""
     kinds = dict.fromkeys(fault.kind for fault in (schedule.faults if schedule is not None else ()))
     faults = f"the faults {', '.join(kinds)}" if kinds else "no faults"
-    grave = [each for each in verdict.findings if each.severity == "grave"]
+    grave = [finding for finding in verdict.findings if finding.severity == "grave"]
     outcome = {
         True: "nothing that the guarantee forbids was found",
         False: f"{len(grave)} kinds of violation were found"
@@ -118,7 +119,7 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
     )
 
 
-def _finding(finding: Finding, told: dict[str, Any] | None, reviewed: known.Review | None) -> dict[str, Any]:
+def _finding(finding: Finding, story: dict[str, Any] | None, reviewed: known.Review | None) -> dict[str, Any]:
     known_as = reviewed.of(finding.name) if reviewed is not None else None
     used = [
         column
@@ -131,7 +132,7 @@ def _finding(finding: Finding, told: dict[str, Any] | None, reviewed: known.Revi
         "tag": TAGS[finding.severity],
         "known": "" if known_as is None else str(known_as),
         "message": finding.sentence,
-        "story": told,
+        "story": story,
         "columns": used,
         "witness": [
             {column: _cell(column, row.get(column)) for column in used} for row in finding.witness.rows
@@ -145,44 +146,44 @@ def _story(
     """Return the story of a finding for the template; None for information or an empty story."""
     if finding.severity == "info":
         return None
-    found = stories.compose(finding, reader.excerpt_of(finding))
-    if not found.steps:
+    story = stories.compose(finding, reader.excerpt_of(finding))
+    if not story.steps:
         return None
-    found = logbook.placed(found, logs, run)
+    story = logbook.placed(story, logs, run)
     witness = set(finding.witness.indexes)
-    drawn = sequence.slices(found)
+    drawn = sequence.slices(story)
     return {
-        "text": paragraphs.paragraph(found),
-        "head": markupsafe.Markup(sequence.head(found)),  # noqa: S704 - as the figure
-        "head_px": sequence.head_height(found),
-        "legend": sequence.legend(found),
-        "began": f"{found.standing.began / 1e9:.3f} s",
-        "left_out": found.left_out,
-        "notes": found.notes,
+        "text": paragraphs.paragraph(story),
+        "head": markupsafe.Markup(sequence.head(story)),  # noqa: S704 - as the figure
+        "head_px": sequence.head_height(story),
+        "legend": sequence.legend(story),
+        "began": f"{story.standing.began / 1e9:.3f} s",
+        "left_out": story.left_out,
+        "notes": story.notes,
         "messages": [
-            (found.names.message(message), message)
+            (story.names.message(message), message)
             for message in dict.fromkeys(
-                row["message"] for row in found.rows if "message" in row and row["index"] in witness
+                row["message"] for row in story.rows if "message" in row and row["index"] in witness
             )
         ],
         "steps": [
             {
                 "time": f"{step.at / 1e9:.3f}",
                 "words": step.words,
-                "svg": markupsafe.Markup(each.svg),  # noqa: S704 - as the figure
-                "pause": each.pause,
-                "pause_svg": markupsafe.Markup(each.pause_svg),  # noqa: S704 - as the figure
+                "svg": markupsafe.Markup(slice_drawn.svg),  # noqa: S704 - as the figure
+                "pause": slice_drawn.pause,
+                "pause_svg": markupsafe.Markup(slice_drawn.pause_svg),  # noqa: S704 - as the figure
                 "witness": step.witness,
-                "rows": [(row["index"], row["index"] in witness, _told(row)) for row in step.rows],
+                "rows": [(row["index"], row["index"] in witness, _row_in_words(row)) for row in step.rows],
                 "lines": [(f"{line.at / 1e9:.3f}", line.broker, line.text) for line in step.lines],
                 "more_lines": step.more_lines,
             }
-            for step, each in zip(found.steps, drawn, strict=True)
+            for step, slice_drawn in zip(story.steps, drawn, strict=True)
         ],
     }
 
 
-def _told(row: excerpt.Row) -> str:
+def _row_in_words(row: excerpt.Row) -> str:
     """Return a row of the history as one line that has every column that is not empty."""
     cells = (f"{column} {_cell(column, value)}" for column, value in row.items() if column not in HIDDEN)
     return ", ".join(cells)
@@ -195,14 +196,14 @@ def _cell(column: str, value: object) -> object:
 
 
 def _figures(
-    verdict: Verdict, spec: TestSpec, run: store.RunRecord, shown: timeline.Timeline
+    verdict: Verdict, spec: TestSpec, run: store.RunRecord, picture: timeline.Timeline
 ) -> list[tuple[str, str]]:
     statistics = verdict.statistics
     rows = [
         ("guarantee", promised(spec)),
         ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
-        ("set-up", f"{shown.set_up_s:.1f} s, to {shown.begin_s:.1f} s: there load and picture begin"),
+        ("set-up", f"{picture.set_up_s:.1f} s, to {picture.begin_s:.1f} s: there load and picture begin"),
         ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
     ]
     for f, types in sorted(statistics.operations.items()):

@@ -27,18 +27,21 @@ def write(directory: Path) -> Path:
     """Write ``junit.xml`` into the directory of a run and return its path."""
     spec = store.load_spec(directory)
     verdict = Verdict.from_json((directory / store.FINDINGS).read_bytes())
-    found = {finding.name: finding for finding in verdict.findings}
+    by_name = {finding.name: finding for finding in verdict.findings}
     checked = looked_for(CheckOptions(guarantee=verdict.guarantee, ordered=verdict.ordered))
-    names = [*checked, *(name for name in found if name not in checked)]
+    names = [*checked, *(name for name in by_name if name not in checked)]
     reviewed = known.kept(directory)
-    said = {one.kind: one for one in (reviewed.findings if reviewed is not None else ())}
-    accepted = sum(one.state == "known" for one in said.values())
+    reviewed_by_name = {
+        reviewed_finding.kind: reviewed_finding
+        for reviewed_finding in (reviewed.findings if reviewed is not None else ())
+    }
+    accepted = sum(reviewed_finding.state == "known" for reviewed_finding in reviewed_by_name.values())
     failures = sum(finding.severity == "grave" for finding in verdict.findings) - accepted
     judged = verdict.valid is not None or verdict.statistics.rows > 0
     unheard = {**verdict.undecided, **verdict.left_out}
     if not judged:
         unheard = dict.fromkeys(names, "there was nothing to judge")
-    skipped = accepted + sum(name in unheard and name not in found for name in names)
+    skipped = accepted + sum(name in unheard and name not in by_name for name in names)
     doubtful = known.exit_status(verdict, reviewed) == judge.UNKNOWN
     errors = int(doubtful)
     suite = ET.Element(
@@ -50,15 +53,17 @@ def write(directory: Path) -> Path:
         skipped=str(skipped),
         time=f"{verdict.statistics.duration_s:.3f}",
     )
-    whole = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name="verdict")
+    verdict_case = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name="verdict")
     if doubtful:
-        ET.SubElement(whole, "error", message=_clean("; ".join(verdict.reasons) or "unknown"), type="unknown")
+        ET.SubElement(
+            verdict_case, "error", message=_clean("; ".join(verdict.reasons) or "unknown"), type="unknown"
+        )
     for name in names:
         case = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name=name)
-        if name in unheard and name not in found:
+        if name in unheard and name not in by_name:
             ET.SubElement(case, "skipped", message=_clean(f"not judged: {unheard[name]}"))
-        if name in found:
-            _describe(case, found[name], said.get(name))
+        if name in by_name:
+            _describe(case, by_name[name], reviewed_by_name.get(name))
     path = directory / NAME
     ET.indent(suite)
     ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

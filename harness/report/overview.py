@@ -143,16 +143,16 @@ def write(root: Path) -> Path:
 def read(root: Path) -> tuple[RunSummary, ...]:
     """Return the newest runs of a store, the newest first."""
     earlier = {run.directory: run for run in _earlier(root)}
-    found = sorted(_directories(root), key=lambda run: (run.name, str(run)), reverse=True)[:NEWEST]
-    return tuple(_summary(root, run, earlier.get(str(run.relative_to(root)))) for run in found)
+    newest_runs = sorted(_directories(root), key=lambda run: (run.name, str(run)), reverse=True)[:NEWEST]
+    return tuple(_summary(root, run, earlier.get(str(run.relative_to(root)))) for run in newest_runs)
 
 
 def render(runs: Sequence[RunSummary], root: Path) -> str:
     """Return the page that shows these runs, the newest first."""
-    shown = histories(runs)
+    test_histories = histories(runs)
     return _TEMPLATES.get_template("overview.html.j2").render(
         runs=runs,
-        tests=shown,
+        tests=test_histories,
         news=dict(zip((run.directory for run in runs), news(runs), strict=True)),
         check=f"jepsen-run check {shlex.quote(str(root))}",
         report=stores.REPORT,
@@ -171,7 +171,10 @@ def histories(runs: Sequence[RunSummary]) -> list[TestHistory]:
     by_test: dict[str, list[RunSummary]] = defaultdict(list)
     for run in runs:
         by_test[run.test].append(run)
-    return [TestHistory(name, tuple(mine), _trends(mine)) for name, mine in by_test.items()]
+    return [
+        TestHistory(name, tuple(runs_of_test), _trends(runs_of_test))
+        for name, runs_of_test in by_test.items()
+    ]
 
 
 def news(runs: Sequence[RunSummary]) -> Iterator[Mapping[str, str]]:
@@ -181,7 +184,9 @@ def news(runs: Sequence[RunSummary]) -> Iterator[Mapping[str, str]]:
     previous one: its findings are "new".
     """
     for number, run in enumerate(runs):
-        before = next((one for one in runs[number + 1 :] if one.test == run.test and one.decided), None)
+        before = next(
+            (older for older in runs[number + 1 :] if older.test == run.test and older.decided), None
+        )
         had = {} if before is None else before.findings
         if run.decided:
             yield {
@@ -196,15 +201,17 @@ def _standing(has: bool, had: bool) -> str:
 
 
 def _trends(runs: Sequence[RunSummary]) -> tuple[Trend, ...]:
-    shown = runs[:TREND]
-    decided = [run for run in shown if run.decided]
-    kinds = sorted({kind for run in shown for kind in run.findings})
-    found = []
+    recent = runs[:TREND]
+    decided = [run for run in recent if run.decided]
+    kinds = sorted({kind for run in recent for kind in run.findings})
+    trends = []
     for kind in kinds:
         has, had = (kind in run.findings for run in [*decided, *decided[-1:]][:2])
-        counts = tuple(run.findings.get(kind, 0) if run.decided else None for run in reversed(shown))
-        found.append(Trend(kind, _standing(has, had and len(decided) > 1), counts))
-    return tuple(sorted(found, key=lambda one: (["new", "again", "gone"].index(one.standing), one.kind)))
+        counts = tuple(run.findings.get(kind, 0) if run.decided else None for run in reversed(recent))
+        trends.append(Trend(kind, _standing(has, had and len(decided) > 1), counts))
+    return tuple(
+        sorted(trends, key=lambda trend: (["new", "again", "gone"].index(trend.standing), trend.kind))
+    )
 
 
 def _directories(root: Path) -> Iterator[Path]:
@@ -279,7 +286,7 @@ def _verdict(directory: Path) -> _Verdict | None:
 
 def _counts(verdict: _Verdict | None, *, grave: bool) -> dict[str, int]:
     findings = () if verdict is None else verdict.findings
-    return {one.name: one.count for one in findings if (one.severity == "grave") == grave}
+    return {finding.name: finding.count for finding in findings if (finding.severity == "grave") == grave}
 
 
 def _state(record: stores.RunRecord) -> str:

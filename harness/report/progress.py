@@ -169,7 +169,7 @@ _COUNTED = {"fail": "failed", "info": "unknown", "deliver": "delivered"}
 
 
 def _counts(counters: Mapping[str, int]) -> str:
-    told = (
+    counts = (
         f"{count} {_COUNTED.get(name, name)}" for name, count in counters.items() if isinstance(count, int)
     )
-    return ", ".join(told) or "none yet"
+    return ", ".join(counts) or "none yet"

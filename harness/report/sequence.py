@@ -67,7 +67,7 @@ def slices(story: Story) -> list[Slice]:
     drawn = []
     before: Step | None = None
     for step in story.steps:
-        passed = 0 if before is None else step.at - max(row["time"] for row in _own(before))
+        passed = 0 if before is None else step.at - max(row["time"] for row in _own_rows(before))
         pause = f"{passed / 1e9:.1f} s later" if passed > PAUSE_NS else ""
         drawn.append(Slice(_step(story, step), pause, _lanes_only(story, step) if pause else ""))
         before = step
@@ -150,7 +150,7 @@ def _last(step: Step) -> int:
     return max(int(row["index"]) for row in (step.rows if step.rows[0]["process"] >= 0 else step.rows[:1]))
 
 
-def _own(step: Step) -> Sequence[dict[str, int]]:
+def _own_rows(step: Step) -> Sequence[dict[str, int]]:
     """Return the rows that say how long a step took.
 
     The effect of a fault is left out: it is seen much later than the next steps begin.
@@ -159,7 +159,7 @@ def _own(step: Step) -> Sequence[dict[str, int]]:
 
 
 def _x(story: Story, lane: Participant | str) -> float:
-    names = [each.name for each in story.lanes]
+    names = [participant.name for participant in story.lanes]
     n = names.index(lane if isinstance(lane, str) else lane.name)
     return round(100 * (n + 0.5) / len(names), 2)
 
@@ -179,7 +179,7 @@ def _step(story: Story, step: Step) -> str:
         *_faults(story, step.index),
         *_lines(story, step),
         *_ties(story, step),
-        *_what(story, step),
+        *_event(story, step),
         *(shape for mark in step.marks for shape in _mark(mark, _x(story, mark.lane))),
         "</svg>",
     ])  # fmt: skip
@@ -199,9 +199,11 @@ def _lanes_only(story: Story, step: Step) -> str:
 
 
 def _faults(story: Story, index: int) -> Iterator[str]:
-    some = [one for one in story.faults if one.around(index)]
-    if some:
-        hint = "; ".join(f"{one.words} in force{'' if one.bit else ', no effect seen'}" for one in some)
+    in_force = [fault for fault in story.faults if fault.around(index)]
+    if in_force:
+        hint = "; ".join(
+            f"{fault.words} in force{'' if fault.bit else ', no effect seen'}" for fault in in_force
+        )
         yield (
             f'<g><title>{escape(hint)}</title><rect width="100%" height="100%" fill="{FAULT}" '
             'opacity="0.07"/>'
@@ -234,15 +236,19 @@ def _look(story: Story, lane: Participant, index: int) -> tuple[str, int, str]:
         # "unreachable" is white elsewhere; here a white lane would be invisible.
         return (_NO_ROLE if role in {None, SILENT} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9, ""
     if lane.kind == "transaction":
-        state = next(one for one in story.transactions.values() if one.name == lane.name).before(index)
+        state = next(
+            transaction for transaction in story.transactions.values() if transaction.name == lane.name
+        ).before(index)
         return TRANSACTION, 7 if state else 0, _DASHED if state == "ending" else ""
     if lane.kind == "subscription":
-        there = story.subscriptions[lane.name].before(index)
-        return (SUBSCRIPTION, 7, "" if there == "there" else _DASHED) if there else (_CLIENT_LINE, 1, "")
+        presence = story.subscriptions[lane.name].before(index)
+        return (
+            (SUBSCRIPTION, 7, "" if presence == "there" else _DASHED) if presence else (_CLIENT_LINE, 1, "")
+        )
     return _CLIENT_LINE, 2, ""
 
 
-def _what(story: Story, step: Step) -> Iterator[str]:
+def _event(story: Story, step: Step) -> Iterator[str]:
     doubtful = step.outcome in {"info", "fail"} and step.rows[0]["process"] >= 0
     colour = WITNESS if step.witness else UNKNOWN if doubtful else CONTEXT
     weight = ' font-weight="700"' if step.witness else ""

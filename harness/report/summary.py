@@ -63,7 +63,7 @@ _FLAGS: Final[Mapping[str, str]] = {
     "guarantee": "--guarantee",
 }
 _ALWAYS: Final = ("policy", "nemeses")
-_SAID_ALONE: Final = (
+_FLAGS_WITHOUT_VALUE: Final = (
     "send_again",
     "reuse_transactions",
     "close_groups",
@@ -71,10 +71,10 @@ _SAID_ALONE: Final = (
     "compare_backups",
 )
 """The fields that are options without a value."""
-_OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties", *_SAID_ALONE)
+_NOT_IN_FLAGS: Final = ("name", "seed", "ordered", "properties", *_FLAGS_WITHOUT_VALUE)
 
 
-def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
+def repeat_command(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
     """Return the command line that runs a test again.
 
     It has readable options if they can express the whole spec, else the stored spec. With a
@@ -85,7 +85,7 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
     words = ["jepsen-run"]
     for field, default in defaults.items():
         value = getattr(spec, field)
-        if field in _OTHERWISE_SAID or (value == default and field not in _ALWAYS):
+        if field in _NOT_IN_FLAGS or (value == default and field not in _ALWAYS):
             continue
         if field not in _FLAGS or (field == "nemeses" and value and schedule_file is not None):
             words = ["jepsen-run", "--spec", str(store / stores.SPEC)]
@@ -97,7 +97,7 @@ def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
             words += ["--name", spec.name]
         if not spec.ordered:
             words.append("--unordered")
-        words += [f"--{field.replace('_', '-')}" for field in _SAID_ALONE if getattr(spec, field)]
+        words += [f"--{field.replace('_', '-')}" for field in _FLAGS_WITHOUT_VALUE if getattr(spec, field)]
         for node, properties in spec.properties.items():
             for name, value in properties.items():
                 words += ["--set", f"{node}:{name}={msgspec.json.encode(value).decode()}"]
@@ -128,17 +128,20 @@ def text(
     replaced the stored guarantee; the run's reports are not of that verdict. ``reported`` says
     whether the reports in the store are of this verdict.
     """
-    said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
+    sentences = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     reasons = verdict.reasons[1:] if verdict.valid is None else verdict.reasons
     lines = [headline(spec.name, verdict, known)]
-    lines += [f"  {one.kind}: {one}" for one in (known.findings if known is not None else ())]
-    lines += [f"  {reason}" for reason in reasons if reason not in said]
+    lines += [
+        f"  {known_finding.kind}: {known_finding}"
+        for known_finding in (known.findings if known is not None else ())
+    ]
+    lines += [f"  {reason}" for reason in reasons if reason not in sentences]
     if verdict.findings or verdict.statistics.rows:
         lines += _evidence(spec, verdict, judged_s, story)
     lines += [
         "",
         *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}{_overview(store)}"]),
-        *([] if spec.imported is not None else [f"Again    {again(spec, store, schedule_file)}"]),
+        *([] if spec.imported is not None else [f"Again    {repeat_command(spec, store, schedule_file)}"]),
         f"Judge    jepsen-run check {shlex.quote(str(store))}{otherwise and ' '}{otherwise}",
     ]
     if verdict.valid is False and spec.imported is None:
@@ -154,15 +157,17 @@ def _overview(store: Path) -> str:
 def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
     """Return the first line: "INVALID  replication-partition: lost (3), split-brain (1)"."""
     graves = ", ".join(
-        f"{found.name} ({found.count})" for found in by_cause(verdict.findings) if found.severity == "grave"
+        f"{finding.name} ({finding.count})"
+        for finding in by_cause(verdict.findings)
+        if finding.severity == "grave"
     )
-    said = {
+    outcomes = {
         True: "no anomaly under its guarantee",
         False: graves,
         None: next(iter(verdict.reasons), "not decided"),
     }
     accepted = ", BUT KNOWN" if known is not None and known.known else ""
-    return f"{_WORD[verdict.valid]}{accepted}  {name}: {said[verdict.valid]}"
+    return f"{_WORD[verdict.valid]}{accepted}  {name}: {outcomes[verdict.valid]}"
 
 
 def promised(spec: TestSpec) -> str:
@@ -198,11 +203,11 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
     else:
         yield f"Findings (promised: {promised(spec)}): none"
     yield ""
-    whole = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
-    told = textwrap.wrap(whole, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
-    if 0 < len(told) <= _STORY_LINES:
+    unbroken = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
+    story_lines = textwrap.wrap(unbroken, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
+    if 0 < len(story_lines) <= _STORY_LINES:
         yield ("Story    of the first grave finding; with a picture and logs in the report")
-        yield from (f"  {line.replace(chr(0xA0), ' ')}" for line in told)
+        yield from (f"  {line.replace(chr(0xA0), ' ')}" for line in story_lines)
         yield ""
     yield from _faults(verdict.statistics.faults)
     yield from _figures(verdict.statistics, judged_s)
@@ -213,7 +218,7 @@ def by_cause(findings: Iterable[Finding]) -> list[Finding]:
 
     The finding that is read first explains the others.
     """
-    return sorted(findings, key=lambda found: (_SEVERITY_ORDER.index(found.severity), rank(found.name)))
+    return sorted(findings, key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), rank(finding.name)))
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -269,12 +274,16 @@ def pauses(fault: FaultRecovery) -> str:
     if fault.recovery_s is None:
         return "no send succeeded after it"
     parts = [f"{fault.recovery_s:.2f} s in the whole cluster"]
-    parts += [_pause(one) for one in (fault.pair, fault.client) if one is not None]
+    parts += [_pause(longest) for longest in (fault.pair, fault.client) if longest is not None]
     return f"longest pause of sends: {', '.join(parts)}"
 
 
-def _pause(one: LongestPause) -> str:
-    return f"{one.of} none after it" if one.seconds is None else f"{one.seconds:.2f} s of {one.of}"
+def _pause(longest: LongestPause) -> str:
+    return (
+        f"{longest.of} none after it"
+        if longest.seconds is None
+        else f"{longest.seconds:.2f} s of {longest.of}"
+    )
 
 
 def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
@@ -320,7 +329,9 @@ def size(nodes: Sequence[NodePlan]) -> str:
     groups = Counter(node.pair for node in nodes if node.broker)
     most = max(groups.values())
     word = {1: "broker", 2: "pair"}.get(most, "group")
-    told = f"{len(groups)} {word}{'' if len(groups) == 1 else 's'}"
+    groups_in_words = f"{len(groups)} {word}{'' if len(groups) == 1 else 's'}"
     arbiters = ", ".join(node.name for node in nodes if not node.broker)
-    asked = f" and {arbiters}" if arbiters else ""
-    return (f"{told} of {most} brokers" if word == "group" else told) + asked
+    arbiters_in_words = f" and {arbiters}" if arbiters else ""
+    return (
+        f"{groups_in_words} of {most} brokers" if word == "group" else groups_in_words
+    ) + arbiters_in_words

@@ -106,7 +106,7 @@ def read(history: Path) -> Timeline:
     if not tables:
         return _of_nothing()
     # Dictionaries and nullability differ from file to file; tables of plain strings can be joined.
-    table = pa.concat_tables([_plain(each) for each in tables]).sort_by("index")
+    table = pa.concat_tables([_plain(part) for part in tables]).sort_by("index")
     if table.num_rows == 0:
         return _of_nothing()
     control = table.filter(pc.less(table["process"], 0))
@@ -172,13 +172,13 @@ def _times(clients: pa.Table, mask: pa.ChunkedArray) -> Floats:
 def _rates(clients: pa.Table, edges: Floats) -> list[Series]:
     width = float(edges[1] - edges[0])
     series = []
-    wanted = (
+    curves = (
         ("sends acknowledged", "send", "ok"),
         ("deliveries", "deliver", "ok"),
         ("unknown outcome", None, "info"),
         ("failed", None, "fail"),
     )
-    for name, f, kind in wanted:
+    for name, f, kind in curves:
         mask = pc.equal(clients["type"], kind)
         operation = (
             pc.equal(clients["f"], f)
@@ -219,20 +219,20 @@ def _latencies(clients: pa.Table, edges: Floats) -> list[Series]:
 def _bands(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> list[Band]:
     """Return the faults as bands, sorted by their begin, then by their healing."""
     faults = breaks_of(_rows(control, NEMESIS))
-    faults.sort(key=lambda one: (one.begin, math.inf if one.healed is None else one.healed))
+    faults.sort(key=lambda fault: (fault.begin, math.inf if fault.healed is None else fault.healed))
     return [
         Band(
-            label=one.name,
-            start_s=seconds(one.begin),
-            end_s=end_s if one.end is None else seconds(one.end),
-            target=one.target,
-            observed=one.seen
-            if isinstance(one.seen, str)
-            else ", ".join(f"{place}: {seen}" for place, seen in one.seen.items()),
-            bit=one.bit,
-            found_target=one.found_target,
+            label=fault.name,
+            start_s=seconds(fault.begin),
+            end_s=end_s if fault.end is None else seconds(fault.end),
+            target=fault.target,
+            observed=fault.observations
+            if isinstance(fault.observations, str)
+            else ", ".join(f"{place}: {observation}" for place, observation in fault.observations.items()),
+            bit=fault.bit,
+            found_target=fault.found_target,
         )
-        for one in faults
+        for fault in faults
     ]
 
 
@@ -270,8 +270,8 @@ def _control(history: Path, columns: Sequence[str], operations: Sequence[str]) -
     file = history / parquet.CONTROL
     if not file.is_file():
         return []
-    known = pq.read_schema(file).names
-    table = pq.read_table(file, columns=[name for name in columns if name in known])
+    stored_columns = pq.read_schema(file).names
+    table = pq.read_table(file, columns=[name for name in columns if name in stored_columns])
     chosen = table.filter(pc.is_in(table["f"].cast(pa.string()), pa.array(operations)))
     return [{**dict.fromkeys(columns), **row} for row in chosen.to_pylist()]
 
@@ -294,11 +294,11 @@ def _transactions(
     }
     if not begun:
         return [], []
-    gone = {row["connection"]: row["time"] for row in rows if row["f"] == "disconnect"}
+    disconnects = {row["connection"]: row["time"] for row in rows if row["f"] == "disconnect"}
     ended: dict[int, tuple[str, float]] = {
-        number: ("cut off", seconds(gone[row["connection"]]))
+        number: ("cut off", seconds(disconnects[row["connection"]]))
         for number, row in begun.items()
-        if gone.get(row["connection"], -1) >= row["time"]
+        if disconnects.get(row["connection"], -1) >= row["time"]
     }
     for row in rows:
         if row["f"] in ("commit", "abort") and row["type"] != "invoke" and row["transaction"] in begun:
@@ -337,13 +337,13 @@ def _subscriptions(
     rows: Sequence[Mapping[str, Any]], seconds: Callable[[int], float], begin_s: float, end_s: float
 ) -> dict[str, list[SubscriptionSpan]]:
     """Return the spans of each subscription, by its name, in the order in which they were made."""
-    found = {}
-    for one in subscriptions.of_rows(rows):
-        ends = [*(seconds(row["time"]) for _, _, row in one.changes[1:]), end_s]
+    spans_by_name = {}
+    for subscription in subscriptions.of_rows(rows):
+        ends = [*(seconds(row["time"]) for _, _, row in subscription.changes[1:]), end_s]
         spans = [
             SubscriptionSpan(sure=state == "there", start_s=seconds(row["time"]), end_s=end)
-            for (_, state, row), end in zip(one.changes, ends, strict=True)
+            for (_, state, row), end in zip(subscription.changes, ends, strict=True)
             if state and end > begin_s
         ]
-        found[f"{one.called} of {one.topic.removeprefix(TOPIC)}"] = spans
-    return found
+        spans_by_name[f"{subscription.called} of {subscription.topic.removeprefix(TOPIC)}"] = spans
+    return spans_by_name

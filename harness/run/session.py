@@ -190,7 +190,7 @@ class _Attempt:
         self.record.environment = test.environment.name
         self.record.environment_reason = test.environment_reason.partition(": ")[2]
         self.record.versions = _versions(test.system)
-        self.record.again = summary.again(test.spec, store, test.given_schedule)
+        self.record.again = summary.repeat_command(test.spec, store, test.given_schedule)
         self.interrupted = False
         self._ending = False
 
@@ -576,7 +576,7 @@ def _document(
         "spec": spec,
         "verdict": verdict,
         "known": reviewed,
-        "again": summary.again(spec, store, schedule),
+        "again": summary.repeat_command(spec, store, schedule),
     }
 
 

@@ -137,7 +137,7 @@ def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
     )
     import shlex
 
-    words = shlex.split(summary.again(spec, tmp_path))
+    words = shlex.split(summary.repeat_command(spec, tmp_path))
     assert words[0] == "jepsen-run"
     with cli.cli.commands["test"].make_context("test", words[1:]) as context:
         given = dict(context.params)
@@ -148,19 +148,19 @@ def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
 
 
 def test_what_has_no_option_is_repeated_from_the_stored_spec(tmp_path):
-    line = summary.again(TestSpec(name="x", payload_bytes=3, seed=4), tmp_path)
+    line = summary.repeat_command(TestSpec(name="x", payload_bytes=3, seed=4), tmp_path)
     assert line == f"jepsen-run --spec {tmp_path}/spec.json --seed 4"
 
 
 def test_a_schedule_that_was_given_is_given_again(tmp_path):
-    assert summary.again(specs.build({"seed": 4}), tmp_path, "my faults.json").endswith(
+    assert summary.repeat_command(specs.build({"seed": 4}), tmp_path, "my faults.json").endswith(
         "--seed 4 --schedule 'my faults.json'"
     )
 
 
 def test_nemeses_are_not_repeated_beside_a_schedule_that_may_have_others(tmp_path):
     drawn = specs.build({"seed": 4, "nemeses": ("partition", "kill")})
-    line = summary.again(drawn, tmp_path, "f.json")
+    line = summary.repeat_command(drawn, tmp_path, "f.json")
     assert line == f"jepsen-run --spec {tmp_path}/spec.json --seed 4 --schedule f.json"
 
 

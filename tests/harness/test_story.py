@@ -1221,7 +1221,7 @@ def test_a_question_went_where_its_own_answer_came_from():
     scene.add(1.2, 5, "invoke", "send", **scene.of(3))
     scene.add(1.3, 5, "ok", "send", **scene.of(3), broker="a2")
     names = story.Names(scene.rows)
-    assert [names.asked(row) for row in scene.rows if row["type"] == "invoke"] == ["a1", "a2"]
+    assert [names.broker_asked(row) for row in scene.rows if row["type"] == "invoke"] == ["a1", "a2"]
 
 
 def test_what_a_zombie_answered_was_asked_before_its_answer():

@@ -170,7 +170,7 @@ def test_a_fault_is_told_with_the_pair_and_the_client_that_it_kept_longest():
 
 def test_the_line_that_runs_a_test_again_rounds_nothing():
     spec = specs.build({"seed": 3, "rate": 1234567.0, "time_limit_s": 0.1234567, "interval_s": 9.0})
-    again = summary.again(spec, STORE)
+    again = summary.repeat_command(spec, STORE)
     assert "--rate 1234567 " in again
     assert "--time-limit 0.1234567 " in again
     assert "--interval 9 " in again
@@ -178,15 +178,15 @@ def test_the_line_that_runs_a_test_again_rounds_nothing():
 
 def test_the_line_that_runs_a_test_again_names_the_distribution_that_was_named(monkeypatch):
     theirs = specs.build({"seed": 3, "system": "artemis"})
-    assert "--system-home" not in summary.again(theirs, STORE)
+    assert "--system-home" not in summary.repeat_command(theirs, STORE)
     monkeypatch.setenv("JEPSEN_RUN_SYSTEM_HOME", "/opt/apache artemis")
-    assert summary.again(theirs, STORE).endswith(" --seed 3 --system-home '/opt/apache artemis'")
-    assert "--system-home" not in summary.again(specs.build({"seed": 3}), STORE)
+    assert summary.repeat_command(theirs, STORE).endswith(" --seed 3 --system-home '/opt/apache artemis'")
+    assert "--system-home" not in summary.repeat_command(specs.build({"seed": 3}), STORE)
 
 
 def test_the_line_that_runs_a_test_again_says_what_clients_do():
     said = {"queues": 3, "churn": 2.0, "send_again": True, "compare_backups": True}
-    again = summary.again(specs.build({"seed": 3, **said}), STORE)
+    again = summary.repeat_command(specs.build({"seed": 3, **said}), STORE)
     assert " --queues 3 --churn 2 --send-again --compare-backups --seed 3" in again
 
 

@@ -29,11 +29,11 @@ _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 class Break:
     """A fault as it happened.
 
-    ``name`` is its kind with its shape, ``seen`` what probes saw, by place. ``begin`` is when the
-    fault was requested, ``end`` when its healing was; ``healed`` is the index of the row of that
-    healing. Both are None if it was never healed. ``bit`` says whether it was seen to take effect;
-    ``ends`` are the nodes and zones that it concerned. A fault that found no target ended where it
-    began.
+    ``name`` is its kind with its shape, ``observations`` what probes saw, by place. ``begin`` is
+    when the fault was requested, ``end`` when its healing was; ``healed`` is the index of the row
+    of that healing. Both are None if it was never healed. ``bit`` says whether it was seen to take
+    effect; ``ends`` are the nodes and zones that it concerned. A fault that found no target ended
+    where it began.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Break:
     begin: int
     end: int | None
     bit: bool
-    seen: Mapping[str, str] | str
+    observations: Mapping[str, str] | str
     ends: frozenset[str]
     rows: tuple[Row, ...]
     healed: int | None
@@ -64,10 +64,10 @@ class Break:
 
         Of many places only their number is given.
         """
-        if isinstance(self.seen, str):
-            return self.seen
+        if isinstance(self.observations, str):
+            return self.observations
         alike: dict[str, list[str]] = {}
-        for where, observation in self.seen.items():
+        for where, observation in self.observations.items():
             alike.setdefault(str(observation), []).append(str(where))
         return "; ".join(f"{_listed_places(places)} {observation}" for observation, places in alike.items())
 
@@ -364,7 +364,7 @@ def break_of(rows: Sequence[Row]) -> Break:
         begin=rows[0]["time"],
         end=None if ended is None else ended["time"],
         bit=bool(value.get("bit")),
-        seen=observations if isinstance(observations, dict) else str(observations or ""),
+        observations=observations if isinstance(observations, dict) else str(observations or ""),
         ends=frozenset([*nodes, *links]),
         rows=tuple(rows),
         healed=None if ended is None else ended["index"],

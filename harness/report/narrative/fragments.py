@@ -256,7 +256,7 @@ class Clauses:
 
     def _end_of(self, transaction: Transaction, owner: str = "") -> str:
         """Return a clause that says when a transaction's end was requested, and its outcome."""
-        end, request = transaction.end, transaction.asked
+        end, request = transaction.end, transaction.request
         if request is None:
             subject = transaction.name if owner else "it"
             if end is None:

@@ -136,7 +136,7 @@ class LogReader:
         self._directory = directory
         self._books: dict[tuple[str, float, tuple[Skew, ...]], Book] = {}
 
-    def of(self, broker: str, zero_s: float, skews: Sequence[Skew]) -> Book:
+    def book_of(self, broker: str, zero_s: float, skews: Sequence[Skew]) -> Book:
         """Return the log lines of a broker, as ``read`` does."""
         key = (broker, zero_s, tuple(skews))
         if key not in self._books:
@@ -195,7 +195,7 @@ def placed(story: Story, logs: LogReader, record: store.RunRecord) -> Story:
     if zero_s is None or not story.steps:
         return replace(story, notes=(*story.notes, *notes))
     skews = {broker: skews_of(story, broker) for broker in story.brokers}
-    books = {broker: logs.of(broker, zero_s, skews[broker]) for broker in story.brokers}
+    books = {broker: logs.book_of(broker, zero_s, skews[broker]) for broker in story.brokers}
     notes += [book.trouble for book in books.values() if book.trouble]
     for broker in story.brokers:
         notes += [

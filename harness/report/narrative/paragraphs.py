@@ -242,7 +242,7 @@ def _uncommitted(clauses: Clauses) -> list[str]:
     number = (clauses.first_row("send", "invoke", clauses.message) or {}).get("transaction")
     sentences = clauses.transaction(number) or [clauses.sent(clauses.message)]
     story_transaction = clauses.story.transactions.get(number) if number is not None else None
-    request = None if story_transaction is None else story_transaction.asked
+    request = None if story_transaction is None else story_transaction.request
     if got is None:
         return sentences
     if request is None or request["f"] != "commit":
@@ -334,7 +334,7 @@ def _with_changes(clauses: Clauses, number: int | None) -> list[str]:
     story_transaction = None if number is None else clauses.story.transactions.get(number)
     if story_transaction is None:
         return []
-    end = story_transaction.end or story_transaction.asked or story_transaction.begun
+    end = story_transaction.end or story_transaction.request or story_transaction.begun
     changed = clauses.between(story_transaction.begun["time"], end["time"] + AFTER_NS, "After its begin")
     return [*clauses.transaction(story_transaction.number), changed]
 

@@ -24,16 +24,16 @@ Outcome = Literal["committed", "rolled back", "refused", "unknown", "cut off", "
 class Transaction:
     """A transaction and its rows, in order.
 
-    ``taken`` and ``sent`` are the acknowledgements and sends in it that were not refused. ``asked``
-    is the request for its commit or roll-back. ``end`` is the answer to that, or the end of its
-    connection if there was no such request. None: not recorded.
+    ``taken`` and ``sent`` are the acknowledgements and sends in it that were not refused.
+    ``request`` is the request for its commit or roll-back. ``end`` is the answer to that, or the
+    end of its connection if there was no such request. None: not recorded.
     """
 
     number: int
     begun: Row
     taken: tuple[Row, ...]
     sent: tuple[Row, ...]
-    asked: Row | None
+    request: Row | None
     end: Row | None
     indexes: frozenset[int]
 
@@ -45,19 +45,19 @@ class Transaction:
     @property
     def outcome(self) -> Outcome:
         """The outcome of the transaction, as far as its client knows."""
-        if self.asked is None:
+        if self.request is None:
             return "open" if self.end is None else "cut off"
         if self.end is None or self.end["type"] == "info":
             return "unknown"
         if self.end["type"] == "fail":
             return "refused"
-        return "committed" if self.asked["f"] == "commit" else "rolled back"
+        return "committed" if self.request["f"] == "commit" else "rolled back"
 
     def before(self, index: int) -> State:
         """Return the state just before the row of that index."""
         if index <= self.begun["index"] or (self.end is not None and index > self.end["index"]):
             return ""
-        return "ending" if self.asked is not None and index > self.asked["index"] else "open"
+        return "ending" if self.request is not None and index > self.request["index"] else "open"
 
 
 def of_rows(rows: Sequence[Row]) -> dict[int, Transaction]:
@@ -88,7 +88,7 @@ def _transaction(number: int, own_rows: Sequence[Row], rows: Iterable[Row]) -> T
         begun=own_rows[0],
         taken=tuple(row for row in effects if row["f"] == "ack"),
         sent=tuple(row for row in effects if row["f"] == "send"),
-        asked=request,
+        request=request,
         end=end,
         indexes=frozenset(row["index"] for row in own_rows),
     )
