@@ -220,6 +220,8 @@ def start(directory: Path, name: str, options: argparse.Namespace, more: dict[st
         table["security-settings"] = [
             {"match": "canary", "send": ["canary"]},
             {"match": "attacked.#", "send": ["attacker"], "consume": ["attacker"]},
+            {"match": "DLQ"},
+            {"match": "ExpiryQueue"},
         ]
     path = home / "broker.toml"
     path.write_text(config.dumps(table), encoding="utf-8")

@@ -5,12 +5,16 @@ of the claims; AMQ 17.3.3).
 import asyncio
 import base64
 import json
+from unittest import mock
 
 import pytest
 from plain_client import LostError
 from replicated import Load, cluster_test, nothing_lost, until
 
 from broker.cluster import incarnation as incarnations
+from broker.core.budget import TEST, TURN, TurnBudget
+from broker.core.engine import Engine
+from broker.core.selector import Selector, compile_selector
 from environments.link_condition import LinkCondition
 
 
@@ -178,6 +182,54 @@ async def test_copies_for_many_subscriptions_share_one_body_on_both_disks_and_no
             await client.ack(headers)
         await client.ask("UNSUBSCRIBE", _durable(name))
     await until(lambda: not _large(cluster["a2"]), "no body is left")
+
+
+@cluster_test()
+async def test_selectors_of_one_client_keep_the_live_from_neither_its_backup_nor_other_clients(cluster):
+    """Turns are counted: no clock runs in a simulation while selectors are asked."""
+    await cluster.start_pair()
+    client, other = await cluster.client("a1"), await cluster.client("a1")
+    large = " OR ".join(f"b{number} = 'x'" for number in range(98))
+    for number in range(60):
+        selector = f"a{number} = 'x' OR {large}"
+        await client.ask("SUBSCRIBE", {"id": str(number), "destination": "/topic/t", "selector": selector})
+    turns, taken, answered = [0], [], []
+    renew, matches, take = TurnBudget._renew, Selector.matches, Engine.send
+
+    def renewed(budget):
+        turns.append(0)
+        renew(budget)
+
+    def matched(selector, headers):
+        turns[-1] += 1
+        return matches(selector, headers)
+
+    def took(engine, target, *more):
+        taken.append(target)
+        return take(engine, target, *more)
+
+    async def send(number):
+        await client.ask("SEND", {"destination": "/topic/t"})
+        answered.append(number)
+
+    lives = cluster["a1"].lives, cluster["a2"].lives
+    with (
+        mock.patch.object(TurnBudget, "_renew", renewed),
+        mock.patch.object(Selector, "matches", matched),
+        mock.patch.object(Engine, "send", took),
+    ):
+        async with asyncio.TaskGroup() as group:
+            for number in range(40):
+                group.create_task(send(number))
+            group.create_task(other.ask("SEND", {"destination": "/queue/q"}))
+    cost = TEST + compile_selector(selector).terms
+    assert sum(turns) == 60 * 40
+    assert max(turns) <= TURN // cost + 1
+    assert answered == list(range(40))
+    assert taken.index("q") < 20
+    assert await cluster["a1"].is_role("live")
+    assert await cluster["a1"].is_synchronized()
+    assert (cluster["a1"].lives, cluster["a2"].lives) == lives
 
 
 def _large(node):
