@@ -9,7 +9,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import may_have_expired
 from checkers.reference_skipped import copies_of, is_skipped, serves, topic_of
 from checkers.reference_subscriptions import is_owed, kept_until_settled
-from checkers.reference_waits import has_lapsed
+from checkers.reference_waits import has_lapsed, is_late
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
@@ -110,14 +110,15 @@ def _acks(
         answers = [r["index"] for r in mine if r["f"] in ("ack", "nack") and r["type"] == "invoke"]
         upto = min((index for index in answers if index > a["index"]), default=None)
         told = {
-            r["type"]
-            for r in mine
+            r["type"]: r
+            for r in reversed(mine)
             if r["f"] == "ack" and r["index"] > a["index"] and (upto is None or r["index"] < upto)
         }
         if got is None or "fail" in told:
             continue
         clean = not any(got < index < a["index"] for index in answers)
         sure = "ok" in told and options.broker.durable_acks and options.broker.single
+        sure = sure and not is_late(history, m.rows, told["ok"], options, alone=True)
         if sure and (_kept(history, m, a) or (clean and _given_again(history, m, a, got, upto, options))):
             yield transaction, a["index"], False
         elif absent and _consumed(history, m, a, got, options):

@@ -296,6 +296,8 @@ def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
     clean = (before[here] == NONE) | (before[here] < ask.got)
     same = (again[here] != NONE) & (again[here] < ask.upto)
     timed = lapses(rows, ends, promises, of=marked(ask.id, rows.messages))
+    ok_at = lowest_after(one, np.where(kind == ACK_OK, np.arange(len(order)), NONE))[here]
+    sure &= ~timed.are_late(order[np.maximum(ok_at, 0)])  # a late ack settles nothing
     lapse = timed.lapse_of(_positions(order, one, kind)[here])
     given_ns = lowest_after(one, np.where(kind == DELIVER, np.arange(len(order)), NONE))[here]
     same &= rows.time[order[np.maximum(given_ns, 0)]] < lapse

@@ -186,6 +186,15 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*moved("info"), *AGAIN, *ARRIVED, *DONE], Promises(single=False), set()),
     "where the dead are dropped, what is gone need not have been consumed": (
         [*moved("info"), *DONE], Promises(keeps_dead_letters=False), set()),
+    "where a late ack may be accepted, it shows nothing that the message is a dead letter": (
+        [*moved("info"), *kept(80, 1, "dead-letter"), *ARRIVED, *DONE],
+        Promises(refuses_stale_acks=False, ack_wait_s=0.002), {"died-early"}),
+    "where it is refused, an accepted one was not late": (
+        [*moved("info"), *kept(80, 1, "dead-letter"), *ARRIVED, *DONE],
+        Promises(ack_wait_s=0.002), {"torn-transaction", "died-early"}),
+    "an ack that came in time was not late": (
+        [*moved("info"), *kept(80, 1, "dead-letter"), *ARRIVED, *DONE],
+        Promises(refuses_stale_acks=False, ack_wait_s=0.05), {"torn-transaction", "died-early"}),
     "where a refusal consumes, what another may have refused need not have been acknowledged": (
         in_turn(*joined(0, 1), *send(1, 1), *deliver(2, 1, 4), *answer(3, 1, 4, "info", f="nack"),
                 *gone(5, 4), *TAKEN), Promises(nack="consume"), set()),
