@@ -3,7 +3,7 @@
 Everything that depends on a finding's name alone is in this table.
 
 Why one table: a name that stands in ten places is forgotten in one of them. A new finding needs its
-rule (and the twin of the rule in ``checkers.reference``), a row here, and a line in
+rule (and the twin of the rule in ``checkers.reference``), a row here, and a row and a section in
 docs/explanation/verdicts.md. Severity, order, witness, sentence, JUnit and reports follow from the
 row.
 
