@@ -84,7 +84,13 @@ class Balancing:
         membership.broadcast(m.Consumers({}, whole=True))
 
     def route(self, queue: str, message: Message) -> str | None:  # noqa: ARG002 - the protocol is the Engine's
-        """Return the node ID for a message, None for this broker; see ``Router``."""
+        """Return the node ID for a message, None for this broker; see ``Router``.
+
+        Connections outlive the balancing of a broker that stops by one turn of the loop, and a
+        client may send in it. Such a message stays here.
+        """
+        if self._engine is None:
+            return None
         candidates = self._candidates.get(queue)
         if candidates is None:
             candidates = self._candidates[queue] = self._find(queue)
