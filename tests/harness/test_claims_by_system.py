@@ -287,7 +287,7 @@ def test_what_stands_before_the_sections_stays_as_it_is(tmp_path, monkeypatch):
     file.write_text("# Ours\n\n| a |\n")
     page.renew(file)
     once = file.read_text()
-    assert once.startswith("# Ours\n\n| a |\n\n## With the brokers of others\n")
+    assert once.startswith("# Ours\n\n| a |\n\n## With other brokers\n")
     assert "### echo" in once
     page.renew(file)
     assert file.read_text() == once

@@ -15,7 +15,7 @@ from harness.claims.systems.results import AS_EXPECTED, UNKNOWN, Results, RowRun
 from harness.claims.systems.row import Departure, SystemClaims, SystemRow
 from harness.systems import registry as systems
 
-HEADING: Final = "## With the brokers of others"
+HEADING: Final = "## With other brokers"
 
 DIRECTORY: Final = "results"
 """The directory, next to the page, of the files of results, ``claims-SYSTEM.json``."""
@@ -33,9 +33,9 @@ def sections(page: Path) -> list[str]:
 
 
 _ABOUT: Final = (
-    "The same rows with other brokers, their times and properties; `jepsen-run claims RP SS --system NAME`.",
-    "A row that the brokers do not keep as the documents have it expects what they do, and says where",
-    "and why: it departs. A row of which every run was unknown is unknown.",
+    "These are the same rows with other brokers: `jepsen-run claims RP SS --system NAME`. Times and",
+    "properties fit the brokers. If the brokers are known to differ from the documents, the row departs: it",
+    "expects what the brokers do, and names the reason. A row is unknown if all of its runs were.",
 )
 
 
