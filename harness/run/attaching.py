@@ -25,13 +25,13 @@ _SAID_BY_THE_FILE: Final = {
 }
 
 
-def attached(path: Path, given: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+def attached(path: Path, options: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Return the options of a test, completed by what a file says of its cluster.
 
     Raises UsageError if another option contradicts the file, or if the file is wrong.
     """
     for field, option in _SAID_BY_THE_FILE.items():
-        if given.get(field) is not None:
+        if options.get(field) is not None:
             raise UsageError(f"{option} and --attach: the file says which cluster it is")
     if settings:
         raise UsageError(
@@ -41,7 +41,7 @@ def attached(path: Path, given: Mapping[str, Any], settings: Sequence[str]) -> d
     described = msgspec.to_builtins(cluster)
     systems.of(described, registry.get)  # raises UsageError for a wrong system or dialect
     return {
-        **given,
+        **options,
         "system": cluster.system,
         "policy": systems.POLICY,
         "environment": "attached",

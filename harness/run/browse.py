@@ -37,12 +37,12 @@ async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], reco
             group.create_task(_browse_pair(test, [node.name for node in nodes], roles, recorder))
             for nodes in test.pairs.values()
         ]
-    again = _with_copies({name: stored for pair in pairs for name, stored in pair.result().items()})
-    if not again:
+    with_copies = _with_copies({name: stored for pair in pairs for name, stored in pair.result().items()})
+    if not with_copies:
         return
     await asyncio.sleep(AGAIN_S)
     async with asyncio.TaskGroup() as group:
-        readings = {name: group.create_task(_read(test, name)) for name in again}
+        readings = {name: group.create_task(_read(test, name)) for name in with_copies}
     for name, reading in readings.items():
         stored = reading.result()
         if not isinstance(stored, str):  # else the first reading remains, without proof of copies
@@ -68,16 +68,16 @@ async def anything_left(test: Composition, roles: Mapping[str, str]) -> bool:
     )
 
 
-def _with_copies(found: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
+def _with_copies(readings: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
     """Return the brokers that have a message of which they or another broker have a second copy."""
-    held: dict[int, list[str]] = {}
-    for name, stored in found.items():
+    brokers_by_message: dict[int, list[str]] = {}
+    for name, stored in readings.items():
         for message in stored:
-            told = payload.decode(message.body) if message.store != "store-and-forward" else None
-            if told is not None:
-                held.setdefault(told.message, []).append(name)
-    several = {name for names in held.values() if len(names) > 1 for name in names}
-    return [name for name in found if name in several]
+            decoded = payload.decode(message.body) if message.store != "store-and-forward" else None
+            if decoded is not None:
+                brokers_by_message.setdefault(decoded.message, []).append(name)
+    several = {name for names in brokers_by_message.values() if len(names) > 1 for name in names}
+    return [name for name in readings if name in several]
 
 
 async def _browse_pair(
@@ -93,16 +93,16 @@ async def _browse_pair(
     deadline = loop.time() + (0.0 if silent else test.system.patience.vacancy_s)
     while True:
         live = [name for name in nodes if roles().get(name) == LIVE]
-        found = {name: await _read(test, name) for name in live}
-        complete = bool(live) and not any(isinstance(stored, str) for stored in found.values())
+        readings = {name: await _read(test, name) for name in live}
+        complete = bool(live) and not any(isinstance(stored, str) for stored in readings.values())
         if complete or loop.time() >= deadline:
             break
         await asyncio.sleep(_RETRY_S)
     if not live:
         for name in nodes:
             _unread(recorder, name, f"the pair has no live broker: {name} is {roles().get(name)}")
-    read = {name: stored for name, stored in found.items() if not isinstance(stored, str)}
-    for name, stored in found.items():
+    read = {name: stored for name, stored in readings.items() if not isinstance(stored, str)}
+    for name, stored in readings.items():
         if isinstance(stored, str):
             _unread(recorder, name, stored)
         else:
@@ -129,11 +129,11 @@ def _unread(recorder: Recorder, node: str, error: str) -> None:
 def _record(recorder: Recorder, node: str, stored: Sequence[StoredMessage]) -> None:
     """Record one reading of a store: a row for each message, and a row that says it is complete."""
     for message in stored:
-        _found(recorder, node, message)
+        _record_message(recorder, node, message)
     recorder.event(HARNESS, "ok", "browse", broker=node)
 
 
-def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
+def _record_message(recorder: Recorder, node: str, stored: StoredMessage) -> None:
     """Record one stored message, identified by what its body says.
 
     A body that the test did not write keeps its digest, and the row says what is wrong with it.
@@ -143,23 +143,23 @@ def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
     Otherwise the message is on its way, or has gone astray, and the body names queue and group.
     Brokers have other names for temporary queues than the history.
     """
-    told = payload.decode(stored.body)
-    mine = told is None or stored.store == "main" or stored.origin
-    if told is not None and told.queue.startswith(TEMPORARY) and stored.queue.startswith("/"):
-        mine = stored.queue.startswith(TOPIC)
+    decoded = payload.decode(stored.body)
+    broker_names_place = decoded is None or stored.store == "main" or stored.origin
+    if decoded is not None and decoded.queue.startswith(TEMPORARY) and stored.queue.startswith("/"):
+        broker_names_place = stored.queue.startswith(TOPIC)
     digest = None if stored.cut else payload.digest(stored.body) if stored.digest is None else stored.digest
     recorder.event(
         HARNESS,
         "ok",
         "browse",
-        queue=stored.queue if mine or told is None else told.queue,
-        group=stored.group if mine or told is None else told.group,
-        message=None if told is None else told.message,
-        producer=None if told is None else told.producer,
-        sequence=None if told is None else told.sequence,
+        queue=stored.queue if broker_names_place or decoded is None else decoded.queue,
+        group=stored.group if broker_names_place or decoded is None else decoded.group,
+        message=None if decoded is None else decoded.message,
+        producer=None if decoded is None else decoded.producer,
+        sequence=None if decoded is None else decoded.sequence,
         subscription=stored.subscription,
         broker=node,
         digest=digest,
-        error=payload.unreadable(stored.body) if told is None else None,
+        error=payload.unreadable(stored.body) if decoded is None else None,
         value=stored.store,
     )

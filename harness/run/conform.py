@@ -32,10 +32,10 @@ def run(
     The status is 1 if a statement is wrong, 2 if none is wrong but some are unknown.
     """
     name = system or OWN
-    known = registry.get(name)
-    chosen = policy or next(iter(known.policies))
+    named_system = registry.get(name)
+    chosen = policy or next(iter(named_system.policies))
     # Brokers that need their topics declared in advance get them by the workload that has topics.
-    topics = [SubscriptionsLoad.name] if SubscriptionsLoad.name in possible(known.dialect) else []
+    topics = [SubscriptionsLoad.name] if SubscriptionsLoad.name in possible(named_system.dialect) else []
     spec = TestSpec(
         name=f"conformance-{name}-{chosen}",
         system=name,
@@ -72,8 +72,8 @@ def run(
 
 def line(row: Row) -> str:
     """Return a row of the table as a line of text."""
-    said = f"says: {row.said}; " if row.said else ""
-    return f"  {row.state:<11} {row.what:<{_WIDTH}} {said}seen: {row.seen}"
+    claim = f"says: {row.said}; " if row.said else ""
+    return f"  {row.state:<11} {row.what:<{_WIDTH}} {claim}seen: {row.seen}"
 
 
 def tried(test: Composition, store: Path, tell: Callable[[Row], None]) -> list[Row]:

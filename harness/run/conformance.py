@@ -17,7 +17,7 @@ from typing import Final
 from harness.interface import Prepared, Status, StoredMessage
 from harness.run.compose import Composition
 from harness.run.conversation import Conversation
-from harness.run.talk import POLL_S, Row, Seen, tried
+from harness.run.talk import POLL_S, Row, StepResult, tried
 
 KEPT: Final = "kept over a restart"
 
@@ -42,8 +42,8 @@ class Conformance:
         live = await self._live()
         if started.state == "DEPARTS" or live is None:
             why = "no broker is live"
-            for what in ("what clients do", "stop", "restart", KEPT):
-                self._add(Row(what, "", why, "unknown"))
+            for name in ("what clients do", "stop", "restart", KEPT):
+                self._add(Row(name, "", why, "unknown"))
             return self._rows
         talk = self._talk(live, iter(queues), iter(topics))
         for row in await talk.rows():
@@ -52,11 +52,11 @@ class Conformance:
         stopped = await self._row("stop", self._stops)
         if stopped.state == "DEPARTS" or ready.state != "as said":
             why = ready.seen if ready.state != "as said" else "a broker did not stop"
-            for what in ("restart", KEPT):
-                self._add(Row(what, "", why, "unknown"))
+            for name in ("restart", KEPT):
+                self._add(Row(name, "", why, "unknown"))
             return self._rows
-        again = await self._row("restart", self._starts)
-        live = await self._live() if again.state == "as said" else None
+        second_start = await self._row("restart", self._starts)
+        live = await self._live() if second_start.state == "as said" else None
         if live is None:
             self._add(Row(KEPT, "", "no broker is live", "unknown"))
             return self._rows
@@ -64,8 +64,8 @@ class Conformance:
         await self._row(KEPT, talk.restarted)
         return self._rows
 
-    async def _row(self, what: str, step: Callable[[], Awaitable[Seen]]) -> Row:
-        return self._add(await tried(what, "", step))
+    async def _row(self, name: str, step: Callable[[], Awaitable[StepResult]]) -> Row:
+        return self._add(await tried(name, "", step))
 
     def _add(self, row: Row) -> Row:
         self._rows.append(row)
@@ -88,24 +88,27 @@ class Conformance:
         async with asyncio.timeout(self._test.system.patience.browse_s):
             return await self._test.system.browse(self._test.admin(live))
 
-    async def _starts(self) -> Seen:
+    async def _starts(self) -> StepResult:
         """Start all nodes, and prepare what clients need.
 
         A node starts after the node that must be live before it.
         """
         test = self._test
-        said = ", ".join(f"{node.name} as {node.configured}" for node in test.nodes)
-        for node in sorted(test.nodes, key=lambda one: (one.after is not None, one.configured == "slave")):
+        claim = ", ".join(f"{node.name} as {node.configured}" for node in test.nodes)
+        for node in sorted(
+            test.nodes,
+            key=lambda node_to_start: (node_to_start.after is not None, node_to_start.configured == "slave"),
+        ):
             if node.after is not None:
-                await self._until(partial(_serves, node.after))
+                await self._missed(partial(_serves, node.after))
             await test.environment.start(node.name)
-        lacking = await self._until(lambda statuses: not test.system.lacking(test.nodes, statuses))
+        lacking = await self._missed(lambda statuses: not test.system.lacking(test.nodes, statuses))
         if isinstance(test.system, Prepared) and not lacking:
             await test.system.prepare(test.spec, {node.name: test.admin(node.name) for node in test.nodes})
         roles = ", ".join(f"{name} {status.role}" for name, status in (await self._statuses()).items())
-        return Seen(said, roles or "nobody answers", right=not lacking)
+        return StepResult(claim, roles or "nobody answers", right=not lacking)
 
-    async def _stops(self) -> Seen:
+    async def _stops(self) -> StepResult:
         """Stop each broker and wait until its process has ended.
 
         Backups are stopped first, so that none takes over.
@@ -113,29 +116,29 @@ class Conformance:
         test = self._test
         statuses = await self._statuses()
         order = sorted(test.nodes, key=lambda node: node.name in statuses and statuses[node.name].serves)
-        said, seen = "each broker ends when it is asked to", []
+        claim, ends = "each broker ends when it is asked to", []
         for node in order:
             if not node.broker or await test.system.stop(test.admin(node.name), failover=None) is False:
                 await test.environment.terminate(node.name)
             try:
                 async with asyncio.timeout(test.system.patience.start_s):
-                    seen.append(f"{node.name} ended ({await test.environment.wait_exit(node.name)})")
+                    ends.append(f"{node.name} ended ({await test.environment.wait_exit(node.name)})")
             except TimeoutError:
-                return Seen(said, f"{node.name} still runs", right=False)
-        return Seen(said, ", ".join(seen), right=True)
+                return StepResult(claim, f"{node.name} still runs", right=False)
+        return StepResult(claim, ", ".join(ends), right=True)
 
     async def _live(self) -> str | None:
         return next((name for name, status in (await self._statuses()).items() if status.serves), None)
 
     async def _statuses(self) -> Mapping[str, Status]:
-        found = {}
+        statuses = {}
         for node in self._test.brokers:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(max(2.0, self._test.system.patience.silence_s)):
-                    found[node.name] = await self._test.system.status(self._test.admin(node.name))
-        return found
+                    statuses[node.name] = await self._test.system.status(self._test.admin(node.name))
+        return statuses
 
-    async def _until(self, holds: Callable[[Mapping[str, Status]], bool]) -> bool:
+    async def _missed(self, holds: Callable[[Mapping[str, Status]], bool]) -> bool:
         """Wait until the statuses satisfy a condition; return True if they did not in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._test.system.patience.start_s
@@ -150,6 +153,6 @@ def _serves(node: str, statuses: Mapping[str, Status]) -> bool:
     return node in statuses and statuses[node].serves
 
 
-async def _done(work: Awaitable[None]) -> Seen:
+async def _done(work: Awaitable[None]) -> StepResult:
     await work
-    return Seen("", "", right=True)
+    return StepResult("", "", right=True)

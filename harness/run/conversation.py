@@ -17,7 +17,7 @@ import msgspec
 
 from checkers.schema import TOPIC
 from harness.interface import Topics
-from harness.run.talk import ANSWER_S, FAILURES, QUIET_S, Seen, Talk, confirmed, words
+from harness.run.talk import ANSWER_S, FAILURES, QUIET_S, StepResult, Talk, confirmed, words
 from harness.systems.stomp_client import StompClient
 
 _EXPIRES, _DELAY, _PRIORITY, _SELECTOR = "expires", "AMQ_SCHEDULED_DELAY", "priority", "selector"
@@ -34,7 +34,7 @@ class Conversation(Talk):
 
     __slots__ = ()
 
-    def steps(self) -> list[tuple[str, Callable[[], Awaitable[Seen]]]]:
+    def steps(self) -> list[tuple[str, Callable[[], Awaitable[StepResult]]]]:
         """Return the steps of ``Talk``, then those for features that not all brokers have."""
         return [
             *super().steps(),
@@ -52,14 +52,14 @@ class Conversation(Talk):
             ("topic: selector", self.selects),
         ]
 
-    async def dies(self) -> Seen:
+    async def dies(self) -> StepResult:
         """Check that a message refused as often as allowed becomes one dead letter.
 
         The dead letter must name its origin if the broker promises that.
         """
         after = self.promises.dies_after
         if after < 1 or not self.promises.keeps_dead_letters or after > _REFUSALS_MAX:
-            return Seen("no refusals after which it certainly is one", "not tried", None, claimed=False)
+            return StepResult("no refusals after which it certainly is one", "not tried", None, claimed=False)
         queue = next(self.queues)
         body = f"refused {queue}"
         await self._send(queue, [body])
@@ -68,28 +68,28 @@ class Conversation(Talk):
             for _ in range(after):
                 message = await self._expected(client)
                 confirmed(await client.ask("NACK", id=message.headers.get("ack", "")), "NACK")
-            again = await client.message(QUIET_S)
-        said = f"after {after} refusals once, and where it was"
-        if again is not None:
-            return Seen(said, "it came again", right=False)
-        found = [one for one in await self.browse() if one.body == body.encode()]
-        dead = [one for one in found if one.store == "dead-letter"]
+            redelivered = await client.message(QUIET_S)
+        claim = f"after {after} refusals once, and where it was"
+        if redelivered is not None:
+            return StepResult(claim, "it came again", right=False)
+        copies = [copy for copy in await self.browse() if copy.body == body.encode()]
+        dead = [copy for copy in copies if copy.store == "dead-letter"]
         if not dead:
-            return Seen(said, "no dead letter", right=False)
-        origins = [one.queue if one.origin else "nowhere told" for one in dead]
-        seen = f"{len(dead)} dead, from {words(origins)}"
-        if len(found) == 1 and not dead[0].origin:  # no check needs the origin then
-            return Seen(f"after {after} refusals once; not where it was", seen, None, claimed=False)
-        return Seen(said, seen, right=len(found) == 1 and dead[0].queue == queue)
+            return StepResult(claim, "no dead letter", right=False)
+        origins = [copy.queue if copy.origin else "nowhere told" for copy in dead]
+        observed = f"{len(dead)} dead, from {words(origins)}"
+        if len(copies) == 1 and not dead[0].origin:  # no check needs the origin then
+            return StepResult(f"after {after} refusals once; not where it was", observed, None, claimed=False)
+        return StepResult(claim, observed, right=len(copies) == 1 and dead[0].queue == queue)
 
-    async def commits(self) -> Seen:
+    async def commits(self) -> StepResult:
         """Check that a transaction's sends appear at its commit.
 
         What the transaction acknowledged must be gone.
         """
         source, target = next(self.queues), next(self.queues)
         acks = self.dialect.transactional_acks
-        said = "sends" + (" and the acknowledgement" if acks else "") + " happen by the commit"
+        claim = "sends" + (" and the acknowledgement" if acks else "") + " happen by the commit"
         await self._send(source, ["taken"])
         async with await self._client() as client, await self._client() as other:
             await self._subscribe(other, target, 4)
@@ -97,30 +97,32 @@ class Conversation(Talk):
             early = await other.message(QUIET_S)
             confirmed(await client.ask("COMMIT", transaction="t"), "COMMIT")
             sent = ([] if early is None else [early.body.decode()]) + await self._taken(other)
-        left = await self._left(source)
-        seen = f"{'nothing' if early is None else early.body.decode()} before it, then {words(sent)}"
-        seen += f"; left where it came from: {words(left)}"
-        gone = not left or not acks
-        return Seen(said, seen, right=early is None and sorted(sent) == ["t1", "t2"] and gone)
+        remaining = await self._remaining(source)
+        observed = f"{'nothing' if early is None else early.body.decode()} before it, then {words(sent)}"
+        observed += f"; left where it came from: {words(remaining)}"
+        is_settled = not remaining or not acks
+        return StepResult(
+            claim, observed, right=early is None and sorted(sent) == ["t1", "t2"] and is_settled
+        )
 
-    async def aborts(self) -> Seen:
+    async def aborts(self) -> StepResult:
         """Check that an aborted transaction sends nothing and returns what it acknowledged."""
         source, target = next(self.queues), next(self.queues)
         acks = self.dialect.transactional_acks
-        said = "no send happened" + (", what it acknowledged comes again" if acks else "")
+        claim = "no send happened" + (", what it acknowledged comes again" if acks else "")
         await self._send(source, ["taken"])
         async with await self._client() as client:
             await self._in_transaction(client, source, target)
             confirmed(await client.ask("ABORT", transaction="t"), "ABORT")
-            again = await client.message(QUIET_S) if acks and self.dialect.redelivers_aborted else None
-        sent, left = await self._left(target), await self._left(source)
-        seen = f"sent: {words(sent)}; left where it came from: {words(left)}"
+            redelivered = await client.message(QUIET_S) if acks and self.dialect.redelivers_aborted else None
+        sent, remaining = await self._remaining(target), await self._remaining(source)
+        observed = f"sent: {words(sent)}; left where it came from: {words(remaining)}"
         if acks and self.dialect.redelivers_aborted:
-            said += " in its session"
-            seen += f"; {'not ' if again is None else ''}in its session"
-            if again is None:
-                return Seen(said, seen, right=False)
-        return Seen(said, seen, right=not sent and (left == ["taken"] or not acks))
+            claim += " in its session"
+            observed += f"; {'not ' if redelivered is None else ''}in its session"
+            if redelivered is None:
+                return StepResult(claim, observed, right=False)
+        return StepResult(claim, observed, right=not sent and (remaining == ["taken"] or not acks))
 
     async def _in_transaction(self, client: StompClient, source: str, target: str) -> None:
         """Begin a transaction with two sends and, if the dialect allows, an acknowledgement.
@@ -142,7 +144,7 @@ class Conversation(Talk):
         else:
             await client.ask("ACK", id=ack)
 
-    async def expires(self) -> Seen:
+    async def expires(self) -> StepResult:
         """Check that an expired message is not delivered, and that one not yet expired is."""
         wishes, queue = self.dialect.wishes, next(self.queues)
         header = wishes.expires or _EXPIRES
@@ -150,34 +152,34 @@ class Conversation(Talk):
             from_ms = 0 if wishes.expires and wishes.lasts else time.time_ns() // 1_000_000
             await self._send(queue, [body], None, {header: str(from_ms + lasts_ms)})
         await asyncio.sleep(3 * _SHORT_MS / 1000)
-        got = await self._left(queue)
+        got = await self._remaining(queue)
         return _claimed(wishes.expires, f"delivered after it: {words(got)}", does=got == ["long"])
 
-    async def delays(self) -> Seen:
+    async def delays(self) -> StepResult:
         """Check that a delayed message is delivered after its delay, and not before."""
         header, queue = self.dialect.wishes.delay, next(self.queues)
         loop = asyncio.get_running_loop()
         async with await self._client() as client:
             await self._subscribe(client, queue, 1)
-            asked = loop.time()
+            start_s = loop.time()
             await self._send(queue, ["later"], None, {header or _DELAY: str(_DELAYED_MS)})
             message = await client.message(ANSWER_S)
-            after_s = loop.time() - asked
+            after_s = loop.time() - start_s
             if message is not None:
                 await client.ask("ACK", id=message.headers.get("ack", ""))
-        seen = "never delivered" if message is None else f"delivered after {after_s:.1f} of 2 s"
+        observed = "never delivered" if message is None else f"delivered after {after_s:.1f} of 2 s"
         does = message is not None and after_s >= _DELAYED_MS / 1000 - _EARLY_S
-        return _claimed(header, seen, does=does)
+        return _claimed(header, observed, does=does)
 
-    async def hurries(self) -> Seen:
+    async def hurries(self) -> StepResult:
         """Check that the waiting message with the highest priority is delivered first."""
         header, queue = self.dialect.wishes.priority, next(self.queues)
         for body, priority in (("low", 1), ("urgent", 9)):
             await self._send(queue, [body], None, {header or _PRIORITY: str(priority)})
-        got = await self._left(queue)
+        got = await self._remaining(queue)
         return _claimed(header, f"in this order: {words(got)}", does=got == ["urgent", "low"])
 
-    async def chooses(self) -> Seen:
+    async def chooses(self) -> StepResult:
         """Check that a consumer with a selector gets only a queue's matching messages.
 
         The other messages must remain for other consumers.
@@ -186,16 +188,16 @@ class Conversation(Talk):
 
     # --------------------------------------------------------------------------------------- topics
 
-    async def follows(self) -> Seen:
+    async def follows(self) -> StepResult:
         """Check that a plain subscription gets what is sent after it, and nothing sent before."""
         speech = self.dialect.topics
-        talk = self if speech is not None else self._with(Topics(send=self.dialect.durable))
+        talk = self if speech is not None else self._with_topics(Topics(send=self.dialect.durable))
         try:
             got = await talk.followed()
         except FAILURES as error:
             if speech is not None:
                 raise
-            return Seen("no topics", str(error), None, claimed=False)
+            return StepResult("no topics", str(error), None, claimed=False)
         return _claimed(
             None if speech is None else speech.destination.format("NAME"),
             f"got {words(got)}", does=got == ["after"],
@@ -210,11 +212,11 @@ class Conversation(Talk):
             await self._send(topic, ["after"])
             return await self._taken(client)
 
-    async def outlives(self) -> Seen:
+    async def outlives(self) -> StepResult:
         """Check that a durable subscription gets what was sent while its consumer was away."""
         speech = self.dialect.topics
         if speech is None or speech.durable is None:
-            return Seen("no durable subscriptions", "not tried", None, claimed=False)
+            return StepResult("no durable subscriptions", "not tried", None, claimed=False)
         topic = self._topic()
         named = _named(speech.durable, topic)
         async with await self._client("conformance") as client:
@@ -225,29 +227,29 @@ class Conversation(Talk):
         await self._drop(topic, named)
         return _claimed(words(sorted(speech.durable)), f"got {words(got)}", does=got == ["while away"])
 
-    async def shares(self) -> Seen:
+    async def shares(self) -> StepResult:
         """Check that each message of a shared subscription goes to exactly one of its consumers."""
         speech = self.dialect.topics
         if speech is None or speech.shared is None:
-            return Seen("no shared subscriptions", "not tried", None, claimed=False)
+            return StepResult("no shared subscriptions", "not tried", None, claimed=False)
         topic, bodies = self._topic(), ["s1", "s2", "s3", "s4"]
         named = _named(speech.shared, topic)
-        async with await self._client() as one, await self._client() as other:
-            for client in (one, other):
+        async with await self._client() as first, await self._client() as second:
+            for client in (first, second):
                 await self._subscribe(client, topic, 1, named)
             await self._send(topic, bodies)
-            parts = [await self._taken(one), await self._taken(other)]
-            parts[0] += await self._taken(one)
-        seen = f"one got {words(parts[0])}, the other {words(parts[1])}"
+            parts = [await self._taken(first), await self._taken(second)]
+            parts[0] += await self._taken(first)
+        observed = f"one got {words(parts[0])}, the other {words(parts[1])}"
         does = sorted(parts[0] + parts[1]) == bodies
-        return _claimed(words(sorted(speech.shared)), seen, does=does)
+        return _claimed(words(sorted(speech.shared)), observed, does=does)
 
-    async def drops(self) -> Seen:
+    async def drops(self) -> StepResult:
         """Check that a dropped subscription keeps no message that is sent after it was dropped."""
         speech = self.dialect.topics
         headers = speech and (speech.durable or speech.shared)
         if speech is None or not headers:
-            return Seen("no subscriptions to drop", "not tried", None, claimed=False)
+            return StepResult("no subscriptions to drop", "not tried", None, claimed=False)
         topic = self._topic()
         named = _named(headers, topic)
         async with await self._client("conformance") as client:
@@ -260,41 +262,41 @@ class Conversation(Talk):
         await self._drop(topic, named)
         return _claimed(f"UNSUBSCRIBE, {speech.drops}", f"made again it got {words(got)}", does=not got)
 
-    async def selects(self) -> Seen:
+    async def selects(self) -> StepResult:
         """Check that a subscription with a selector gets the matching messages, and no others."""
         if self.dialect.topics is None:
-            return Seen("no topics", "not tried", None, claimed=False)
+            return StepResult("no topics", "not tried", None, claimed=False)
         return await self._selected(self._topic(), ["red", "blue"])
 
-    async def _selected(self, where: str, colours: Sequence[str]) -> Seen:
+    async def _selected(self, where: str, colours: Sequence[str]) -> StepResult:
         """Check which messages a consumer with a selector gets, and which remain in a queue.
 
         ``where`` is a queue or a topic; only in a queue are remaining messages looked for.
         ``colours`` are the values that the selector accepts.
         """
         speech = self.dialect.topics or Topics(selector=None)
-        wanted = msgspec.structs.replace(speech, selector=speech.selector or _SELECTOR)
+        selecting = msgspec.structs.replace(speech, selector=speech.selector or _SELECTOR)
         try:
             async with await self._client() as client:
-                await self._subscribe(client, where, 4, wanted.wanting({"colour": colours}))
+                await self._subscribe(client, where, 4, selecting.wanting({"colour": colours}))
                 for colour in ("red", "green", "blue"):
                     await self._send(where, [colour], None, {"colour": colour})
                 got = await self._taken(client)
         except FAILURES as error:
             if speech.selector is not None:
                 raise
-            return Seen("no selectors", str(error), None, claimed=False)
-        seen, does = f"got {words(got)}", got == colours
+            return StepResult("no selectors", str(error), None, claimed=False)
+        observed, does = f"got {words(got)}", got == colours
         if not where.startswith(TOPIC):
-            left = await self._left(where)
-            seen, does = f"{seen}; left: {words(left)}", does and left == ["green"]
-        return _claimed(speech.selector, seen, does=does)
+            remaining = await self._remaining(where)
+            observed, does = f"{observed}; left: {words(remaining)}", does and remaining == ["green"]
+        return _claimed(speech.selector, observed, does=does)
 
     def _topic(self) -> str:
         """Return a topic that no other step uses."""
         return next(self.topics, f"{TOPIC}not-told-before")
 
-    def _with(self, topics: Topics) -> Conversation:
+    def _with_topics(self, topics: Topics) -> Conversation:
         return Conversation(
             msgspec.structs.replace(self.dialect, topics=topics),
             self.promises, self.at, self.node, self.queues, self.topics, self.browse,
@@ -334,8 +336,10 @@ def _named(headers: Mapping[str, str], topic: str) -> dict[str, str]:
     return {header: value.format(f"of-{short}", topic=short) for header, value in headers.items()}
 
 
-def _claimed(header: str | None, seen: str, *, does: bool) -> Seen:
+def _claimed(header: str | None, observed: str, *, does: bool) -> StepResult:
     """Return what was seen of a feature, claimed if the dialect names a header for it."""
     if header is not None:
-        return Seen(header, seen, right=does)
-    return Seen("brokers have none", f"they do it: {seen}" if does else seen, right=None, claimed=False)
+        return StepResult(header, observed, right=does)
+    return StepResult(
+        "brokers have none", f"they do it: {observed}" if does else observed, right=None, claimed=False
+    )

@@ -27,9 +27,9 @@ class LogFollower:
     ``told`` holds the events that the system's brokers log.
     """
 
-    def __init__(self, environment: Environment, nodes: Collection[str], told: Mapping[str, Event]) -> None:
+    def __init__(self, environment: Environment, nodes: Collection[str], events: Mapping[str, Event]) -> None:
         self._environment = environment
-        self._told = told
+        self._events = events
         self._nodes = tuple(nodes)
         self._happened: dict[str, asyncio.Future[str]] = {}
         self._parts: dict[str, str] = {}
@@ -55,8 +55,8 @@ class LogFollower:
             self._heard(node, lines)
 
     def _heard(self, node: str, lines: Sequence[str]) -> None:
-        for event in (event for line in lines for event in coverage.said(line, self._told)):
-            if part := self._told[event].plays:
+        for event in (event for line in lines for event in coverage.said(line, self._events)):
+            if part := self._events[event].plays:
                 self._parts[part] = node
             future = self._future(event)
             if not future.done():

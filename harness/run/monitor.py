@@ -60,12 +60,12 @@ class Watched:
 class _Track:
     """The monitor's knowledge of one server.
 
-    ``known`` is what the last row says of the server; ``low`` is when the last request that
+    ``recorded`` is what the last row says of the server; ``low`` is when the last request that
     confirmed it was sent (ns).
     """
 
     low: int
-    known: Server | None = None
+    recorded: Server | None = None
 
 
 class Monitor:
@@ -166,10 +166,10 @@ class Monitor:
 
     async def _unanswered(self, node: Watched) -> Status:
         try:
-            gone = not await node.running()
+            has_ended = not await node.running()
         except (OSError, InfrastructureError):
-            gone = False
-        return _our_own(node.name, STOPPED if gone else UNREACHABLE)
+            has_ended = False
+        return _our_own(node.name, STOPPED if has_ended else UNREACHABLE)
 
     def _update(self, node: str, tracks: dict[str, _Track], new: Status, sent: int, arrived: int) -> None:
         """Apply an answer of a node to every server that the node has had.
@@ -184,23 +184,23 @@ class Monitor:
             track = tracks.setdefault(name, _Track(low=low))
             shares = node in self._sharing
             self._follow(name, track, answers.get(name, absent), sent, arrived, shares=shares)
-        known = tracks[node].known
-        told = known is not None and known.role not in {UNREACHABLE, STOPPED}
-        role = STOPPED if known is None else LIVE if told and new.serves else known.role
-        self._notice(node, role, new if told else None)
+        last = tracks[node].recorded
+        has_answered = last is not None and last.role not in {UNREACHABLE, STOPPED}
+        role = STOPPED if last is None else LIVE if has_answered and new.serves else last.role
+        self._notice(node, role, new if has_answered else None)
 
     def _follow(
         self, name: str, track: _Track, new: Server, sent: int, arrived: int, *, shares: bool
     ) -> None:
         """Record the changes of one server since its last row."""
-        old = track.known
+        old = track.recorded
         if new.role == UNREACHABLE:
             # A stopped broker that refuses connections is still not live: it stays "stopped" until
             # it answers. ``low`` stays that of the last answer: nothing is known from there on.
             if old is not None and old.role not in {UNREACHABLE, STOPPED}:
                 self._record_role(name, new, track.low, arrived)
                 # The server keeps its takeovers, so that a later answer does not record them again.
-                track.known = msgspec.structs.replace(new, takeovers=old.takeovers)
+                track.recorded = msgspec.structs.replace(new, takeovers=old.takeovers)
             return
         same = old is not None and _identity(old) == _identity(new)
         taken_before = () if old is None else old.takeovers
@@ -219,7 +219,7 @@ class Monitor:
         if new.role == LIVE and new.replicating is not was and not shares:
             words = "replicated" if new.replicating else "unreplicated"
             self._record("replication", name, new.node_id, track.low, arrived, words)
-        track.known = new
+        track.recorded = new
         track.low = sent
 
     def _record_role(self, name: str, status: Server, low: int, high: int) -> None:

@@ -199,10 +199,10 @@ def line(path: Path) -> str:
 def versions() -> dict[str, str]:
     """Return the versions that decide whether equal seeds give equal histories."""
     try:
-        own = metadata.version("jepsen-run")
+        own_version = metadata.version("jepsen-run")
     except metadata.PackageNotFoundError:
-        own = "unknown"
-    return {"jepsen-run": own, "python": platform.python_version()}
+        own_version = "unknown"
+    return {"jepsen-run": own_version, "python": platform.python_version()}
 
 
 def _of_store(path: Path) -> Reproduction:
@@ -223,18 +223,18 @@ def _of_store(path: Path) -> Reproduction:
         versions=dict(record.versions),
         environment=environment,
         seed=spec.seed,
-        findings=_found(store),
+        findings=_grave_findings(store),
         spec=msgspec.structs.replace(spec, environment=environment),
         schedule=schedule,
         origin=str(store),
     )
 
 
-def _found(store: Path) -> tuple[str, ...]:
+def _grave_findings(store: Path) -> tuple[str, ...]:
     """Return the names of the grave findings in a stored verdict; none if there is no verdict."""
     try:
         verdict = msgspec.json.decode((store / stores.FINDINGS).read_bytes())
-        return ordered(found["name"] for found in verdict["findings"] if found["severity"] == "grave")
+        return ordered(finding["name"] for finding in verdict["findings"] if finding["severity"] == "grave")
     except FileNotFoundError:
         return ()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
@@ -246,19 +246,21 @@ def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str
 
     If it concerns no message, the witness has only the row that completes the instance.
     """
-    found = min((one for one in findings if one.name == name), key=lambda one: one.index)
-    about = [found.index]
-    if found.message is not None:
-        place = (found.queue, found.group, found.message)
+    earliest = min(
+        (instance for instance in findings if instance.name == name), key=lambda instance: instance.index
+    )
+    about = [earliest.index]
+    if earliest.message is not None:
+        place = (earliest.queue, earliest.group, earliest.message)
         about += [row["index"] for row in rows if (row["queue"], row["group"], row["message"]) == place]
-    shown = sorted(set(sorted(set(about) - {found.index})[: WITNESS_ROWS - 1]) | {found.index})
+    indexes = sorted(set(sorted(set(about) - {earliest.index})[: WITNESS_ROWS - 1]) | {earliest.index})
     return KeptWitness(
         name=name,
-        queue=found.queue,
-        group=found.group,
-        message=found.message,
-        key=found.key,
-        rows=tuple(_short(rows[index]) for index in shown),
+        queue=earliest.queue,
+        group=earliest.group,
+        message=earliest.message,
+        key=earliest.key,
+        rows=tuple(_short(rows[index]) for index in indexes),
     )
 
 

@@ -187,7 +187,7 @@ class Run:
             agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s
             # A live that lost its vote under the last fault may end only now, and then has to be
             # started again.
-            async with _beside(self._supervise(recorder, set()), "supervisor"):
+            async with _background(self._supervise(recorder, set()), "supervisor"):
                 recovered = await self._recovery(monitor)
             if recovered is None:
                 self._trouble(
@@ -225,8 +225,8 @@ class Run:
         Raises InfrastructureError if a broker ends or the cluster is not as planned in time.
         """
         patience_s = self.test.system.patience.start_s
-        held = nemesis.held_back(self.test.schedule)
-        nodes = [node for node in self.test.nodes if node.name not in held]
+        held_nodes = nemesis.held_back(self.test.schedule)
+        nodes = [node for node in self.test.nodes if node.name not in held_nodes]
         starting = [node.name for node in nodes]
         async with asyncio.TaskGroup() as group:
             for name in starting:
@@ -248,9 +248,9 @@ class Run:
                 )
             if not await ready:
                 lacking = self.test.system.lacking(nodes, monitor.statuses())
-                name, what = next(iter(lacking.items()))
+                name, reason = next(iter(lacking.items()))
                 raise InfrastructureError(
-                    f"after {patience_s:g} s {what}; roles: "
+                    f"after {patience_s:g} s {reason}; roles: "
                     + ", ".join(f"{node} {role}" for node, role in monitor.roles().items())
                     + await self._last_words(name)
                 )
@@ -326,9 +326,9 @@ class Run:
         )
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
         end = asyncio.get_running_loop().time() + spec.time_limit_s
-        following = contextlib.nullcontext() if listening is None else _beside(listening.run(), "events")
-        held = {*nemesis.held_back(self.test.schedule)}
-        async with _beside(self._supervise(recorder, held), "supervisor"), following:
+        following = contextlib.nullcontext() if listening is None else _background(listening.run(), "events")
+        held_nodes = {*nemesis.held_back(self.test.schedule)}
+        async with _background(self._supervise(recorder, held_nodes), "supervisor"), following:
             try:
                 done, _ = await asyncio.wait([conducting], timeout=spec.time_limit_s)
                 if done:
@@ -341,8 +341,8 @@ class Run:
             self.trouble = "; ".join(context.missed)
 
     async def _stop_cleanly(self, node: str, failover: bool | None) -> None:
-        asked = any(node == broker.name for broker in self.test.brokers)
-        if asked and await self.test.system.stop(self.test.admin(node), failover=failover) is not False:
+        is_broker = any(node == broker.name for broker in self.test.brokers)
+        if is_broker and await self.test.system.stop(self.test.admin(node), failover=failover) is not False:
             return
         await self.test.environment.terminate(node)
 
@@ -354,22 +354,22 @@ class Run:
             )
         return await system.administer(self.test.admin(node), command, arguments)
 
-    async def _supervise(self, recorder: HistoryRecorder, held: set[str]) -> None:
+    async def _supervise(self, recorder: HistoryRecorder, held_nodes: set[str]) -> None:
         """Restart nodes that ended by themselves, as a service manager would.
 
-        A node is restarted once no fault has been in force for ``RESTART_AFTER_S``. The nodes
-        ``held`` back by the schedule are restarted only after they have run once. Why not at once:
-        a live that lost its vote must stay away while the cause lasts. Why at all: with brokers
-        missing for the rest of the load, every later fault would meet a cluster that has no
+        A node is restarted once no fault has been in force for ``RESTART_AFTER_S``. The nodes that
+        the schedule held back (``held_nodes``) are restarted only after they have run once. Why not
+        at once: a live that lost its vote must stay away while the cause lasts. Why at all: with
+        brokers missing for the rest of the load, every later fault would meet a cluster that has no
         majority and nothing to lose.
         """
         environment = self.test.environment
         quiet_since: float | None = None
         while True:
             await asyncio.sleep(RESTART_AFTER_S / 4)
-            for name in tuple(held):
+            for name in tuple(held_nodes):
                 if await environment.running(name):
-                    held.discard(name)
+                    held_nodes.discard(name)
             now = asyncio.get_running_loop().time()
             if self._in_force:
                 quiet_since = None
@@ -378,7 +378,7 @@ class Run:
             if now - quiet_since < RESTART_AFTER_S:
                 continue
             for node in self.test.nodes:
-                ended = node.name not in held and not await environment.running(node.name)
+                ended = node.name not in held_nodes and not await environment.running(node.name)
                 if ended and not self._in_force:  # a fault may have begun during the question, and ended it
                     recorder.event(HARNESS, "info", "restart", broker=node.name)
                     await environment.start(node.name)
@@ -416,10 +416,10 @@ class Run:
         """
         # An attached cluster's own way to report roles may be slow, which proves nothing against
         # the brokers.
-        told = self.test.spec.attached is None
+        has_roles = self.test.spec.attached is None
 
         def served(statuses: Mapping[str, Status]) -> bool:
-            return not told or all(
+            return not has_roles or all(
                 any(statuses[node.name].serves for node in nodes if node.name in statuses)
                 for nodes in self.test.pairs.values()
             )
@@ -504,7 +504,7 @@ class Run:
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
+async def _background(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
     """Run the task while the ``async with`` body runs; cancel it afterwards."""
     task = asyncio.create_task(work, name=name)
     try:

@@ -142,7 +142,7 @@ def execute(
     stores.save(store, stores.SCHEDULE, test.schedule)
     if test.given_schedule == "":
         test = replace(test, given_schedule=str(store / stores.SCHEDULE))
-    own = spark is None
+    starts_spark = spark is None
     spark = spark or api.start_in_background(spark_master, wanted=not test.environment.virtual)
     # A minute of virtual time takes a second: lines say more than a display could show.
     virtual = test.environment.virtual
@@ -161,7 +161,9 @@ def execute(
     if isinstance(test.environment, Telling):
         test.environment.tell = progress.note
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_Attempt(test, store, spark, progress, talk, entries, owns_spark=own).run())
+        return runner.run(
+            _Attempt(test, store, spark, progress, talk, entries, owns_spark=starts_spark).run()
+        )
 
 
 class _Attempt:
@@ -285,7 +287,7 @@ class _Attempt:
                 flush=True,
             )
             return RunOutcome(status=judging.INTERRUPTED, store=self.store, interrupted=True)
-        if self._kept():
+        if self._is_stored():
             await asyncio.to_thread(files.write, self.store)
         return RunOutcome(
             status=known.exit_status(verdict, self._known),
@@ -325,7 +327,7 @@ class _Attempt:
         """
         if verdict.valid is False:
             recorder = life.recorder
-            kept = reproduction.of_run(
+            stored_finding = reproduction.of_run(
                 self.test.spec,
                 self.test.schedule,
                 verdict.findings,
@@ -333,7 +335,7 @@ class _Attempt:
                 digest=recorder.digest() if isinstance(recorder, MemoryRecorder) else "",
             )
             with contextlib.suppress(OSError):
-                stores.save(self.store, reproduction.FILE, kept)
+                stores.save(self.store, reproduction.FILE, stored_finding)
 
     def _tell(self, verdict: Verdict, waited_s: float) -> None:
         text = summary.text(
@@ -344,11 +346,11 @@ class _Attempt:
             judged_s=waited_s,
             story=_story(self.store, verdict),
             known=self._known,
-            reported=self._kept(),
+            reported=self._is_stored(),
         )
         print(text, file=self.talk, flush=True)
 
-    def _kept(self) -> bool:
+    def _is_stored(self) -> bool:
         """Return whether the verdict is in the store: a full disk may have had no room for it."""
         return (self.store / stores.FINDINGS).is_file()
 
@@ -406,10 +408,19 @@ def check(
     directory are judged without any change to them. The page of all runs of a store is written
     anew.
     """
-    held = {path: stores.find(path) for path in paths}
+    stores_by_path = {path: stores.find(path) for path in paths}
     # "store/*" names the latest run twice, once by a link.
-    runs = list({store.resolve(): store for some in held.values() for store in some}.values())
-    named = {store.resolve() for path, some in held.items() for store in some if stores.is_named(store, path)}
+    runs = list(
+        {
+            store.resolve(): store for stores_below in stores_by_path.values() for store in stores_below
+        }.values()
+    )
+    named = {
+        store.resolve()
+        for path, stores_below in stores_by_path.items()
+        for store in stores_below
+        if stores.is_named(store, path)
+    }
     from checkers import api  # noqa: PLC0415 - imports Arrow
     from harness.history import lean  # noqa: PLC0415 - as above
 
@@ -425,9 +436,9 @@ def check(
     statuses: list[int] = []
     documents: list[msgspec.Raw] = []
     judged: list[tuple[TestSpec, Verdict]] = []
-    for path, some in held.items():
-        if any(store.resolve() not in named for store in some):
-            print(_holding(path, some), file=talk)
+    for path, stores_below in stores_by_path.items():
+        if any(store.resolve() not in named for store in stores_below):
+            print(_holding(path, stores_below), file=talk)
     for number, store in enumerate(runs):
         if number:
             print(file=talk)
@@ -477,8 +488,8 @@ def _tell_known(
     judged: Sequence[tuple[TestSpec, Verdict]],
     talk: TextIO,
 ) -> None:
-    found = [(spec, {finding.name for finding in verdict.findings}) for spec, verdict in judged]
-    for line in known.told(entries or (), found):
+    names_by_spec = [(spec, {finding.name for finding in verdict.findings}) for spec, verdict in judged]
+    for line in known.told(entries or (), names_by_spec):
         print(line, file=talk, flush=True)
 
 
@@ -497,14 +508,14 @@ def _check_one(
     The run and its verdict are added to ``judged``. An error in this run does not keep the others
     from being judged. If ``keep`` is true, its verdict and reports are written.
     """
-    given = {field: value for field, value in changes.items() if value is not None}
+    changed = {field: value for field, value in changes.items() if value is not None}
     try:
         spec = stores.load_spec(store)
-        if given:
+        if changed:
             from harness.history.spec import build  # noqa: PLC0415 - only here
 
-            spec = build({**given, "name": spec.name}, spec)
-        verdict = judge(store, spec=spec if given else None, keep=keep)
+            spec = build({**changed, "name": spec.name}, spec)
+        verdict = judge(store, spec=spec if changed else None, keep=keep)
         judged.append((spec, verdict))
         reviewed = None if entries is None else known.review(verdict, spec, entries)
         status = known.exit_status(verdict, reviewed)
@@ -520,31 +531,31 @@ def _check_one(
         traceback.print_exc()
         print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
         return judging.INTERNAL, _json({"store": str(store), "error": f"internal error: {error!r}"})
-    if keep and not given:
+    if keep and not changed:
         known.keep(store, reviewed)
         files.write(store)
     story = _story(store, verdict)
     text = summary.text(
         spec, store, verdict,
-        schedule_file=schedule, story=story, known=reviewed, otherwise=_options(given),
+        schedule_file=schedule, story=story, known=reviewed, otherwise=_options(changed),
         reported=keep,
     )  # fmt: skip
     print(text, file=talk, flush=True)
     return status, document
 
 
-def _options(given: Mapping[str, Any]) -> str:
+def _options(changed: Mapping[str, Any]) -> str:
     """Return the guarantee that replaces the stored one, as options of ``check``."""
-    words = {"guarantee": f"--guarantee {given.get('guarantee')}"}
-    words["ordered"] = "--ordered" if given.get("ordered") else "--unordered"
-    return " ".join(words[field] for field in given)
+    words = {"guarantee": f"--guarantee {changed.get('guarantee')}"}
+    words["ordered"] = "--ordered" if changed.get("ordered") else "--unordered"
+    return " ".join(words[field] for field in changed)
 
 
 def _given_schedule(store: Path) -> str | None:
     """Return the file of the stored faults; None if spec and seed give the same faults."""
-    again = stores.load_run(store).again
-    told = " --schedule " in again or again.startswith("jepsen-run replay ")
-    return str(store / stores.SCHEDULE) if told else None
+    command = stores.load_run(store).again
+    names_faults = " --schedule " in command or command.startswith("jepsen-run replay ")
+    return str(store / stores.SCHEDULE) if names_faults else None
 
 
 def _json(document: dict[str, Any]) -> msgspec.Raw:

@@ -46,7 +46,7 @@ class Row(NamedTuple):
     state: State
 
 
-class Seen(NamedTuple):
+class StepResult(NamedTuple):
     """The result of a step: what it saw, and whether the module says so; None: undecided.
 
     A feature that the module says its brokers lack is not ``claimed``, whatever they do.
@@ -65,18 +65,18 @@ class RefusedError(Exception):
     """A broker's refusal of something that its module says it does."""
 
 
-async def tried(what: str, said: str, step: Callable[[], Awaitable[Seen]]) -> Row:
+async def tried(name: str, claim: str, step: Callable[[], Awaitable[StepResult]]) -> Row:
     """Try a step and return its row; a step that could not be tried is unknown."""
     try:
-        found = await step()
+        observation = await step()
     except RefusedError as error:
-        return Row(what, said, str(error), "DEPARTS")
+        return Row(name, claim, str(error), "DEPARTS")
     except FAILURES as error:
-        return Row(what, said, f"could not be tried: {str(error) or type(error).__name__}", "unknown")
-    if not found.claimed:
-        return Row(what, found.said, found.seen, "not claimed")
-    state: State = "unknown" if found.right is None else "as said" if found.right else "DEPARTS"
-    return Row(what, found.said, found.seen, state)
+        return Row(name, claim, f"could not be tried: {str(error) or type(error).__name__}", "unknown")
+    if not observation.claimed:
+        return Row(name, observation.said, observation.seen, "not claimed")
+    state: State = "unknown" if observation.right is None else "as said" if observation.right else "DEPARTS"
+    return Row(name, observation.said, observation.seen, state)
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Talk:
     queues: Iterator[str]
     topics: Iterator[str]
     browse: Callable[[], Awaitable[Sequence[StoredMessage]]]
-    kept: tuple[str, list[str]] = field(default=("", []))
+    surviving: tuple[str, list[str]] = field(default=("", []))
     """The queue by which a restart is judged, and the messages that must still be in it."""
 
     async def rows(self) -> list[Row]:
@@ -101,10 +101,10 @@ class Talk:
         first = await tried("connect", f"login {self.dialect.login or 'without a name'}", self.connect)
         steps = self.steps()
         if first.state != "as said":
-            return [first, *(Row(what, "", "nobody can log in", "unknown") for what, _ in steps)]
-        return [first, *[await tried(what, "", step) for what, step in steps]]
+            return [first, *(Row(name, "", "nobody can log in", "unknown") for name, _ in steps)]
+        return [first, *[await tried(name, "", step) for name, step in steps]]
 
-    def steps(self) -> list[tuple[str, Callable[[], Awaitable[Seen]]]]:
+    def steps(self) -> list[tuple[str, Callable[[], Awaitable[StepResult]]]]:
         """Return the steps that are tried once a client can log in, each with its name."""
         return [
             ("heart-beats", self.heart_beats),
@@ -118,26 +118,26 @@ class Talk:
             ("browse", self.browses),
         ]
 
-    async def connect(self) -> Seen:
+    async def connect(self) -> StepResult:
         """Check that a client can log in, and that the broker names itself as the dialect says."""
         async with await self._client() as client:
             answer = client.connected
         header = self.dialect.name_header
-        said = f"login {self.dialect.login!r}" + (f", {header} names the broker" if header else "")
+        claim = f"login {self.dialect.login!r}" + (f", {header} names the broker" if header else "")
         if answer.command != "CONNECTED":
-            return Seen(said, f"{answer.command}: {answer.headers.get('message', '')}", right=False)
+            return StepResult(claim, f"{answer.command}: {answer.headers.get('message', '')}", right=False)
         named = header is None or bool(answer.headers.get(header))
         version = answer.headers.get("version", "1.0")
-        seen = f"CONNECTED, version {version}" + (f", {answer.headers.get(header)}" if header else "")
-        return Seen(said, seen, right=named and version == "1.2")
+        observed = f"CONNECTED, version {version}" + (f", {answer.headers.get(header)}" if header else "")
+        return StepResult(claim, observed, right=named and version == "1.2")
 
-    async def heart_beats(self) -> Seen:
+    async def heart_beats(self) -> StepResult:
         """Check that the broker is never silent for as long as makes a client give it up."""
         beat_s = self.dialect.heart_beat_s
         async with await self._client() as client:
-            asked = client.connected.headers.get("heart-beat", "0,0")
+            heart_beats = client.connected.headers.get("heart-beat", "0,0")
             if not beat_s:
-                return Seen("no heart-beats", asked, right=asked == "0,0")
+                return StepResult("no heart-beats", heart_beats, right=heart_beats == "0,0")
             loop = asyncio.get_running_loop()
             until, longest, last = loop.time() + _BEATS * beat_s + 1.0, 0.0, loop.time()
             while loop.time() < until:
@@ -147,10 +147,12 @@ class Talk:
                     longest, last = max(longest, loop.time() - last), loop.time()
             longest = max(longest, loop.time() - last)
         bound_s = self.dialect.silent_beats * beat_s
-        seen = f"{asked}; {client.heard} beats, longest silence {longest:.1f} s"
-        return Seen(f"a beat each {beat_s:g} s, silence below {bound_s:g} s", seen, right=longest < bound_s)
+        observed = f"{heart_beats}; {client.heard} beats, longest silence {longest:.1f} s"
+        return StepResult(
+            f"a beat each {beat_s:g} s, silence below {bound_s:g} s", observed, right=longest < bound_s
+        )
 
-    async def sends(self) -> Seen:
+    async def sends(self) -> StepResult:
         """Check that a sent message gets a receipt and is delivered from its queue unchanged.
 
         A first delivery must have no mark of a redelivery, and the count that the dialect names.
@@ -161,77 +163,93 @@ class Talk:
             await self._subscribe(client, queue, 1)
             message = await client.message(ANSWER_S)
         if message is None:
-            return Seen(self.dialect.destination(queue), "RECEIPT, and no delivery", right=False)
+            return StepResult(self.dialect.destination(queue), "RECEIPT, and no delivery", right=False)
         body = message.body.decode(errors="replace")
         marked, count = self.dialect.delivery(message.headers)
-        said = f"{self.dialect.destination(queue)}; a first delivery has no mark"
-        seen = f"delivered {body!r}, {'marked' if marked else 'no mark'}"
+        claim = f"{self.dialect.destination(queue)}; a first delivery has no mark"
+        observed = f"delivered {body!r}, {'marked' if marked else 'no mark'}"
         right = body == "hello" and not marked
         if self.dialect.count_header is not None:
             first = self.dialect.first_count
-            said += (
+            claim += (
                 f", and {self.dialect.count_header} {'is not there' if first is None else f'says {first}'}"
             )
-            seen += f", {message.headers.get(self.dialect.count_header, 'no such header')}"
+            observed += f", {message.headers.get(self.dialect.count_header, 'no such header')}"
             right &= count == (None if first is None else 1)
-        return Seen(said, seen, right=right)
+        return StepResult(claim, observed, right=right)
 
-    async def window(self) -> Seen:
+    async def window(self) -> StepResult:
         """Check that a consumer holds no more messages than its window."""
         queue = next(self.queues)
         await self._send(queue, [f"w{n}" for n in range(_WINDOW * 4)])
         async with await self._client() as client:
             await self._subscribe(client, queue, _WINDOW)
-            held = 0
-            while await client.message(ANSWER_S if not held else QUIET_S) is not None:
-                held += 1
+            count = 0
+            while await client.message(ANSWER_S if not count else QUIET_S) is not None:
+                count += 1
         if self.dialect.window_header is None:
-            return Seen("no window", f"{held} of {_WINDOW * 4} held", right=held == _WINDOW * 4)
-        said = f"{self.dialect.window_header} of {_WINDOW}"
+            return StepResult("no window", f"{count} of {_WINDOW * 4} held", right=count == _WINDOW * 4)
+        claim = f"{self.dialect.window_header} of {_WINDOW}"
         if self.dialect.window_unit != 1:
-            less = held < _WINDOW * 4
-            seen = f"{held} of {_WINDOW * 4} held; a window in bytes is no number of messages"
-            return Seen(said, seen, right=True if less else None)
-        return Seen(said, f"{held} held", right=held == _WINDOW)
+            less = count < _WINDOW * 4
+            observed = f"{count} of {_WINDOW * 4} held; a window in bytes is no number of messages"
+            return StepResult(claim, observed, right=True if less else None)
+        return StepResult(claim, f"{count} held", right=count == _WINDOW)
 
-    async def groups(self) -> Seen:
+    async def groups(self) -> StepResult:
         """Check that each group goes to one of two consumers, in the order in which it was sent."""
         if self.dialect.group_header is None:
-            return Seen("no groups", "not tried", right=None)
-        queue, names, each = next(self.queues), ("g1", "g2", "g3", "g4"), 6
+            return StepResult("no groups", "not tried", right=None)
+        queue, names, messages_per_group = next(self.queues), ("g1", "g2", "g3", "g4"), 6
         promised = self.promises.groups
-        said = f"{self.dialect.group_header}: " + (
+        claim = f"{self.dialect.group_header}: " + (
             "one consumer for each group, in order" if promised else "nothing is promised of groups"
         )
-        async with await self._client() as one, await self._client() as other:
-            for client in (one, other):
+        async with await self._client() as first, await self._client() as second:
+            for client in (first, second):
                 await self._subscribe(client, queue, 1)
-            for number in range(each):
+            for number in range(messages_per_group):
                 for group in names:
                     await self._send(queue, [f"{group} {number}"], group)
             got: dict[str, list[tuple[int, int]]] = {}
             silent = 0
-            while sum(map(len, got.values())) < each * len(names) and silent < ANSWER_S / QUIET_S:
+            while (
+                sum(map(len, got.values())) < messages_per_group * len(names) and silent < ANSWER_S / QUIET_S
+            ):
                 silent += 1
-                for whose, client in enumerate((one, other)):
+                for consumer, client in enumerate((first, second)):
                     while (message := await client.message(0.2)) is not None:
                         group, _, number_text = message.body.decode().partition(" ")
-                        got.setdefault(group, []).append((whose, int(number_text)))
+                        got.setdefault(group, []).append((consumer, int(number_text)))
                         await client.ask("ACK", id=message.headers.get("ack", ""))
                         silent = 0
-        split = [group for group, some in got.items() if len({whose for whose, _ in some}) > 1]
-        wrong = [g for g, some in got.items() if [number for _, number in some] != list(range(each))]
-        if sum(map(len, got.values())) < each * len(names):
-            return Seen(said, f"only {sum(map(len, got.values()))} of {each * len(names)} came", right=False)
-        faults = [
-            f"{what}: {', '.join(some)}" for what, some in (("split", split), ("out of order", wrong)) if some
+        split = [
+            group for group, deliveries in got.items() if len({consumer for consumer, _ in deliveries}) > 1
         ]
-        seen = "; ".join(faults)
-        return Seen(
-            said, seen or "one consumer for each of 4 groups, in order", right=not seen or not promised
+        wrong = [
+            g
+            for g, deliveries in got.items()
+            if [number for _, number in deliveries] != list(range(messages_per_group))
+        ]
+        if sum(map(len, got.values())) < messages_per_group * len(names):
+            return StepResult(
+                claim,
+                f"only {sum(map(len, got.values()))} of {messages_per_group * len(names)} came",
+                right=False,
+            )
+        faults = [
+            f"{fault}: {', '.join(deliveries)}"
+            for fault, deliveries in (("split", split), ("out of order", wrong))
+            if deliveries
+        ]
+        observed = "; ".join(faults)
+        return StepResult(
+            claim,
+            observed or "one consumer for each of 4 groups, in order",
+            right=not observed or not promised,
         )
 
-    async def redelivery(self) -> Seen:
+    async def redelivery(self) -> StepResult:
         """Check that the message of a lost consumer comes again, marked if that is promised."""
         queue = next(self.queues)
         await self._send(queue, ["again"])
@@ -242,21 +260,23 @@ class Talk:
         finally:
             client.abort()
         promised = self.promises.marks_redeliveries
-        said = f"comes again; marked: {promised}"
+        claim = f"comes again; marked: {promised}"
         if first is None:
-            return Seen(said, "never delivered", right=False)
+            return StepResult(claim, "never delivered", right=False)
         async with await self._client() as other:
             await self._subscribe(other, queue, 1)
             second = await other.message(ANSWER_S + self.dialect.unnoticed_s)
             if second is None:
-                return Seen(said, "never came again", right=False)
+                return StepResult(claim, "never came again", right=False)
             marked, count = self.dialect.delivery(second.headers)
             await other.ask("ACK", id=second.headers.get("ack", ""))
-        known = marked or (count is not None and count > 1)
-        seen = f"came again, {'marked' if known else 'no mark'}" + (f", count {count}" if count else "")
-        return Seen(said, seen, right=known or promised == "never")
+        is_known_again = marked or (count is not None and count > 1)
+        observed = f"came again, {'marked' if is_known_again else 'no mark'}" + (
+            f", count {count}" if count else ""
+        )
+        return StepResult(claim, observed, right=is_known_again or promised == "never")
 
-    async def acknowledges(self) -> Seen:
+    async def acknowledges(self) -> StepResult:
         """Check that an acknowledgement with a receipt removes a message for good."""
         queue = next(self.queues)
         await self._send(queue, ["done", "left"])
@@ -264,13 +284,13 @@ class Talk:
             await self._subscribe(client, queue, 1)
             message = await self._expected(client)
             answer = await client.ask("ACK", id=message.headers.get("ack", ""))
-        left = await self._left(queue)
-        return Seen(
-            "RECEIPT, and it is gone", f"{told(answer)}; left: {words(left)}",
-            right=answer.command == "RECEIPT" and left == ["left"],
+        remaining = await self._remaining(queue)
+        return StepResult(
+            "RECEIPT, and it is gone", f"{answer_line(answer)}; left: {words(remaining)}",
+            right=answer.command == "RECEIPT" and remaining == ["left"],
         )  # fmt: skip
 
-    async def acknowledges_twice(self) -> Seen:
+    async def acknowledges_twice(self) -> StepResult:
         """Check whether a second acknowledgement of a message is ever answered with a receipt."""
         queue = next(self.queues)
         await self._send(queue, ["once"])
@@ -280,14 +300,14 @@ class Talk:
             await client.ask("ACK", id=message.headers.get("ack", ""))
             client.patience_s = QUIET_S
             try:
-                again = told(await client.ask("ACK", id=message.headers.get("ack", "")))
+                second_answer = answer_line(await client.ask("ACK", id=message.headers.get("ack", "")))
             except (TimeoutError, EOFError, OSError):
-                again = "no answer"
+                second_answer = "no answer"
         if not self.promises.refuses_stale_acks:
-            return Seen("nothing is promised", again, right=True)
-        return Seen("never answered with a RECEIPT", again, right=again != "RECEIPT")
+            return StepResult("nothing is promised", second_answer, right=True)
+        return StepResult("never answered with a RECEIPT", second_answer, right=second_answer != "RECEIPT")
 
-    async def refuses(self) -> Seen:
+    async def refuses(self) -> StepResult:
         """Check what becomes of a message that a consumer refused."""
         queue = next(self.queues)
         await self._send(queue, ["no"])
@@ -296,22 +316,24 @@ class Talk:
             message = await self._expected(client)
             answer = await client.ask("NACK", id=message.headers.get("ack", ""))
             if answer.command != "RECEIPT":
-                return Seen(self.promises.nack, told(answer), right=self.promises.nack == "none")
-            again = await client.message(QUIET_S * 2)
-            if again is not None:
-                await client.ask("ACK", id=again.headers.get("ack", ""))
-                return Seen(self.promises.nack, "requeue", right=self.promises.nack == "requeue")
+                return StepResult(self.promises.nack, answer_line(answer), right=self.promises.nack == "none")
+            second_delivery = await client.message(QUIET_S * 2)
+            if second_delivery is not None:
+                await client.ask("ACK", id=second_delivery.headers.get("ack", ""))
+                return StepResult(self.promises.nack, "requeue", right=self.promises.nack == "requeue")
         try:
-            stores = [one.store for one in await self.browse() if one.body == b"no"]
+            stores = [copy.store for copy in await self.browse() if copy.body == b"no"]
         except FAILURES as error:
-            seen = f"it did not come again; no store can be read: {error}"
-            return Seen(self.promises.nack, seen, right=False if self.promises.nack == "requeue" else None)
+            observed = f"it did not come again; no store can be read: {error}"
+            return StepResult(
+                self.promises.nack, observed, right=False if self.promises.nack == "requeue" else None
+            )
         became = "dead-letter" if "dead-letter" in stores else "requeue" if stores else "consume"
         dropped = not self.promises.keeps_dead_letters and self.promises.nack == "dead-letter"
         right = became == self.promises.nack or (became == "consume" and dropped)
-        return Seen(self.promises.nack, became, right=right)
+        return StepResult(self.promises.nack, became, right=right)
 
-    async def browses(self) -> Seen:
+    async def browses(self) -> StepResult:
         """Check that the stores show each message with queue, group and body.
 
         Reading the stores must not disturb the messages.
@@ -319,17 +341,25 @@ class Talk:
         queue, bodies = next(self.queues), ["b1", "b2", "b3"]
         group = "g" if self.dialect.group_header is not None else None
         await self._send(queue, bodies, group)
-        said = "shows queue, group and body of each, and disturbs nothing"
-        looks = []
+        claim = "shows queue, group and body of each, and disturbs nothing"
+        all_readings = []
         for _ in range(2):
-            found = [one for one in await self.browse() if one.body.decode(errors="replace") in bodies]
-            looks.append(sorted((one.queue, one.group or "", one.body.decode()) for one in found))
-        wanted = sorted((queue, group or "", body) for body in bodies)
-        left = await self._left(queue)
-        if looks != [wanted, wanted]:
-            shown = "; then ".join(words([" ".join(one) for one in look]) for look in looks)
-            return Seen(said, f"it shows {shown}", right=False)
-        return Seen(said, f"3 shown twice, {len(left)} delivered after it", right=left == bodies)
+            stored = [
+                message for message in await self.browse() if message.body.decode(errors="replace") in bodies
+            ]
+            all_readings.append(
+                sorted((message.queue, message.group or "", message.body.decode()) for message in stored)
+            )
+        expected = sorted((queue, group or "", body) for body in bodies)
+        remaining = await self._remaining(queue)
+        if all_readings != [expected, expected]:
+            readings = "; then ".join(
+                words([" ".join(message) for message in reading]) for reading in all_readings
+            )
+            return StepResult(claim, f"it shows {readings}", right=False)
+        return StepResult(
+            claim, f"3 shown twice, {len(remaining)} delivered after it", right=remaining == bodies
+        )
 
     async def prepare_restart(self) -> None:
         """Send what must outlive a clean stop: one acknowledged message, two that are not."""
@@ -339,13 +369,15 @@ class Talk:
             await self._subscribe(client, queue, 1)
             message = await self._expected(client)
             await client.ask("ACK", id=message.headers.get("ack", ""))
-        self.kept = queue, ["kept 1", "kept 2"]
+        self.surviving = queue, ["kept 1", "kept 2"]
 
-    async def restarted(self) -> Seen:
+    async def restarted(self) -> StepResult:
         """Check that after a restart the acknowledged message is gone and the others are there."""
-        queue, wanted = self.kept
-        left = await self._left(queue)
-        return Seen(f"left: {words(wanted)}", f"left: {words(left)}", right=left == wanted)
+        queue, expected = self.surviving
+        remaining = await self._remaining(queue)
+        return StepResult(
+            f"left: {words(expected)}", f"left: {words(remaining)}", right=remaining == expected
+        )
 
     # ---------------------------------------------------------------------------------------- parts
 
@@ -367,7 +399,7 @@ class Talk:
                     return client
                 client.abort()
                 if loop.time() >= deadline:
-                    raise OSError(f"client {client_id}: {told(client.connected)}")
+                    raise OSError(f"client {client_id}: {answer_line(client.connected)}")
             except ConnectionRefusedError:
                 if loop.time() >= deadline:
                     raise
@@ -408,7 +440,7 @@ class Talk:
             raise TimeoutError("what was sent was not delivered")
         return message
 
-    async def _left(self, queue: str) -> list[str]:
+    async def _remaining(self, queue: str) -> list[str]:
         """Return the messages that a new consumer of a queue still gets; acknowledge them."""
         async with await self._client() as client:
             await self._subscribe(client, queue, 1)
@@ -416,25 +448,25 @@ class Talk:
 
     async def _taken(self, client: StompClient) -> list[str]:
         """Return the messages that a subscriber still gets; acknowledge them."""
-        found: list[str] = []
-        while (message := await client.message(QUIET_S * 2 if not found else QUIET_S)) is not None:
-            found.append(message.body.decode(errors="replace"))
+        bodies: list[str] = []
+        while (message := await client.message(QUIET_S * 2 if not bodies else QUIET_S)) is not None:
+            bodies.append(message.body.decode(errors="replace"))
             await client.ask("ACK", id=message.headers.get("ack", ""))
-        return found
+        return bodies
 
 
-def confirmed(answer: Frame, what: str) -> None:
+def confirmed(answer: Frame, request: str) -> None:
     """Raise RefusedError if the answer is not a RECEIPT."""
     if answer.command != "RECEIPT":
-        raise RefusedError(f"{what} was answered {told(answer)}")
+        raise RefusedError(f"{request} was answered {answer_line(answer)}")
 
 
-def told(answer: Frame) -> str:
+def answer_line(answer: Frame) -> str:
     """Return a broker's answer as one line."""
     message = answer.headers.get("message", "") if answer.command == "ERROR" else ""
     return f"{answer.command}: {message}" if message else answer.command
 
 
-def words(some: Sequence[str]) -> str:
+def words(texts: Sequence[str]) -> str:
     """Return texts as one line, "nothing" if there are none."""
-    return ", ".join(some) or "nothing"
+    return ", ".join(texts) or "nothing"

@@ -51,7 +51,7 @@ Thing = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldValue:
     """A value that a broker gave, and the span in which it held it (ns).
 
     The value was first in an answer that arrived at ``low`` and last in the answer to a question
@@ -85,22 +85,22 @@ async def look(
         return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
-    held: dict[str, dict[Thing, _Held]] = {}
+    held_values: dict[str, dict[Thing, _HeldValue]] = {}
     rounds = 0
     while True:
         names = [node.name for node in test.nodes if roles().get(node.name) == LIVE]
-        held, silent = await _ask(test.system, test.admin, names, recorder, held)
+        held_values, silent = await _ask(test.system, test.admin, names, recorder, held_values)
         rounds += 1
         over = loop.time() >= deadline
-        if _agreed(held) and (not silent or over or rounds == TRIES):
+        if _agreed(held_values) and (not silent or over or rounds == TRIES):
             break
         if over and rounds > 1:
             break
         await asyncio.sleep(AGAIN_S)
-    for kind, key in sorted({thing for mine in held.values() for thing in mine}):
-        for name, mine in held.items():
-            if (kind, key) in mine:
-                _record(recorder, name, kind, key, mine[kind, key])
+    for kind, key in sorted({thing for own_values in held_values.values() for thing in own_values}):
+        for name, own_values in held_values.items():
+            if (kind, key) in own_values:
+                _record(recorder, name, kind, key, own_values[kind, key])
     for name, error in silent.items():
         recorder.event(HARNESS, "info", "view", broker=name, error=error)
 
@@ -120,27 +120,27 @@ async def recall(test: Composition, roles: Callable[[], Mapping[str, str]], reco
     low = recorder.now_ns()
     try:
         async with asyncio.timeout(ANSWER_S):
-            first = await _kept(test, test.system, roles(), recorder)
+            first = await _subscriptions_of_lives(test, test.system, roles(), recorder)
             await asyncio.sleep(AGAIN_S)
-            second = await _kept(test, test.system, roles(), recorder)
+            second = await _subscriptions_of_lives(test, test.system, roles(), recorder)
     except (TimeoutError, OSError):
         return
     if first.keys() != second.keys():
         return
-    for (topic, name), there in sorted(claims.items()):
+    for (topic, name), must_exist in sorted(claims.items()):
         key = place_of(topic, name)
-        held = {
-            broker: (topic, name) in kept.known
-            for broker, kept in first.items()
-            if ((topic, name) in kept.known) == ((topic, name) in second[broker].known)
+        having_it = {
+            broker: (topic, name) in answer.known
+            for broker, answer in first.items()
+            if ((topic, name) in answer.known) == ((topic, name) in second[broker].known)
         }
-        having = [broker for broker, has in held.items() if has]
-        missing = list(held) if there and not having and len(held) == len(first) else []
-        told = _Held(THERE if there else GONE, low, recorder.now_ns())
-        _record(recorder, CLIENTS, SUBSCRIPTION, key, told)
+        having = [broker for broker, has in having_it.items() if has]
+        missing = list(having_it) if must_exist and not having and len(having_it) == len(first) else []
+        clients_view = _HeldValue(THERE if must_exist else GONE, low, recorder.now_ns())
+        _record(recorder, CLIENTS, SUBSCRIPTION, key, clients_view)
         for broker in having or missing:
             span = first[broker].arrived, second[broker].sent
-            _record(recorder, broker, SUBSCRIPTION, key, _Held(THERE if having else GONE, *span))
+            _record(recorder, broker, SUBSCRIPTION, key, _HeldValue(THERE if having else GONE, *span))
 
 
 async def compare(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
@@ -165,57 +165,59 @@ async def _compare(
     roles: Callable[[], Mapping[str, str]],
     recorder: Recorder,
 ) -> None:
-    held: dict[str, dict[str, _Held]] = {}
+    held_values: dict[str, dict[str, _HeldValue]] = {}
     last = None
     for _ in range(COMPARISONS):
         now = roles()
         if sorted(now.get(name, "") for name in names) != ["backup", LIVE]:
             return
-        told: dict[str, tuple[Mirrored, int, int]] = {}
+        answers: dict[str, tuple[Mirrored, int, int]] = {}
         for name in names:
             sent = recorder.now_ns()
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    told[name] = await system.contents(admin(name)), sent, recorder.now_ns()
+                    answers[name] = await system.contents(admin(name)), sent, recorder.now_ns()
             except (TimeoutError, OSError):
                 break
-        changes = {mirrored.last for mirrored, _, _ in told.values()}
-        if len(told) < len(names) or len(changes) > 1:
-            held, last = {}, None
+        changes = {mirrored.last for mirrored, _, _ in answers.values()}
+        if len(answers) < len(names) or len(changes) > 1:
+            held_values, last = {}, None
         else:
-            held = _since(held if changes == {last} else {}, told)
+            held_values = _with_spans(held_values if changes == {last} else {}, answers)
             last = changes.pop()
-            if _alike(held):
+            if _alike(held_values):
                 break
         await asyncio.sleep(AGAIN_S)
-    for queue in sorted({queue for mine in held.values() for queue in mine}):
+    for queue in sorted({queue for own_values in held_values.values() for queue in own_values}):
         for name in names:
-            _record(recorder, name, DESTINATION, f"{queue} of pair {pair}", held[name][queue])
+            _record(recorder, name, DESTINATION, f"{queue} of pair {pair}", held_values[name][queue])
 
 
-def _since(
-    before: Mapping[str, Mapping[str, _Held]], told: Mapping[str, tuple[Mirrored, int, int]]
-) -> dict[str, dict[str, _Held]]:
+def _with_spans(
+    before: Mapping[str, Mapping[str, _HeldValue]], answers: Mapping[str, tuple[Mirrored, int, int]]
+) -> dict[str, dict[str, _HeldValue]]:
     """Return each broker's value of every queue that any of them has, and since when it has it."""
-    queues = {queue for mirrored, _, _ in told.values() for queue in mirrored.contents}
-    found: dict[str, dict[str, _Held]] = {}
-    for name, (mirrored, sent, arrived) in told.items():
-        found[name] = {}
+    queues = {queue for mirrored, _, _ in answers.values() for queue in mirrored.contents}
+    held_values: dict[str, dict[str, _HeldValue]] = {}
+    for name, (mirrored, sent, arrived) in answers.items():
+        held_values[name] = {}
         for queue in sorted(queues):
             value = mirrored.contents.get(queue, NOTHING)
             earlier = before.get(name, {}).get(queue)
             low = earlier.low if earlier is not None and earlier.value == value else arrived
-            found[name][queue] = _Held(value, low, sent)
-    return found
+            held_values[name][queue] = _HeldValue(value, low, sent)
+    return held_values
 
 
-def _alike(held: Mapping[str, Mapping[str, _Held]]) -> bool:
-    first, second = ({queue: one.value for queue, one in mine.items()} for mine in held.values())
+def _alike(held_values: Mapping[str, Mapping[str, _HeldValue]]) -> bool:
+    first, second = (
+        {queue: held_value.value for queue, held_value in queues.items()} for queues in held_values.values()
+    )
     return first == second
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Subscriptions:
     """The subscriptions that a broker had at a moment between ``sent`` and ``arrived`` (ns)."""
 
     known: Collection[tuple[str, str]]
@@ -223,20 +225,20 @@ class _Kept:
     arrived: int
 
 
-async def _kept(
+async def _subscriptions_of_lives(
     test: Composition, system: Keeping, roles: Mapping[str, str], recorder: Recorder
-) -> dict[str, _Kept]:
+) -> dict[str, _Subscriptions]:
     """Return the subscriptions of each live broker; raise OSError if a pair has no live broker."""
-    found: dict[str, _Kept] = {}
+    answers: dict[str, _Subscriptions] = {}
     for pair, nodes in test.pairs.items():
         live = [node.name for node in nodes if roles.get(node.name) == LIVE]
         if not live:
             raise OSError(f"pair {pair} has no live broker")
         for name in live:
             sent = recorder.now_ns()
-            known = await system.subscriptions(test.admin(name))
-            found[name] = _Kept(known, sent, recorder.now_ns())
-    return found
+            names = await system.subscriptions(test.admin(name))
+            answers[name] = _Subscriptions(names, sent, recorder.now_ns())
+    return answers
 
 
 async def _ask(
@@ -244,13 +246,13 @@ async def _ask(
     admin: Callable[[str], Address],
     names: list[str],
     recorder: Recorder,
-    before: Mapping[str, Mapping[Thing, _Held]],
-) -> tuple[dict[str, dict[Thing, _Held]], dict[str, str]]:
+    before: Mapping[str, Mapping[Thing, _HeldValue]],
+) -> tuple[dict[str, dict[Thing, _HeldValue]], dict[str, str]]:
     """Ask each broker once; return its values and, for silent brokers, the reason.
 
     A value that a broker also had before keeps the beginning of its earlier span.
     """
-    told: dict[str, Mapping[str, Mapping[str, str]]] = {}
+    answers: dict[str, Mapping[str, Mapping[str, str]]] = {}
     sent: dict[str, int] = {}
     arrived: dict[str, int] = {}
     silent: dict[str, str] = {}
@@ -258,37 +260,37 @@ async def _ask(
         sent[name] = recorder.now_ns()
         try:
             async with asyncio.timeout(ANSWER_S):
-                told[name] = await system.views(admin(name))
+                answers[name] = await system.views(admin(name))
         except TimeoutError:
             silent[name] = f"no answer within {ANSWER_S:g} s"
         except OSError as error:
             silent[name] = str(error) or type(error).__name__
         arrived[name] = recorder.now_ns()
-    things = {(kind, key) for kinds in told.values() for kind, known in kinds.items() for key in known}
-    held: dict[str, dict[Thing, _Held]] = {}
-    for name, kinds in told.items():
-        held[name] = {}
+    things = {(kind, key) for kinds in answers.values() for kind, view in kinds.items() for key in view}
+    held_values: dict[str, dict[Thing, _HeldValue]] = {}
+    for name, kinds in answers.items():
+        held_values[name] = {}
         for kind, key in sorted(things):
             if kind in kinds:
                 value = kinds[kind].get(key)
                 earlier = before.get(name, {}).get((kind, key))
                 same = earlier is not None and earlier.value == value
                 low = earlier.low if same and earlier is not None else arrived[name]
-                held[name][kind, key] = _Held(value, low, sent[name])
-    return held, silent
+                held_values[name][kind, key] = _HeldValue(value, low, sent[name])
+    return held_values, silent
 
 
-def _agreed(held: Mapping[str, Mapping[Thing, _Held]]) -> bool:
+def _agreed(values_by_broker: Mapping[str, Mapping[Thing, _HeldValue]]) -> bool:
     values: dict[Thing, str | None] = {}
     return all(
-        values.setdefault(thing, one.value) == one.value
-        for mine in held.values()
-        for thing, one in mine.items()
+        values.setdefault(thing, held_value.value) == held_value.value
+        for own_values in values_by_broker.values()
+        for thing, held_value in own_values.items()
     )
 
 
-def _record(recorder: Recorder, broker: str, kind: str, key: str, held: _Held) -> None:
-    value = msgspec.json.encode({"kind": kind, "key": key, "value": held.value}).decode()
+def _record(recorder: Recorder, broker: str, kind: str, key: str, held_value: _HeldValue) -> None:
+    value = msgspec.json.encode({"kind": kind, "key": key, "value": held_value.value}).decode()
     recorder.event(
-        HARNESS, "ok", "view", broker=broker, time_low=held.low, time_high=held.high, value=value
+        HARNESS, "ok", "view", broker=broker, time_low=held_value.low, time_high=held_value.high, value=value
     )  # fmt: skip

@@ -80,9 +80,9 @@ def eating(browse):
     async def browsing():
         found = await browse()
         for queue in {stored.queue for stored in found}:
-            await Conversation(browsing_dialect, Promises(), AT[0], "a1", iter(()), iter(()), browse)._left(
-                queue
-            )
+            await Conversation(
+                browsing_dialect, Promises(), AT[0], "a1", iter(()), iter(()), browse
+            )._remaining(queue)
         return found
 
     return browsing
@@ -312,10 +312,10 @@ def test_what_a_restart_leaves_untried_is_named(lives):
 
         async def _starts(self):
             self.starts += 1
-            return talking.Seen("", "", right=lives or self.starts == 1)
+            return talking.StepResult("", "", right=lives or self.starts == 1)
 
         async def _stops(self):
-            return talking.Seen("", "", right=True)
+            return talking.StepResult("", "", right=True)
 
         async def _live(self):
             return "a1" if self.starts == 1 else None

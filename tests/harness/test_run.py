@@ -462,7 +462,7 @@ def test_who_is_interrupted_while_something_beside_ends_is_interrupted():
             ended.append(True)
 
     async def phases():
-        async with running._beside(slow_to_end(), "slow"):
+        async with running._background(slow_to_end(), "slow"):
             await asyncio.sleep(0)
             leaving.set()
         await asyncio.sleep(60)
