@@ -12,6 +12,7 @@ from engines import Broker, settings
 
 from broker import config
 from broker.core import budget
+from broker.core.backlog import CHUNK
 from broker.core.budget import FRAME, SHARE, TURN, TurnBudget
 from broker.core.message import Message
 from broker.core.selector import Selector, compile_selector
@@ -252,13 +253,14 @@ async def test_a_stop_takes_no_frame_that_waits():
 
 @scenario
 async def test_sends_that_waited_for_room_go_on_in_turns():
-    broker = await Broker.start(made_of=settings(max_size_bytes=60_000, address_full_policy="BLOCK"))
+    broker = await Broker.start(made_of=settings(max_size_bytes=800_000, address_full_policy="BLOCK"))
     client = Client(serve(broker))
+    count = 3 * TURN // FRAME
     await settle(broker)
-    broker.send("x" * 60_000)
+    broker.send("x" * 800_000)
     await settle(broker)
     client.say("SUBSCRIBE", id="s", destination="/queue/elsewhere")  # so it is read on
-    client.connection.data_received(sends(3 * FRAMES))
+    client.connection.data_received(sends(count))
     await settle(broker)
     assert client.receipts() == []
     taken = []
@@ -266,9 +268,9 @@ async def test_sends_that_waited_for_room_go_on_in_turns():
     broker.engine.send = lambda *given: taken.append(broker.engine.budget.turns) or send(*given)
     reader = broker.consume(auto=True)
     await settle(broker)
-    assert client.receipts() == [f"r{n}" for n in range(3 * FRAMES)]
+    assert client.receipts() == [f"r{n}" for n in range(count)]
     assert max(map(taken.count, taken)) <= TURN // FRAME + 1
-    assert len(reader.texts) == 3 * FRAMES + 1
+    assert len(reader.texts) == count + 1
 
 
 # ---------------------------------------------------------------------------------------- selectors
@@ -371,6 +373,21 @@ async def test_a_topic_that_ends_and_begins_anew_while_selectors_are_asked():
 
 
 @scenario
+async def test_a_send_that_is_being_tested_when_the_broker_stops_is_not_taken():
+    broker = await Broker.start()
+    server = serve(broker, max_selector_terms=1000)
+    client = Client(server)
+    for number in range(2 * A_TURN):
+        broker.engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
+    await settle(broker)
+    client.say("SEND", "m", destination=TOPIC, receipt="1", a1="y")
+    server.quiesce()
+    await settle(broker)
+    assert client.receipts() == client.errors() == []
+    assert not any(len(queue) for queue in broker.engine.queues.values())
+
+
+@scenario
 async def test_a_commit_asks_selectors_in_turns_and_is_still_one_entry(monkeypatch):
     broker = await Broker.start()
     engine = broker.engine
@@ -423,7 +440,7 @@ async def test_a_commit_that_is_being_tested_is_undone_with_its_connection():
         else:
             server.quiesce()
         await settle(broker)
-        assert client.receipts() == []
+        assert client.receipts() == client.errors() == []
         assert [one.body for one in engine.queues["q"].messages.values()] == [b"held"]
         assert not any(len(queue) for queue in engine.queues.values() if queue.subscription)
         assert engine.queues["q"].messages[next(iter(engine.queues["q"].messages))].redelivered
@@ -554,16 +571,16 @@ class Removed:
 async def test_subscriptions_that_are_dropped_together_are_emptied_in_turns():
     broker = await Broker.start()
     engine = broker.engine
-    queues = [engine.bind(Subscription("t", f"s{number}")) for number in range(100)]
-    for _ in range(100):
+    queues = [engine.bind(Subscription("t", f"s{number}")) for number in range(40)]
+    for _ in range(600):
         engine.send(TOPIC, Message(TOPIC, b"", b"m"))
     await settle(broker)
     removed = Removed(engine)
     for queue in queues:
         engine.drop(queue)
     await settle(broker)
-    assert sum(removed.removed.values()) == 10_000
-    assert max(removed.removed.values()) <= TURN // budget.REMOVAL + 100
+    assert sum(removed.removed.values()) == 24_000
+    assert max(removed.removed.values()) <= TURN // budget.REMOVAL + CHUNK
     assert not engine._dropped.queues
 
 
