@@ -60,9 +60,10 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     and everybody may do everything (AMQ security-enabled).
     """
     global_max_size: Positive = 256 * 1024 * 1024
-    """Bytes of messages in memory, all addresses together.
+    """Bytes of messages in memory, all addresses together (Artemis: global-max-size).
 
-    Above it every queue is full (Artemis: global-max-size).
+    Above it queues that page keep only a share of it, and producers wait until the rest is on the
+    disk.
     """
     max_disk_usage: Annotated[int, Meta(ge=-1, le=100)] = 90
     """Percent of the disk with the data directory beyond which producers wait, and get no receipts.

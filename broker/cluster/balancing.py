@@ -193,6 +193,7 @@ class Balancing:
 
 def _refuse_full(engine: Engine, queue: str) -> None:
     if engine.memory.is_full(queue):
+        engine.memory.want_room()
         raise _FullError(f"{queue} is full here")
 
 

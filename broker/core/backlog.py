@@ -8,7 +8,9 @@ line, so that order is what it would have been.
     lanes  <-  front: what a start found, pages, the messages  <-  tail: what came after the
                of the page that was read last                      last page
 
-A page is cut from the oldest of the tail, so that what is left of it goes on waiting behind.
+A page is cut from the oldest of the tail, so that what is left of it goes on waiting behind. While
+all memory together is full (``paging``) pages are cut from anywhere, and messages come back from
+the lanes to the front.
 """
 
 from __future__ import annotations
@@ -147,20 +149,67 @@ class Backlog:
         return run
 
     def cut(self, run: Sequence[Loose], page: Page) -> int | None:
-        """The page stands for this run, which was the oldest of the tail.
+        """The page stands for this run, which was the oldest of the tail, or somewhere before it.
 
         The bytes that this sets free. None if a consumer was faster.
         """
-        tail = self._tail
-        if len(tail) < len(run) or any(map(is_not, run, tail)):
-            return None
-        for _ in run:
-            tail.popleft()
-        self._front.append(page)
         size = sum(map(size_of, run))
+        if _begins(self._tail, run):
+            for _ in run:
+                self._tail.popleft()
+            self._front.append(page)
+            self.tail_size -= size
+        elif not self._replace(run, page):
+            return None
         self.size -= size
-        self.tail_size -= size
         return size
+
+    def _replace(self, run: Sequence[Loose], page: Page) -> bool:
+        """Put the page in the place of a run of the front; False where it is not there any more."""
+        front = self._front
+        place = next((place for place, item in enumerate(front) if item is run[0]), None)
+        if place is None:
+            return False
+        front.rotate(-place)
+        is_there = _begins(front, run)
+        if is_there:
+            for _ in run:
+                front.popleft()
+            front.appendleft(page)
+        front.rotate(place)
+        return is_there
+
+    def put_first(self, messages: Sequence[Message]) -> None:
+        """Take back these messages, youngest first, which are older than all that is here."""
+        self._front.extendleft(messages)
+        self._count += len(messages)
+        self.size += sum(message.size for message in messages)
+
+    def run_behind(self, kept_bytes: int, most: int, least: int) -> list[Loose]:
+        """Return the oldest messages in memory that may be one page, behind ``kept_bytes``.
+
+        ``most`` bytes, or what is left before a page; [] where no run has ``least`` bytes. Nothing
+        is left in the tail by this.
+        """
+        self._cut()
+        self.tail_size = 0
+        run: list[Loose] = []
+        size = 0
+        for item in self._front:
+            last = run[-1].id if run else 0
+            if isinstance(item, Page) or size >= most or (run and not _follows(last, item.id)):
+                if size >= least:
+                    break
+                run, size = [], 0
+            if isinstance(item, Page):
+                continue
+            if not run and size_of(item) <= kept_bytes:
+                kept_bytes -= size_of(item)
+                continue
+            kept_bytes = 0
+            run.append(item)
+            size += size_of(item)
+        return run if size >= least else []
 
     def message(self, item: Loose) -> Message:
         """As it would be delivered."""
@@ -175,6 +224,16 @@ class Backlog:
     def _cut(self) -> None:
         self._front.extend(self._tail)
         self._tail.clear()
+
+
+def _begins(line: Sequence[Loose | Page], run: Sequence[Loose]) -> bool:
+    """Return whether the line begins with the run."""
+    return len(line) >= len(run) and not any(map(is_not, run, line))
+
+
+def _follows(id_: int, next_id: int) -> bool:
+    """Return whether a message may stand behind another on a page, which has one place."""
+    return next_id > id_ and block(next_id) == block(id_)
 
 
 def size_of(item: Loose) -> int:

@@ -524,6 +524,8 @@ class Engine:
         for queue, line, size in found:
             self.memory.take(queue, size)
             queue.adopt(line, size=size, least_deliveries=image.least_deliveries)
+        if self.memory.over:
+            self.paging.relieve()
         for name in image.queues.values():
             if self.queues[name].settings.auto_delete_queues:
                 self._reaper.consider(self.queues[name])

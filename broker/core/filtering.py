@@ -92,7 +92,7 @@ class _View:
         self.untested.append(message)
         most = 2 * len(self._filtering.waiting) + _SLACK
         if len(self.untested) > most or len(self._matched) > most:
-            self._compact()
+            self.compact()
 
     def returned(self, message: Message) -> None:
         """It is somewhere among those that were tested."""
@@ -205,9 +205,13 @@ class _View:
                     matches.listed = None
         return found
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
+        """Forget messages that do not wait any more."""
         waiting = self._filtering.waiting
         self.untested = deque(message for message in self.untested if message.place in waiting)
+        self.back = [entry for entry in self.back if entry[0] in waiting]
+        heapify(self.back)
+        self._back &= waiting.keys()
         for lane, matches in list(self._lanes.items()):
             matches.heap = [entry for entry in matches.heap if entry[0] in waiting]
             heapify(matches.heap)
@@ -351,6 +355,11 @@ class Filtering:
             for message in messages
             if self.waiting.get(message.place) is message
         ]
+
+    def forget(self) -> None:
+        """Let views keep nothing of what does not wait any more, so that its memory is free."""
+        for view in self._views.values():
+            view.compact()
 
     def lane(self, message: Message) -> Lane:
         """The lane of its group."""

@@ -88,6 +88,15 @@ class Lane:
         )
         heappush(self.returned, (message.place, message))
 
+    def take_last(self, messages: Mapping[Message, None], count: int) -> None:
+        """Take so many of these out, which most often are the last."""
+        fresh = self.fresh
+        while count and fresh and fresh[-1] in messages:
+            fresh.pop()
+            count -= 1
+        if count:
+            self.take_these(messages)
+
     def take_these(self, messages: Mapping[Message, None]) -> list[Message]:
         """Take those of these out that wait."""
         waiting = [message for _, message in self.returned + self.low]

@@ -5,12 +5,20 @@
 Why waiting and not refusing: a producer that is faster than its consumers is slowed down, and
 nothing is lost. Two bounds: one per queue (``max-size-bytes``), one for all (``global-max-size``),
 transactions included.
+
+Who waits for room that all queues together do not have asks for it (``on_full``): what is in memory
+goes to pages, of queues that page. What is left then (what consumers and transactions hold, queues
+that block) stops the producers of queues that page no more, up to twice ``global-max-size``: they
+had to wait for ever for somebody else's consumer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
+from heapq import nlargest
+from operator import attrgetter
 from typing import Final
 
 from broker.core.queue import Queue
@@ -23,15 +31,31 @@ Callback = Callable[[], None]
 ANY_QUEUE: Final = ""
 """What waits for this waits for the disk alone, and for no queue's room."""
 
+LARGEST_TOLD: Final = 3
+"""Of the queues that have the memory, so many are named."""
+
+_log = logging.getLogger(__name__)
+
 
 class Memory:
     """Counts the bytes of messages, and calls back those who wait for room, first come first."""
 
-    __slots__ = ("_bound", "_queues", "_scheduled", "_topics", "_waiting", "disk_full", "size")
+    __slots__ = (
+        "_eases_below", "_paging_bound", "_scheduled", "_told", "_topics", "_waiting", "bound",
+        "disk_full", "on_eased", "on_full", "queues", "size",
+    )  # fmt: skip
 
     def __init__(self, bound: int, queues: Mapping[str, Queue], topics: Topics) -> None:
-        self._bound = bound
-        self._queues = queues
+        self.bound = bound
+        self._paging_bound = bound
+        """The same for queues that page: more where pages cannot bring all of it below that."""
+        self.queues = queues
+        self.on_eased: Callback | None = None
+        """Called when half of the memory is free again after ``paged``."""
+        self._eases_below = 0
+        self._told = False
+        self.on_full: Callback | None = None
+        """Called where somebody waits and all queues together have as much as they may."""
         self._topics = topics
         self._waiting: dict[Callback, str] = {}
         self._scheduled = False
@@ -50,6 +74,12 @@ class Memory:
         self.size -= size
         if self._waiting:
             self._offer_soon()
+        if self.size < self._eases_below:
+            self._eases_below = 0
+            self._paging_bound = self.bound
+            self._told = False
+            if self.on_eased is not None:
+                self.on_eased()
 
     def reserve(self, size: int) -> None:
         """An open transaction holds so many bytes more (or, negative, fewer)."""
@@ -60,21 +90,63 @@ class Memory:
     @property
     def over(self) -> bool:
         """Do all queues together have as much as they may?"""
-        return self.size >= self._bound
+        return self.size >= self.bound
 
     def is_full(self, name: str) -> bool:
         """Must producers to that queue wait? To a topic: for any of its subscriptions."""
         if self.disk_full or not name:
             return self.disk_full
-        queue = self._queues.get(name)
+        queue = self.queues.get(name)
         if queue is not None:
             return self._has_no_room(queue)
         if name.startswith(TOPIC_PREFIX):
             return any(map(self._has_no_room, self._topics.bound(name)))
+        if self._paging_bound > self.bound:
+            return self.size >= self._paging_bound + self.bound // 32
         return self.over
 
     def _has_no_room(self, queue: Queue) -> bool:
-        return queue.full or self.size >= self._bound + queue.slack
+        bound = self._paging_bound if queue.paging else self.bound
+        return queue.full or self.size >= bound + queue.slack
+
+    def paged(self, *, all_of_it: bool) -> None:
+        """Note that pages have what was needed, or (``all_of_it``) all that can go there."""
+        self._eases_below = self.bound // 2
+        if all_of_it:
+            self._paging_bound = max(self.bound, min(self.size, 2 * self.bound))
+        elif not self.over:
+            self._paging_bound = self.bound
+        if all_of_it and not self._told:
+            self._told = True
+            _log.warning(
+                "%d bytes in memory cannot go to pages, and broker.global-max-size is %d: consumers or "
+                "transactions hold them, or queues that block; most have %s",
+                self.size,
+                self.bound,
+                self._largest(),
+            )
+        if self._waiting:
+            self._offer_soon()
+
+    def reason(self, name: str) -> str:
+        """Return what is full, for the log: who sends to that queue or topic waits for it."""
+        if self.disk_full:
+            return "the disk is too full (broker.max-disk-usage)"
+        queue = self.queues.get(name)
+        for holder in self._topics.bound(name) if queue is None else (queue,):
+            if holder.full:
+                return (
+                    f"{holder.name!r} has {holder.size} bytes in memory (address-settings: max-size-bytes "
+                    f"{holder.settings.max_size_bytes})"
+                )
+        return (
+            f"all queues together have {self.size} bytes in memory (broker.global-max-size {self.bound}); "
+            f"most have {self._largest()}"
+        )
+
+    def _largest(self) -> str:
+        largest = nlargest(LARGEST_TOLD, self.queues.values(), key=attrgetter("size"))
+        return ", ".join(f"{queue.name[:48]!r} with {queue.size}" for queue in largest)
 
     def set_disk_full(self, full: bool) -> None:
         """Let producers wait, or go on."""
@@ -100,6 +172,12 @@ class Memory:
     def wait(self, name: str, callback: Callback) -> None:
         """Call back, once and soon, when the queue has room."""
         self._waiting[callback] = name
+        self.want_room()
+
+    def want_room(self) -> None:
+        """Make room, if that is what somebody waits for: all queues together have none."""
+        if self.over and self.on_full is not None:
+            self.on_full()
 
     def forget(self, callback: Callback) -> None:
         """Do not call back after all."""

@@ -89,13 +89,14 @@ class Message:
     back): only these lead to the dead letters, since a lost connection says nothing about the
     messages that were in flight on it. ``large``: the body is in a file, and ``body`` has only its
     beginning, for who wants to see which message it is. ``page``: the page whose blob stores it,
-    None for one with a record of its own. ``properties``: what its client asked for it, None for
+    None for one with a record of its own. ``held``: it has left its lane, and may come back.
+    ``properties``: what its client asked for it, None for
     nothing.
     """
 
     __slots__ = (
-        "body", "closes", "deliveries", "group", "headers", "id", "large", "page", "place", "properties",
-        "redelivered", "refusals", "size", "target", "tested",
+        "body", "closes", "deliveries", "group", "headers", "held", "id", "large", "page", "place",
+        "properties", "redelivered", "refusals", "size", "target", "tested",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +123,7 @@ class Message:
         self.deliveries = 0
         self.refusals = 0
         self.redelivered = False
+        self.held = False
         self.tested: Tested | None = None
         """What its topic's selectors have said, until it is stored."""
         self.size = len(headers) + len(body) + OVERHEAD

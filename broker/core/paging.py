@@ -10,6 +10,9 @@ What happens when
     consumers get there       blob read, its messages lined up, as many as fit
     a message is consumed     CONSUMED added; with the last one PAGE and its marks are deleted,
                               durably -> the blob is removed
+    all memory is full        of each queue that pages only its share stays, oldest messages first;
+                              the rest goes to pages, the largest queues first, until there is room:
+                              ``relieve``
 Nobody waits for any of it: receipts are those of the journal. Only if the disk is too slow for the
 producers, or cannot be written, they wait after all: at ``queue.SLACK`` pages more than the queue
 may have.
@@ -19,7 +22,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from broker.core.backlog import CHUNK, Backlog, Loose
@@ -47,6 +53,11 @@ from broker.storage.gate import DurabilityGate
 RETRY_S: Final = 1.0
 """After a page that could not be written or read, to the next try."""
 
+LEAST_BYTES: Final = 2048
+"""Of messages that are worth a page while all memory together is full."""
+READS_MAX: Final = 4
+"""Pages that are read at one time."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -62,10 +73,20 @@ class Paging:
         self._entries = entries
         self._memory = memory
         self._large = large
+        self.written = 0
+        """Pages so far."""
         self._due: dict[Queue, None] = {}
         self._writer: asyncio.Task[None] | None = None
         self._readers: dict[Queue, asyncio.Task[None]] = {}
+        self._reading = asyncio.Semaphore(READS_MAX)
         self._stopped = False
+        self._wanted_room = False
+        self._room_made = asyncio.Event()
+        """Nothing is under way to make room."""
+        self._room_made.set()
+        self._window = math.inf
+        memory.on_full = self.relieve
+        memory.on_eased = self._eased
 
     # --------------------------------------------------------------------- what the journal is told
 
@@ -139,8 +160,24 @@ class Paging:
         """There is more in the backlog of a queue that pages: write a page when it is worth it."""
         if backlog.tail_size >= self._worth(queue, backlog) and queue not in self._due and not self._stopped:
             self._due[queue] = None
-            if self._writer is None:
-                self._writer = asyncio.get_running_loop().create_task(self._write(), name="write pages")
+            self._begin_to_write()
+
+    def window(self) -> float:
+        """Return how many bytes a queue may line up: its share, while memory is short."""
+        return self._window
+
+    def _eased(self) -> None:
+        self._window = math.inf
+        for queue in self._memory.queues.values():
+            if queue.backlog is not None:
+                queue.wake()
+
+    def relieve(self) -> None:
+        """Bring to pages, soon, what is not needed next: all memory together is full."""
+        if self.blobs.store is not None and not self._stopped:
+            self._wanted_room = True
+            self._room_made.clear()
+            self._begin_to_write()
 
     def wanted(self, queue: Queue, backlog: Backlog, page: Page) -> None:
         """That page is the next thing its consumers need."""
@@ -149,7 +186,7 @@ class Paging:
                 self._bring(queue, backlog, page), name=f"read a page of {queue.name}"
             )
             self._readers[queue] = task
-            task.add_done_callback(lambda _: self._readers.pop(queue, None))
+            task.add_done_callback(partial(self._was_read, queue))
 
     async def read(self, page: Page) -> list[Message]:
         """What is left of a page, oldest first. Raises OSError, JournalDamagedError."""
@@ -178,6 +215,45 @@ class Paging:
 
     # --------------------------------------------------------------------------------------- inside
 
+    def _begin_to_write(self) -> None:
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write(), name="write pages")
+
+    async def _make_room(self) -> None:
+        """Bring what queues have beyond their share to pages. Raises JournalError."""
+        memory = self._memory
+        holders = [queue for queue in memory.queues.values() if queue.paging and queue.size]
+        enough = memory.bound * 7 // 8
+        share = self._window = memory.bound // (2 * max(1, len(holders)))
+        written = self.written
+        disk_takes_pages = True
+        for queue in sorted(holders, key=attrgetter("size"), reverse=True):
+            if not disk_takes_pages or memory.size < enough or queue.size <= share:
+                break
+            disk_takes_pages = await self._page_out(queue, share, enough)
+        if memory.over and (self.written > written or not disk_takes_pages):
+            self._wanted_room = True  # for what has come meanwhile, or to try again
+        memory.paged(all_of_it=memory.over and not self._wanted_room)
+
+    async def _page_out(self, queue: Queue, share: int, enough: int) -> bool:
+        """Do it with one queue; False where the disk takes no page."""
+        least = min(LEAST_BYTES, queue.page_bytes)
+        while self._memory.size >= enough:
+            lined_up = queue.set_back(share, queue.page_bytes)
+            if (backlog := queue.backlog) is None:
+                break
+            run = backlog.run_behind(max(0, share - lined_up), queue.page_bytes, least)
+            if not run:
+                break
+            written = self.written
+            if not await self._write_run(queue, backlog, run):
+                return False
+            if self.written == written:
+                break  # its consumers are faster
+        if queue.filtering is not None:
+            queue.filtering.forget()
+        return True
+
     def _worth(self, queue: Queue, backlog: Backlog) -> int:
         """Bytes of tail for which a page is written.
 
@@ -190,7 +266,12 @@ class Paging:
 
     async def _write(self) -> None:
         try:
-            while self._due:
+            while self._due or self._wanted_room:
+                if self._wanted_room:
+                    self._wanted_room = False
+                    await self._make_room()
+                    self._room_made.set()
+                    continue
                 queue = next(iter(self._due))
                 if (backlog := queue.backlog) is not None and backlog.tail_size >= self._worth(
                     queue, backlog
@@ -202,16 +283,23 @@ class Paging:
             self._due.clear()  # the journal has failed, and says so itself
         finally:
             self._writer = None
+            self._room_made.set()
 
     async def _write_page(self, queue: Queue, backlog: Backlog) -> None:
         """Write the oldest of the tail, unless a consumer comes first. Raises JournalError."""
-        store = self.blobs.store
-        assert store is not None, "a page where none can be kept"
         if not backlog.ahead:
             backlog.keep(self._worth(queue, backlog) // 2)
         run = backlog.oldest_of_tail(queue.page_bytes)
-        if not run:
-            return  # one message was more than a page: it stays, and nothing is behind it
+        if run:  # else one message was more than a page: it stays, and nothing is behind it
+            await self._write_run(queue, backlog, run)
+
+    async def _write_run(self, queue: Queue, backlog: Backlog, run: Sequence[Loose]) -> bool:
+        """Write these messages, unless a consumer comes first; False where the disk takes no page.
+
+        Raises JournalError.
+        """
+        store = self.blobs.store
+        assert store is not None, "a page where none can be kept"
         try:
             writer = await store.begin()
             try:
@@ -225,19 +313,22 @@ class Paging:
                 "%s: a page could not be written, its messages stay in memory: %s", queue.name, error
             )
             await asyncio.sleep(RETRY_S)
-            return
+            return False
         page = Page(self._entries.next_id(), blob, run[0].id, len(run), large)
         freed = backlog.cut(run, page) if queue.backlog is backlog else None
         if freed is None:
             store.release(blob)
-            return
+            return True
         self._entries.append(
             [
                 Operation(ADD, PAGE, page.id, encode_page(page, queue.id)),
-                *(Operation(DELETE, MESSAGE, item.id) for item in run),
+                *(Operation(DELETE, MESSAGE, item.id) for item in run if not isinstance(item, Message)),
+                *self.removals([item for item in run if isinstance(item, Message)]),
             ]
         )
+        self.written += 1
         self._memory.give(queue, freed)
+        return True
 
     async def _encode(
         self, queue: Queue, backlog: Backlog, run: Sequence[Loose], write: Callable[[bytes], None]
@@ -255,7 +346,11 @@ class Paging:
         told = False
         while True:
             try:
-                messages = await self.read(page)
+                async with self._reading:
+                    if self._memory.over:
+                        self.relieve()
+                        await self._room_made.wait()
+                    messages = await self.read(page)
                 break
             except (JournalDamagedError, FileNotFoundError) as error:
                 _log.error("%s: a page cannot be read: %s", queue.name, error)
@@ -271,4 +366,9 @@ class Paging:
         if queue.backlog is backlog and backlog.next_page() is page:
             self._memory.take(queue, sum(message.size for message in messages))
             backlog.put(page, messages)
-            queue.wake()
+        del self._readers[queue]
+        queue.wake()
+
+    def _was_read(self, queue: Queue, task: asyncio.Task[None]) -> None:
+        if self._readers.get(queue) is task:
+            del self._readers[queue]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
@@ -59,6 +59,10 @@ class Pager(Protocol):
         """Has all memory together reached its bound?"""
         ...
 
+    def window(self) -> float:
+        """Return how many bytes a queue may line up."""
+        ...
+
     def arrived(self, queue: Queue, backlog: Backlog) -> None:
         """There is more in the backlog of a queue that pages."""
         ...
@@ -96,10 +100,10 @@ class Queue:
 
     __slots__ = (
         "_alarm", "_budget", "_client_consumers", "_due", "_early", "_expired", "_expiry", "_last_place",
-        "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "also", "backlog", "changes_expiry",
-        "consumers", "dropped", "expiring", "filtering", "handed_over", "id", "lanes", "may_dispatch",
-        "messages", "name", "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack",
-        "subscription", "wants",
+        "_limit", "_plain", "_purges", "_scheduled", "_unowned", "_with_work", "also", "backlog",
+        "changes_expiry", "consumers", "dropped", "expiring", "filtering", "handed_over", "id", "lanes",
+        "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation", "settings", "size",
+        "slack", "subscription", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -159,6 +163,7 @@ class Queue:
         """Has what waits, instead of the lanes, while some consumer has a selector."""
         self._plain = Lane(None)
         self._last_place = 0
+        self._purges = 0
         self._unowned: list[tuple[int, Lane]] = []
         self._with_work: dict[QueueConsumer, None] = {}
         self._scheduled = False
@@ -213,7 +218,7 @@ class Queue:
             return False
         found = False
         for _ in range(min(CHUNK, len(backlog))):
-            if self.paging and self.messages and self.size - backlog.size >= self._limit:
+            if self.paging and self._has_enough(self.size - backlog.size):
                 return found  # until some of what is lined up is consumed
             page = backlog.next_page()
             if page is not None:
@@ -224,6 +229,15 @@ class Queue:
         if not backlog:
             self.backlog = None
         return found
+
+    def _has_enough(self, lined_up: int) -> bool:
+        """Return whether so many bytes lined up are enough for now.
+
+        Of messages that perhaps no selector wants not much more than the queue's share is.
+        """
+        if self.filtering is not None and self.filtering.waiting:
+            return lined_up >= min(self._limit, self.pager.window())
+        return bool(self.messages) and lined_up >= self._limit
 
     def _line_up(self, message: Message) -> None:
         self.messages[message.id] = message
@@ -317,6 +331,13 @@ class Queue:
         What waits behind the lanes is out of reach from the first step on: it must not be lined up
         while others are taken.
         """
+        self._purges += 1
+        try:
+            yield from self._removing(most)
+        finally:
+            self._purges -= 1
+
+    def _removing(self, most: int) -> Iterator[tuple[list[Message], list[Page]]]:
         last = self._last_place
         backlog, self.backlog = self.backlog, None
         messages: list[Message] = []
@@ -358,6 +379,44 @@ class Queue:
     def _forget(self, lane: Lane) -> None:
         if lane.group is not None and lane.idle() and self.lanes.get(lane.group) is lane:
             del self.lanes[lane.group]
+
+    def set_back(self, kept_bytes: int, most: int) -> int:
+        """Put what was lined up last back into the backlog: all but ``kept_bytes``.
+
+        At most ``most`` bytes. What consumers hold stays, and what is older: it could be overtaken.
+        What selectors look at stays a little more than that, or was lined up again at once.
+        Return the bytes that are lined up or held afterwards.
+        """
+        lined_up = self.size - (0 if self.backlog is None else self.backlog.size)
+        if self._purges:
+            return lined_up
+        least = max(kept_bytes, lined_up - most)
+        taken: dict[Message, None] = {}
+        for message in reversed(self.messages.values()):
+            if message.held or lined_up - (message.size if self.filtering is not None else 0) <= least:
+                break
+            taken[message] = None
+            lined_up -= message.size
+        if not taken:
+            return lined_up
+        lanes: Counter[Lane] = Counter()
+        for message in taken:
+            del self.messages[message.id]
+            lane = self._plain if message.group is None else self.lanes.get(message.group)
+            if lane is not None:  # else all of the group was early
+                lanes[lane] += message.id not in self._early
+            self._early.pop(message.id, None)
+        if self.filtering is not None:
+            self.filtering.take_these(taken)
+        for lane, count in lanes.items():
+            if self.filtering is None:
+                lane.take_last(taken, count)
+            self._forget(lane)
+        if self.backlog is None:
+            self.backlog = Backlog()
+        self.backlog.put_first(list(taken))
+        self.wake()
+        return lined_up
 
     def drop(self) -> None:
         """It is no more: nothing of it is anybody's, and nothing expires."""
@@ -472,6 +531,7 @@ class Queue:
         return sorted(found, key=attrgetter("place"))
 
     def _put_back(self, message: Message, lane: Lane) -> None:
+        message.held = False
         if self._has_expired(message):  # and the scan may have met it while it was held
             self._await_expiry(message, self._expiry.now())
         if self.filtering is None:
@@ -643,6 +703,7 @@ class Queue:
 
     def _give(self, lane: Lane, consumer: QueueConsumer) -> None:
         message = lane.pop()
+        message.held = True
         if message.properties is not None and self._has_expired(message):
             self._expired.append(message)
             if lane.group is not None:

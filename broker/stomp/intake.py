@@ -12,18 +12,24 @@ not acknowledge can never make room.
 Receipts keep the order of the frames: one that comes after a parked send waits behind it. A commit
 itself never waits for room: the acknowledgements in it may be what makes it. What a connection has
 parked that was cut meanwhile is never taken: its client may long have sent more on another.
+
+Who waits for more than a second is told in the log, with what it waits for, and once more when it
+goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from broker.core.budget import FRAME, TurnBudget
-from broker.core.memory import Memory
+from broker.core.memory import ANY_QUEUE, Memory
 
 PARKED_BYTES_MAX: Final = 4 * 1024 * 1024
+WAIT_TOLD_S: Final = 1.0
+"""A wait that is shorter needs no line in the log."""
 
 Action = Callable[[], None]
 
@@ -34,16 +40,26 @@ class Intake:
     ``changed`` is called when it begins or ends to wait.
 
     ``cut`` is asked before what has waited is taken: whether the connection is no more, which then
-    calls ``clear``.
+    calls ``clear``. ``tell`` writes a line to the log.
     """
 
-    __slots__ = ("_budget", "_changed", "_cut", "_memory", "_parked", "size")
+    __slots__ = ("_budget", "_changed", "_cut", "_memory", "_parked", "_since", "_tell", "_timer", "size")
 
-    def __init__(self, memory: Memory, budget: TurnBudget, changed: Action, cut: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        budget: TurnBudget,
+        changed: Action,
+        cut: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
         self._memory = memory
         self._budget = budget
         self._changed = changed
         self._cut = cut
+        self._tell = tell
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
         self._parked: deque[tuple[str | None, int, Action]] = deque()
         self.size = 0
         """Bytes parked."""
@@ -60,6 +76,9 @@ class Intake:
         if first:
             assert queue is not None, "only a send may be the first to wait"
             self._memory.wait(queue, self._go_on)
+            loop = asyncio.get_running_loop()
+            self._since = loop.time()
+            self._timer = loop.call_later(WAIT_TOLD_S, self._tell_of_wait)
         self._changed()
 
     def clear(self) -> None:
@@ -68,6 +87,8 @@ class Intake:
         self.size = 0
         self._memory.forget(self._go_on)
         self._budget.forget(self._go_on)
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _go_on(self) -> None:
         if self._cut():
@@ -86,4 +107,21 @@ class Intake:
             parked.popleft()
             self.size -= size
             action()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif self._since:
+            waited_s = asyncio.get_running_loop().time() - self._since
+            self._tell(f"its sends go on after {waited_s:.1f} s")
+        self._since = 0.0
         self._changed()
+
+    def _tell_of_wait(self) -> None:
+        self._timer = None
+        queue = self._parked[0][0]
+        if queue is None or not self._memory.is_full(queue):  # it waits for its turn alone
+            self._timer = asyncio.get_running_loop().call_later(WAIT_TOLD_S, self._tell_of_wait)
+        elif queue == ANY_QUEUE:
+            self._tell(f"a commit waits: {self._memory.reason(ANY_QUEUE)}")
+        else:
+            self._tell(f"sends to {queue[:48]!r} wait: {self._memory.reason(queue)}")

@@ -100,7 +100,7 @@ class StompSession:
         self._transactions = ClientTransactions(self, self.engine, server.acceptor)
         self._destinations = Destinations(self.engine, server.rights, self.name)
         self._intake = Intake(
-            self.engine.memory, self.engine.budget, self._balance_reading, connection.was_reset
+            self.engine.memory, self.engine.budget, self._balance_reading, connection.was_reset, self._warn
         )
         self._count = 0
         self._busy_until = 0
@@ -110,6 +110,9 @@ class StompSession:
 
     def __str__(self) -> str:
         return f"session {self.name} (user {self.user[:64]!r}, {self.connection.address})"
+
+    def _warn(self, text: str) -> None:
+        self._server.warnings.tell(self.connection.host, f"{self}: {text}")
 
     @property
     def logged_in(self) -> bool:

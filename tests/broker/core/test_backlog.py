@@ -4,13 +4,20 @@ is looked at only when its turn comes.
 
 import asyncio
 
+import pytest
 from engines import Broker, settings
 from stored import stored
 
 from broker.core import backlog, recovery
+from broker.core.backlog import Backlog
+from broker.core.message import Message
+from broker.core.pages import Page
+from broker.storage.blobs import Blob
+from broker.storage.journal import ID_BLOCK_BITS
 
 GROUPS = 7
 STORED = 5 * backlog.CHUNK
+BLOCK = 1 << ID_BLOCK_BITS
 
 
 async def filled(count=STORED, **options):
@@ -161,3 +168,47 @@ def test_sizes_are_those_of_the_messages():
         assert recovery.read([]).count == 0
 
     asyncio.run(scenario())
+
+
+def line(*ids):
+    """A backlog of messages with these ids, of 100 bytes each."""
+    made = Backlog()
+    for id_ in ids:
+        message = Message("q", b"", b"")
+        message.id, message.size = id_, 100
+        made.append(message)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ids", "kept", "most", "least", "found"),
+    [
+        ((1, 2, 3, 4), 0, 1000, 1, [1, 2, 3, 4]),
+        ((1, 2, 3, 4), 0, 200, 1, [1, 2]),
+        ((1, 2, 3, 4), 250, 1000, 1, [3, 4]),
+        ((1, 2, 3, 4), 50, 1000, 1, [1, 2, 3, 4]),
+        ((1, 2, 3, 4), 400, 1000, 1, []),
+        ((1, 2, 3, 4), 0, 1000, 500, []),
+        ((5, 1, 2, 3), 0, 1000, 1, [5]),
+        ((5, 1, 2, 3), 0, 1000, 200, [1, 2, 3]),
+        ((1, 2, BLOCK + 1, BLOCK + 2), 0, 1000, 1, [1, 2]),
+    ],
+)
+def test_a_page_holds_messages_in_the_order_of_their_ids_and_of_one_block(ids, kept, most, least, found):
+    assert [item.id for item in line(*ids).run_behind(kept, most, least)] == found
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 3])
+def test_a_page_stands_where_its_messages_stood_unless_a_consumer_was_faster(taken):
+    waiting = line(1, 2, 3, 4, 5)
+    run = waiting.run_behind(200, 200, 1)
+    assert [item.id for item in run] == [3, 4]
+    for _ in range(taken):
+        waiting.take()
+    page = Page(9, Blob(9, 1, 0), 3, 2, {})
+    freed = waiting.cut(run, page)
+    assert freed == (200 if taken <= 2 else None)
+    ids = [item.id for item in waiting.items()]
+    assert ids == ([1, 2, 9, 5] if taken <= 2 else [1, 2, 3, 4, 5])[taken:]
+    assert len(waiting) == 5 - taken
+    assert waiting.size == 100 * (5 - taken) - (freed or 0)
