@@ -385,6 +385,7 @@ def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | N
         return None, None
     acks = acks[odd]
     acked = first(rows.id[acks], rows.index[acks], rows.messages)
+    acks = acks[rows.session[acks] != NONE]  # an ack without a session is of any that got the message
     delivers = delivers[marked(rows.id[acks], rows.messages)[rows.id[delivers]]]
     at = np.concatenate([delivers, acks])
     order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]

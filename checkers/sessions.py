@@ -351,6 +351,7 @@ def proofs(rows: Rows) -> Proofs:
     came after it. So does a delivery: the send of its message counts.
     """
     at = rows.of(ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
+    at = at[rows.session[at] != NONE]  # what names no session proves none alive
     nack = rows.kind[at] >= NACK_INVOKE
     order = ordered(rows.session[at], rows.id[at], nack, rows.index[at])
     at, nack = at[order], nack[order]
@@ -365,7 +366,7 @@ def proofs(rows: Rows) -> Proofs:
     who = at[starts(one)[proven]]
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
     sent = first(rows.id[sends], rows.index[sends], rows.messages)[rows.id[delivers]]
-    sound = (sent != NONE) & (sent < rows.index[delivers])
+    sound = (sent != NONE) & (sent < rows.index[delivers]) & (rows.session[delivers] != NONE)
     delivers, sent = delivers[sound], sent[sound]
     who = np.concatenate([who, delivers])
     return _latest(rows.run[who], rows.session[who], np.concatenate([asked[proven], sent]))
