@@ -139,7 +139,6 @@ def turns(lives: Lives, ordinary: Ordinary, grouped: Flags) -> Turns:
     at = np.flatnonzero(
         (lives.since != NONE)
         & (lives.delivered != NONE)
-        & (lives.message != NONE)
         & grouped[lives.place]
         & lives.in_turn
         & lives.timely
@@ -220,7 +219,7 @@ def _late(
         sure = (sequence[latest[at]] > sequence[at]) | (spans.begun[farthest[at]] > spans.stored[at])
         late[at[sure]] = True
         for row in at[~sure].tolist():  # the orders of sends and of sequences contradict each other
-            some = np.flatnonzero(among[: earlier.at[row] + 1] & earlier.counts[: earlier.at[row] + 1])
+            some = np.flatnonzero(earlier.counts[: earlier.at[row] + 1])
             some = some[segment[some] == segment[row]]
             behind = (spans.begun[some] > spans.stored[row]) & (sequence[some] > sequence[row])
             late[row] = bool(behind.any())

@@ -121,12 +121,11 @@ def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
     at = first(rows.id[delivers], delivers, rows.messages)
     got = at != NONE
     row = np.where(got, at, 0)
-    known = (lives.message != NONE) & ~lives.aborted & (lives.begun != NONE) & lives.in_turn
+    known = ~lives.aborted & (lives.begun != NONE) & lives.in_turn
     some = np.flatnonzero(known & np.where(got, lives.delivered > lives.begun, lives.untaken))
-    empty = len(rows.index) == 0
 
     def of_delivery(column: Numbers) -> Numbers:
-        return np.full(len(some), NONE) if empty else np.where(got, column[row], NONE)[some]
+        return np.where(got, column[row], NONE)[some]
 
     session = rows.session[np.arange(len(rows.index))]
     named = places.named
@@ -212,7 +211,6 @@ class Consumers:
         requests.sort(key=itemgetter(1), reverse=True)
         spans |= {number: (begun, over) for number, begun, over in requests}
         table = np.array([(number, *span) for number, span in spans.items()], dtype=np.int64)
-        table = table.reshape(len(spans), 3)
         return Sessions(table[:, 0], table[:, 1], table[:, 2])
 
 
@@ -301,7 +299,7 @@ def _together(given: Sequence[Told]) -> tuple[Messages, list[Place]]:
     tables = []
     for one in given:
         numbers = [codes.setdefault(place, len(codes)) for place in one.places]
-        renumbered = np.array(numbers or [0], dtype=np.int32)
+        renumbered = np.array(numbers, dtype=np.int32)
         tables.append(replace(one.messages, place=renumbered[one.messages.place]))
     return joined(tables), list(codes)
 
@@ -374,7 +372,7 @@ def _pushed(mine: Messages, compared: Compared, sessions: Sessions) -> tuple[int
     every = []
     for late, early in compared:
         taken = np.where(early & in_time, delivered, FOREVER)
-        every.append(_twice(mine, late & (alone != NONE), asked, taken, codes[:size], codes[size:]))
+        every.append(_twice(mine, late, asked, taken, codes[:size], codes[size:]))
     return _first(every, mine, delivered)
 
 

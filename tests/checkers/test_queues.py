@@ -16,6 +16,7 @@ from checker_rows import MS, agreed, dense, o, table
 from queue_histories import ENQUEUE, OF, OPEN_ENQUEUE, kinds, last_of, orders
 from test_findings import OPTIONS, answer, deliver, end, gone, send, tidy
 
+from bench.agreement import on_columns
 from checkers import judge, reference
 from checkers.deaths import Deaths
 from checkers.queues import Consumers, Known, Messages, Told, find
@@ -91,6 +92,10 @@ CASES = {
         [*asked(0, 1), *asked(5, 2, None), *ALONE[2:]], False),
     "one that was asked for afterwards cannot have held it": (
         [*ALONE[:-1], *asked(42, 2), *got(50, 1, 2)], True),
+    "nor can it if it left later on": (
+        [*ALONE[:-1], *asked(42, 2), *got(50, 1), *left(60, 2)], True),
+    "one that asked again when the later had been read may have": (
+        [*asked(0, 1), *asked(5, 2), *ALONE[2:-1], *asked(42, 2), *got(50, 1)], False),
     "one that was asked for before the later was read may have": (
         [*ALONE[:-2], *asked(38, 2), *LATE], False),
     "one that had left for certain cannot have held it": (
@@ -126,6 +131,29 @@ CASES = {
     "and late behind what was begun after that": (
         [*asked(0, 1), *sent(20, 1, transaction=9), *end(23, "commit", 9), *sent(30, 2, producer=2), *LATE],
         True),
+    "what failed to be sent, and came all the same, overtook nothing": (
+        [*asked(0, 1), *sent(20, 1), *sent(30, 2, "fail"), *LATE], False),
+    "nor did what nobody committed": (
+        [*asked(0, 1), *sent(20, 1), *sent(30, 2, transaction=9), *LATE], False),
+    "a queue of which no row names a broker is one": (
+        [{**row, "broker": None} for row in ALONE], True),
+    "a session that reads before it is there proves nothing": (
+        [*BOTH, *got(40, 2), *asked(45, 1), *got(50, 1)], False),
+    "a queue is asked for everything that was sent there, whatever else came": (
+        [*BOTH, *pulled(40, 2, 35), *pulled(50, 1, 45), *got(60, 9)], True),
+    "what nobody sent is in no queue": ([*asked(0, 1), *got(40, 1)], False),
+    "where there are no messages there is none": ([*asked(0, 1), *left(4, 1)], False),
+    "what was more urgent overtook nothing": (
+        [*asked(0, 1), *sent(20, 1), *sent(30, 2, value='{"priority": 9}'), *LATE], False),
+    "nor what came before it was sent": (
+        [*asked(0, 1), *got(10, 2), *sent(20, 1), *sent(30, 2), *got(50, 1)], False),
+    "nor what is of a group": (
+        [*asked(0, 1), *sent(20, 1), *send(30, 2), *deliver(40, 2), *got(50, 1)], False),
+    "a temporary queue is none as a whole": (
+        [{**row, "queue": "/temp-queue/r"} if "queue" in row else row for row in ALONE], False),
+    "a delivery that names no broker is of no other": (
+        [*asked(0, 1), *BOTH, *got(40, 2, broker=None), *got(50, 1), *sent(60, 3, queue="r", broker="c1")],
+        True),
     "what was asked for after the other had been taken was behind it": (
         [*BOTH, *pulled(40, 2, 35), *pulled(50, 1, 45)], True),
     "what was asked for before may have been taken before": (
@@ -144,9 +172,16 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_both_implementations_say_so(tmp_path, case):
     rows, late = CASES[case]
-    found = {i for i in agreed(tmp_path, dense(tidy(rows)), FIFO) if i.name == "not-linearizable"}
-    assert bool(found) == late
+    whole = agreed(tmp_path, dense(tidy(rows)), FIFO)
+    assert any(i.name == "not-linearizable" for i in whole) == late
+    assert on_columns([dense(tidy(rows))], FIFO, 1, parts=1) == [whole]
     assert not any(i.name == "not-linearizable" for i in reference.find(tidy(rows), OPTIONS))
+
+
+def test_a_group_is_no_queue_as_a_whole(tmp_path):
+    rows = dense(tidy([*asked(0, 1), *send(20, 1), *send(30, 2), *deliver(40, 2), *deliver(50, 1)]))
+    (found,) = (i for i in agreed(tmp_path, rows, FIFO) if i.name == "not-linearizable")
+    assert found.group == "g"
 
 
 def test_the_guarantee_may_let_messages_vanish(tmp_path):
