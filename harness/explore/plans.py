@@ -64,24 +64,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         self.save(store)
         return store
 
-    def pending(self, there: Collection[int], may_begin: Callable[[], bool] = lambda: True) -> Iterator[int]:
+    def pending(self, made: Collection[int], may_begin: Callable[[], bool] = lambda: True) -> Iterator[int]:
         """Yield the numbers of the runs that are still to be made, in order.
 
-        Runs before the last one that is ``there`` were begun already; they are yielded in any case.
+        Runs before the last ``made`` one were begun already; they are yielded in any case.
         Later ones are yielded only while ``may_begin`` returns True.
         """
-        begun = max(there, default=-1) + 1
+        begun = max(made, default=-1) + 1
         numbers = itertools.count() if self.runs is None else range(self.runs)
         for number in numbers:
             if number >= begun and not may_begin():
                 return
-            if number not in there:
+            if number not in made:
                 yield number
 
     @staticmethod
-    def place(store: Path, found: int) -> str:
+    def place(store: Path, made: int) -> str:
         """Return a line that says where the runs are kept, and how many of them exist already."""
-        return f"store: {store}" + (f" ({found} of the runs are there already)" if found else "")
+        return f"store: {store}" + (f" ({made} of the runs are there already)" if made else "")
 
     @classmethod
     def resume_line(cls, store: Path) -> str:
@@ -115,10 +115,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
             raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
         except msgspec.MsgspecError as error:
             raise UsageError(f"{path} is not the plan of a {cls.noun}: {error}") from None
-        own = reproduction.versions()
-        if plan.versions != own:
+        current = reproduction.versions()
+        if plan.versions != current:
             raise UsageError(
-                f"{store} was begun with {_words(plan.versions)}, and this is {_words(own)}: its runs "
+                f"{store} was begun with {_words(plan.versions)}, and this is {_words(current)}: its runs "
                 f"cannot be mixed; begin a new {cls.noun}"
             )
         runs = changes.get("runs")
@@ -210,25 +210,25 @@ def drawn(plan: SearchPlan | SweepPlan, number: int) -> tuple[TestSpec, Schedule
 
 
 def search_plan(
-    given: Mapping[str, Any], base: TestSpec, *, fixed: Collection[str], bounded: bool
+    fields: Mapping[str, Any], base: TestSpec, *, fixed: Collection[str], bounded: bool
 ) -> SearchPlan:
     """Return the plan of a new search for a spec.
 
-    ``given`` are fields of the plan (None is "not given"). Raises UsageError for an impossible
+    ``fields`` are fields of the plan (None is "not given"). Raises UsageError for an impossible
     plan.
     """
-    of = swarm(base, bounded=bounded)
-    values = {name: value for name, value in given.items() if value is not None}
-    return SearchPlan(base=base, kinds=of.kinds, bounded=bounded, fixed=tuple(sorted(fixed)), **values)
+    faults_of = swarm(base, bounded=bounded)
+    values = {name: value for name, value in fields.items() if value is not None}
+    return SearchPlan(base=base, kinds=faults_of.kinds, bounded=bounded, fixed=tuple(sorted(fixed)), **values)
 
 
-def sweep_plan(given: Mapping[str, Any], runs: int) -> SweepPlan:
+def sweep_plan(fields: Mapping[str, Any], runs: int) -> SweepPlan:
     """Return the plan of a new sweep.
 
-    ``given`` may have ``policies``, ``nemeses``, ``seed``, ``settings`` (those of ``--set``) and
+    ``fields`` may have ``policies``, ``nemeses``, ``seed``, ``settings`` (those of ``--set``) and
     fields of a spec. Raises UsageError for an impossible plan.
     """
-    values = dict(given)
+    values = dict(fields)
     policies: Sequence[str] = values.pop("policies", None) or (
         systems.usual_policy(values.get("system", OWN)),
     )
@@ -250,11 +250,11 @@ def _cells(base: TestSpec, policies: Sequence[str], nemeses: Sequence[str]) -> t
 
     Raises UsageError for unknown names, or if a cluster is too small for a nemesis.
     """
-    found: list[Cell] = []
+    cells: list[Cell] = []
     for policy in policies:
         of_policy = swarm(msgspec.structs.replace(base, policy=policy, nemeses=tuple(nemeses)))
-        found += [Cell(policy=policy, nemesis=nemesis) for nemesis in of_policy.kinds]
-    return tuple(found)
+        cells += [Cell(policy=policy, nemesis=nemesis) for nemesis in of_policy.kinds]
+    return tuple(cells)
 
 
 def run_seed(seed: int, number: int) -> str:

@@ -62,10 +62,10 @@ class Attempt:
     seed: int = 0
     store: Path | None = None
 
-    def answer(self, wanted: tuple[str, ...]) -> str:
+    def answer(self, findings: tuple[str, ...]) -> str:
         """Return "reproduced", "different finding", "not reproduced" or "unknown"."""
         if self.grave:
-            return "reproduced" if self.grave & set(wanted) else "different finding"
+            return "reproduced" if self.grave & set(findings) else "different finding"
         return "unknown" if self.valid is None else "not reproduced"
 
 
@@ -92,98 +92,98 @@ def run(request: ReplayRequest) -> int:
 
     0 not reproduced, 1 reproduced or another finding, 2 unknown.
     """
-    kept = reproduction.load(request.path)
-    environment = request.environment or kept.environment
-    spec = msgspec.structs.replace(kept.spec, environment=environment)
-    kept = msgspec.structs.replace(kept, spec=spec, environment=environment)
+    recorded = reproduction.load(request.path)
+    environment = request.environment or recorded.environment
+    spec = msgspec.structs.replace(recorded.spec, environment=environment)
+    recorded = msgspec.structs.replace(recorded, spec=spec, environment=environment)
     talk = Talk(request.as_json)
     virtual = environment == SIMULATED
     times = request.times or (1 if virtual else TIMES_REAL)
     talk(
-        f"replay: {', '.join(kept.findings) or 'a run without a finding'}, environment {environment}, "
+        f"replay: {', '.join(recorded.findings) or 'a run without a finding'}, environment {environment}, "
         f"seed {spec.seed}, "
-        f"{counted(len(kept.schedule.faults), 'fault')}, {counted(times, 'time')}"
+        f"{counted(len(recorded.schedule.faults), 'fault')}, {counted(times, 'time')}"
     )
     attempts: list[Attempt] = []
     try:
-        for one in _simulated(kept, times) if virtual else _real(kept, times, request, talk):
-            attempts.append(one)
+        for attempt in _simulated(recorded, times) if virtual else _real(recorded, times, request, talk):
+            attempts.append(attempt)
             if times > 1:
-                talk(f"  {len(attempts)} of {times}: {_how(one, kept.findings)}")
-        simulated = None if virtual else _also_simulated(kept, times, request.root, talk)
+                talk(f"  {len(attempts)} of {times}: {_how(attempt, recorded.findings)}")
+        simulated = None if virtual else _also_simulated(recorded, times, request.root, talk)
     except KeyboardInterrupt:
-        talk(_interrupted(attempts, kept, times))
+        talk(_interrupted(attempts, recorded, times))
         return judging.INTERRUPTED
-    answer = _answer(kept, attempts, simulated)
-    talk("\n".join(_told(answer, kept, attempts)))
+    answer = _answer(recorded, attempts, simulated)
+    talk("\n".join(_lines(answer, recorded, attempts)))
     talk.document(answer)
     return answer.exit_status
 
 
-def _interrupted(attempts: list[Attempt], kept: Reproduction, times: int) -> str:
-    answers = [one.answer(kept.findings) for one in attempts]
+def _interrupted(attempts: list[Attempt], recorded: Reproduction, times: int) -> str:
+    answers = [attempt.answer(recorded.findings) for attempt in attempts]
     words = ", ".join(f"{answers.count(word)} {word}" for word in dict.fromkeys(answers))
     return f"interrupted after {len(attempts)} of {counted(times, 'run')}" + (f": {words}" if words else "")
 
 
-def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) -> ReplayAnswer:
-    answers = [one.answer(kept.findings) for one in attempts]
+def _answer(recorded: Reproduction, attempts: list[Attempt], simulated: str | None) -> ReplayAnswer:
+    answers = [attempt.answer(recorded.findings) for attempt in attempts]
     order = ("reproduced", "different finding", "not reproduced", "unknown")
     gravest = min(answers, key=order.index, default="unknown")
     status = {"unknown": judging.UNKNOWN, "not reproduced": judging.VALID}.get(gravest, judging.INVALID)
     return ReplayAnswer(
         answer=gravest,
         exit_status=status,
-        wanted=kept.findings,
-        found=reproduction.ordered({name for one in attempts for name in one.grave}),
-        exact=any(one.exact for one in attempts),
+        wanted=recorded.findings,
+        found=reproduction.ordered({name for attempt in attempts for name in attempt.grave}),
+        exact=any(attempt.exact for attempt in attempts),
         reproduced=answers.count("reproduced"),
         of=len(attempts),
-        environment=kept.environment,
+        environment=recorded.environment,
         attempts=tuple(
             {
-                "answer": one.answer(kept.findings),
-                "found": reproduction.ordered(one.grave),
-                "seed": one.seed,
-                "store": None if one.store is None else str(one.store),
-                "trouble": one.trouble,
+                "answer": attempt.answer(recorded.findings),
+                "found": reproduction.ordered(attempt.grave),
+                "seed": attempt.seed,
+                "store": None if attempt.store is None else str(attempt.store),
+                "trouble": attempt.trouble,
             }
-            for one in attempts
+            for attempt in attempts
         ),
         simulated=simulated,
     )
 
 
-def _simulated(kept: Reproduction, times: int) -> Iterator[Attempt]:
+def _simulated(recorded: Reproduction, times: int) -> Iterator[Attempt]:
     """Yield attempts in the simulation: the recorded seed first, then others.
 
     The others show how much depends on the seed.
     """
-    for run in _runs(kept, times):
+    for run in _runs(recorded, times):
         yield Attempt(
             valid=run.valid,
             grave=run.grave,
             trouble=run.trouble,
-            exact=kept.exact and run.digest == kept.digest,
+            exact=recorded.exact and run.digest == recorded.digest,
             seed=run.spec.seed,
         )
 
 
-def _runs(kept: Reproduction, times: int) -> Iterator[Simulated]:
+def _runs(recorded: Reproduction, times: int) -> Iterator[Simulated]:
     for number in range(times):
-        seed = kept.spec.seed + number
-        spec = msgspec.structs.replace(kept.spec, environment=SIMULATED, seed=seed)
-        yield simulate(spec, kept.schedule)
+        seed = recorded.spec.seed + number
+        spec = msgspec.structs.replace(recorded.spec, environment=SIMULATED, seed=seed)
+        yield simulate(spec, recorded.schedule)
 
 
-def _real(kept: Reproduction, times: int, request: ReplayRequest, talk: Talk) -> Iterator[Attempt]:
+def _real(recorded: Reproduction, times: int, request: ReplayRequest, talk: Talk) -> Iterator[Attempt]:
     """Yield attempts on processes or containers, each with a store of its own."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
-    compose(kept.spec, kept.schedule)  # raises UsageError before a JVM starts
+    compose(recorded.spec, recorded.schedule)  # raises UsageError before a JVM starts
     spark = api.start_in_background(request.spark_master, wanted=True)
     for _ in range(times):
-        yield once(kept.spec, kept.schedule, request.root, talk.stream, spark)
+        yield once(recorded.spec, recorded.schedule, request.root, talk.stream, spark)
 
 
 def once(spec: TestSpec, schedule: Schedule, root: Path, talk: TextIO, spark: Starting) -> Attempt:
@@ -201,23 +201,23 @@ def once(spec: TestSpec, schedule: Schedule, root: Path, talk: TextIO, spark: St
         raise RuntimeError(f"the run in {outcome.store} ended by an internal error, told above")
     return Attempt(
         valid=verdict.valid,
-        grave=frozenset(found.name for found in verdict.findings if found.severity == "grave"),
+        grave=frozenset(finding.name for finding in verdict.findings if finding.severity == "grave"),
         trouble=next(iter(verdict.reasons), None) if verdict.valid is None else None,
         seed=spec.seed,
         store=outcome.store,
     )
 
 
-def _also_simulated(kept: Reproduction, times: int, root: Path, talk: Talk) -> str:
+def _also_simulated(recorded: Reproduction, times: int, root: Path, talk: Talk) -> str:
     """Return the line about the same faults in the simulation.
 
     A finding that also comes in the simulation has an exact reproduction there.
     """
     try:
-        for run in _runs(kept, times):
-            if run.grave & set(kept.findings):
-                store = stores.create(root, f"{kept.spec.name}-simulated")
-                path = reproduction.keep(store, run, f"replay of {kept.environment}")
+        for run in _runs(recorded, times):
+            if run.grave & set(recorded.findings):
+                store = stores.create(root, f"{recorded.spec.name}-simulated")
+                path = reproduction.keep(store, run, f"replay of {recorded.environment}")
                 names = ", ".join(reproduction.ordered(run.grave))
                 return f"also in the simulation ({names}), where it comes always: {reproduction.line(path)}"
     except (UsageError, InfrastructureError) as error:
@@ -226,30 +226,34 @@ def _also_simulated(kept: Reproduction, times: int, root: Path, talk: Talk) -> s
     return "not in the simulation"
 
 
-def _how(one: Attempt, wanted: tuple[str, ...]) -> str:
-    found = ", ".join(reproduction.ordered(one.grave))
-    where = f" ({one.store})" if one.store else f" (seed {one.seed})"
-    return one.answer(wanted) + (f": {found}" if found else f": {one.trouble}" if one.trouble else "") + where
+def _how(attempt: Attempt, findings: tuple[str, ...]) -> str:
+    names = ", ".join(reproduction.ordered(attempt.grave))
+    where = f" ({attempt.store})" if attempt.store else f" (seed {attempt.seed})"
+    return (
+        attempt.answer(findings)
+        + (f": {names}" if names else f": {attempt.trouble}" if attempt.trouble else "")
+        + where
+    )
 
 
-def _told(answer: ReplayAnswer, kept: Reproduction, attempts: list[Attempt]) -> Iterator[str]:
-    wanted, found = ", ".join(answer.wanted) or "nothing", ", ".join(answer.found) or "nothing"
+def _lines(answer: ReplayAnswer, recorded: Reproduction, attempts: list[Attempt]) -> Iterator[str]:
+    expected, names = ", ".join(answer.wanted) or "nothing", ", ".join(answer.found) or "nothing"
     counted = f" in {answer.reproduced} of {answer.of} runs" if answer.of > 1 else ""
     if answer.answer == "reproduced":
-        yield f"REPRODUCED  {found}{counted}"
+        yield f"REPRODUCED  {names}{counted}"
     elif answer.answer == "different finding":
-        yield f"DIFFERENT FINDING  {found}, and not {wanted}"
+        yield f"DIFFERENT FINDING  {names}, and not {expected}"
     elif answer.answer == "not reproduced":
-        yield f"NOT REPRODUCED  {wanted}{counted}"
+        yield f"NOT REPRODUCED  {expected}{counted}"
     else:
-        yield f"UNKNOWN  {next((one.trouble for one in attempts if one.trouble), 'not decided')}"
-    if answer.environment == SIMULATED and kept.exact:
+        yield f"UNKNOWN  {next((attempt.trouble for attempt in attempts if attempt.trouble), 'not decided')}"
+    if answer.environment == SIMULATED and recorded.exact:
         if answer.exact:
-            yield f"  the same history, byte for byte (sha256 {kept.digest[:16]})"
+            yield f"  the same history, byte for byte (sha256 {recorded.digest[:16]})"
         else:
             now = reproduction.versions()
             yield (
-                f"  another history than the recorded one: it was made with {_versions(kept.versions)}, "
+                f"  another history than the recorded one: it was made with {_versions(recorded.versions)}, "
                 f"this is {_versions(now)}; "
                 "the program, the spec or the schedule has changed"
             )

@@ -117,11 +117,11 @@ _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s",
 """The fields that no base fixes: its properties, nemeses and targets bound what is drawn."""
 
 
-def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+def defaults(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a spec of a search, those that were given included."""
-    if given.get("environment", "simulation") != "simulation":
-        return {**DEPLOYED, **given}
-    values = {**DEFAULTS, **given}
+    if fields.get("environment", "simulation") != "simulation":
+        return {**DEPLOYED, **fields}
+    values = {**DEFAULTS, **fields}
     length_s = values["time_limit_s"]
     bounds = {name: min(most_s, share * length_s) for name, (most_s, share) in _BOUNDS.items()}
     return {**bounds, **values}
@@ -215,16 +215,16 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     if swarm.base.environment != "simulation":
         changes.pop("operation_timeout_s", None)  # clients of deployed brokers keep their time-out
     changes |= _sizes(swarm.base, changes["properties"], random.Random(f"sizes:{seed}"))
-    given = swarm.fixed - _ALWAYS_DRAWN
-    changes = {field: value for field, value in changes.items() if field not in given}
+    undrawn = swarm.fixed - _ALWAYS_DRAWN
+    changes = {field: value for field, value in changes.items() if field not in undrawn}
     if swarm.base.workload == MIXED:
         changes["workload"] = _mixture(swarm.base, chance)
     spec = msgspec.structs.replace(swarm.base, **changes)
     faults: Sequence[Fault] = schedules.generate(spec, nodes, chance).faults
     if swarm.bounded and _paired(nodes):
-        faults = tuple(_apart(faults, times))
+        faults = tuple(_with_rest(faults, times))
     if not (swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen)):
-        faults = _lasting(faults, chance)
+        faults = _with_conditions(faults, chance)
     faults = [_with_options(fault, nodes, chance) for fault in faults]
     if swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen):
         faults = [_brisk(fault) for fault in faults]
@@ -237,10 +237,10 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
 def _mixture(base: TestSpec, chance: random.Random) -> str:
     """Return some of the workloads that the brokers can be loaded with, each with a weight."""
     names = possible(systems.of(base).dialect)
-    some = sorted(chance.sample(names, chance.randint(1, min(len(names), _MIXED_MOST))))
-    if len(some) == 1:
-        return some[0]
-    return ",".join(f"{name}:{chance.choice(_WEIGHTS)}" for name in some)
+    mixed = sorted(chance.sample(names, chance.randint(1, min(len(names), _MIXED_MOST))))
+    if len(mixed) == 1:
+        return mixed[0]
+    return ",".join(f"{name}:{chance.choice(_WEIGHTS)}" for name in mixed)
 
 
 def promised(spec: TestSpec, schedule: Schedule) -> bool:
@@ -259,16 +259,17 @@ def beyond(spec: TestSpec, schedule: Schedule) -> frozenset[str]:
     a bug turns into a documented weakness of the same name.
     """
     nodes = systems.of(spec).plan(spec)
-    found = {fault.kind for fault in schedule.faults}
+    fault_kinds = {fault.kind for fault in schedule.faults}
     mixed = len({kinds.get(fault.kind).ends for fault in schedule.faults if not _mild(fault)}) > 1
-    apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s), pace(spec)))
-    left = {
+    rested = tuple(_with_rest(sorted(schedule.faults, key=lambda fault: fault.start_s), pace(spec)))
+    exceeded = {
         "mixed": mixed,
-        "without rest": len(apart) < len(schedule.faults) and _paired(nodes),
-        "too few for a vote": _few(nodes) and any(kinds.get(kind).wants_quorum for kind in found),
-        **{kinds.get(kind).unpromised: True for kind in found if kinds.get(kind).unpromised},
+        "without rest": len(rested) < len(schedule.faults) and _paired(nodes),
+        "too few for a vote": _too_few_for_vote(nodes)
+        and any(kinds.get(kind).wants_quorum for kind in fault_kinds),
+        **{kinds.get(kind).unpromised: True for kind in fault_kinds if kinds.get(kind).unpromised},
     }
-    return frozenset(bound for bound, is_left in left.items() if is_left)
+    return frozenset(bound for bound, is_left in exceeded.items() if is_left)
 
 
 def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
@@ -288,10 +289,10 @@ def _chosen(family: Sequence[str], chance: random.Random) -> tuple[str, ...]:
 
     A slow disk alone is hardly worth a run.
     """
-    kept = {kind for kind in family if chance.random() < 0.5}
-    if all(kinds.get(name).mild for name in kept):
-        kept.add(chance.choice([name for name in family if not kinds.get(name).mild] or family))
-    return tuple(kind for kind in family if kind in kept)
+    kinds_drawn = {kind for kind in family if chance.random() < 0.5}
+    if all(kinds.get(name).mild for name in kinds_drawn):
+        kinds_drawn.add(chance.choice([name for name in family if not kinds.get(name).mild] or family))
+    return tuple(kind for kind in family if kind in kinds_drawn)
 
 
 def _about(value: float, chance: random.Random) -> float:
@@ -351,7 +352,7 @@ def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
     return changes
 
 
-def _apart(faults: Sequence[Fault], times: float) -> Iterator[Fault]:
+def _with_rest(faults: Sequence[Fault], times: float) -> Iterator[Fault]:
     """Yield the faults that leave a pair the time to recover from the one before.
 
     Only after a fault that ended a broker is that time needed.
@@ -368,7 +369,7 @@ def _apart(faults: Sequence[Fault], times: float) -> Iterator[Fault]:
         yield fault
 
 
-def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
+def _with_conditions(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
     """Make conditions last from their beginning to the end, half of the time.
 
     A condition is a kind of fault that is rather a state than an event: a slow disk or a fast
@@ -376,11 +377,11 @@ def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
     them is longer than they are, no two ever do.
     """
     for kind in [name for name in kinds.KINDS if kinds.get(name).lasts]:
-        mine = [fault for fault in faults if fault.kind == kind]
-        if mine and chance.random() < 0.5:
-            lasting = msgspec.structs.replace(mine[0], duration_s=None)
-            faults = [fault for fault in faults if fault.kind != kind or fault is mine[0]]
-            faults[faults.index(mine[0])] = lasting
+        conditions = [fault for fault in faults if fault.kind == kind]
+        if conditions and chance.random() < 0.5:
+            endless = msgspec.structs.replace(conditions[0], duration_s=None)
+            faults = [fault for fault in faults if fault.kind != kind or fault is conditions[0]]
+            faults[faults.index(conditions[0])] = endless
     return faults
 
 
@@ -477,9 +478,9 @@ def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     Brokers that share a store ask the store which of them is live, not each other.
     """
     kind = kinds.get(name)
-    return bool(kind.unpromised or (_few(nodes) and kind.wants_quorum))
+    return bool(kind.unpromised or (_too_few_for_vote(nodes) and kind.wants_quorum))
 
 
-def _few(nodes: Sequence[NodePlan]) -> bool:
+def _too_few_for_vote(nodes: Sequence[NodePlan]) -> bool:
     """Return whether brokers that ask each other which is live are too few for a vote."""
     return _paired(nodes) and len(_pairs(nodes)) < QUORUM_PAIRS

@@ -21,7 +21,7 @@ class Talk:
     """A printer of lines; ``as_json`` says that the document is requested."""
 
     as_json: bool = False
-    _told: float = field(default_factory=time.monotonic)
+    _printed_s: float = field(default_factory=time.monotonic)
 
     @property
     def stream(self) -> TextIO:
@@ -38,8 +38,8 @@ class Talk:
 
     def now_and_then(self, text: str) -> None:
         """Print a line about the progress, unless another was printed a short while ago."""
-        if time.monotonic() - self._told >= EVERY_S:
-            self._told = time.monotonic()
+        if time.monotonic() - self._printed_s >= EVERY_S:
+            self._printed_s = time.monotonic()
             self.indented(text)
 
     def document(self, value: Any) -> None:

@@ -52,8 +52,8 @@ class Workers:
         under_way: set[Future[Sequence[ExploredRun]]] = set()
         over = False
         while True:
-            while not over and len(under_way) < self.ahead and (some := list(islice(numbers, self.lot))):
-                under_way.add(self.submit(some))
+            while not over and len(under_way) < self.ahead and (batch := list(islice(numbers, self.lot))):
+                under_way.add(self.submit(batch))
             if not under_way:
                 return
             done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
@@ -70,12 +70,12 @@ def workers(work: Work, jobs: int, spark_master: str | None) -> Iterator[Workers
         if spark_master is not None
         else processes(work, jobs)
         if jobs > 1
-        else contextlib.nullcontext(Workers(partial(_here, work)))
-    ) as some:
-        yield some
+        else contextlib.nullcontext(Workers(partial(_in_this_process, work)))
+    ) as pool:
+        yield pool
 
 
-def _here(work: Work, numbers: Sequence[int]) -> Future[Sequence[ExploredRun]]:
+def _in_this_process(work: Work, numbers: Sequence[int]) -> Future[Sequence[ExploredRun]]:
     future: Future[Sequence[ExploredRun]] = Future()
     future.set_result(_all(work, numbers))
     return future
@@ -145,9 +145,9 @@ def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[ExploredRun
     """Make runs as one job; raise InfrastructureError of a run or of the cluster."""
     from checkers.spark_source import on_tasks  # noqa: PLC0415 - Spark, which most do without
 
-    def task(one: _Task) -> ExploredRun | str:
+    def task(item: _Task) -> ExploredRun | str:
         try:
-            return work(one.number)
+            return work(item.number)
         except InfrastructureError as error:
             return str(error)
 

@@ -162,7 +162,7 @@ def test_a_sweep_is_green_where_all_is_known_and_sound(tmp_path):
 
     def kept(entries, *rows):
         request = plans.ExploreRequest(plan=plan, known=entries)
-        swept = sweep._kept(tmp_path, request, rows, ())
+        swept = sweep._result(tmp_path, request, rows, ())
         return swept, list(sweep._closing(swept, request))
 
     of_cut = [entry(system="own", test="replication-partition", until=dt.date.max)]

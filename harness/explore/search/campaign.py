@@ -74,13 +74,13 @@ class SearchTally:
         self.kept: list[ExploredRun] = []
         self.virtual_s = 0.0
 
-    def add(self, one: ExploredRun) -> None:
+    def add(self, record: ExploredRun) -> None:
         """Count one more run."""
-        self.ended[one.word] += 1
-        self.coverage.update(one.coverage)
-        self.virtual_s += one.virtual_s
-        if one.word != "valid":
-            self.kept.append(one)
+        self.ended[record.word] += 1
+        self.coverage.update(record.coverage)
+        self.virtual_s += record.virtual_s
+        if record.word != "valid":
+            self.kept.append(record)
 
     @property
     def runs(self) -> int:
@@ -89,11 +89,15 @@ class SearchTally:
 
     def first(self, word: str) -> ExploredRun | None:
         """Return the run with the lowest number that ended in this way, or None."""
-        return min((one for one in self.kept if one.word == word), key=lambda one: one.number, default=None)
+        return min(
+            (record for record in self.kept if record.word == word),
+            key=lambda record: record.number,
+            default=None,
+        )
 
 
 def campaign(
-    tally: SearchTally, plan: SearchPlan, *, real_s: float, stopped: str, kept: Path | None
+    tally: SearchTally, plan: SearchPlan, *, real_s: float, stopped: str, stored: Path | None
 ) -> Campaign:
     """Return the stored result of a search that has ended."""
     swarm, seed = plan.swarm(), plan.seed
@@ -112,20 +116,20 @@ def campaign(
         virtual_s=round(tally.virtual_s, 3),
         kept=tuple(
             KeptRun(
-                number=one.number,
-                seed=run_seed(seed, one.number),
-                ended=one.word,
-                findings=one.grave,
-                trouble=one.bug or one.trouble,
-                spec=one.spec,
-                schedule=one.schedule,
+                number=record.number,
+                seed=run_seed(seed, record.number),
+                ended=record.word,
+                findings=record.grave,
+                trouble=record.bug or record.trouble,
+                spec=record.spec,
+                schedule=record.schedule,
             )
-            for one in sorted(tally.kept, key=lambda one: one.number)
+            for record in sorted(tally.kept, key=lambda record: record.number)
         ),
         coverage=dict(sorted(tally.coverage.items())),
         never={name: _meaning(name, events) for name in never},
         stopped=stopped,
-        reproduction=None if kept is None else str(kept),
+        reproduction=None if stored is None else str(stored),
     )
 
 
@@ -134,11 +138,11 @@ def _meaning(name: str, events: Mapping[str, Event]) -> str:
     return coverage.meanings(events).get(name, f"a {kind} took effect")
 
 
-def how(one: ExploredRun) -> str:
+def how(record: ExploredRun) -> str:
     """Return in words how a run that was not valid ended."""
-    if one.bug:
-        return f"failed\n{one.bug.rstrip()}"
-    return f"INVALID: {', '.join(one.grave)}" if one.grave else f"unknown: {one.trouble}"
+    if record.bug:
+        return f"failed\n{record.bug.rstrip()}"
+    return f"INVALID: {', '.join(record.grave)}" if record.grave else f"unknown: {record.trouble}"
 
 
 def counts(tally: SearchTally, real_s: float) -> str:
@@ -153,9 +157,9 @@ def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulate
     They say what was found, what it was shrunk to, what happened, what never did, and what to type
     next.
     """
-    found = tally.first("invalid")
-    if found is not None:
-        yield f"FOUND  {', '.join(found.grave)}: run {found.number} of seed {ended.seed}"
+    first_invalid = tally.first("invalid")
+    if first_invalid is not None:
+        yield f"FOUND  {', '.join(first_invalid.grave)}: run {first_invalid.number} of seed {ended.seed}"
         if smallest is not None:
             yield f"Shrunk   {describe(ShrinkCase(smallest.spec, smallest.schedule))}"
             yield f"Now      {', '.join(reproduction.ordered(smallest.grave))}"

@@ -46,13 +46,13 @@ class Log:
         Raises UsageError that names the line for a line that is not a run of this search.
         """
         self._file.seek(0)
-        whole = 0
+        complete_bytes = 0
         for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
                 break
-            whole += len(line)
+            complete_bytes += len(line)
             yield self._record(line, number)
-        self._file.truncate(whole)
+        self._file.truncate(complete_bytes)
 
     def _record(self, line: bytes, number: int) -> ExploredRun:
         mend = "remove that line, and the run is drawn again with --resume"

@@ -55,17 +55,17 @@ def run(request: ExploreRequest[SearchPlan]) -> int:
 
 def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Talk) -> int:
     plan = request.plan
-    tally, there, spent_s = SearchTally(), set[int](), 0.0
+    tally, made, spent_s = SearchTally(), set[int](), 0.0
     for record in log.read():
         spent_s = max(spent_s, record.at_s)
         if not record.bug:  # else the run is made again: the bug may be fixed
-            there.add(record.number)
+            made.add(record.number)
             tally.add(record)
-    talk("\n".join(_opening(request, store, len(there))))
+    talk("\n".join(_opening(request, store, len(made))))
     began = time.monotonic() - spent_s
     interrupted = False
     try:
-        with contextlib.closing(tried(request, there, began, over=_over(plan, tally))) as trying:
+        with contextlib.closing(tried(request, made, began, over=_over(plan, tally))) as trying:
             for record in trying:
                 log.add(msgspec.structs.replace(record, at_s=round(time.monotonic() - began, 3)))
                 tally.add(record)
@@ -77,25 +77,27 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
         workers.stop_spark()
         talk("interrupted: what was tried is kept")
     real_s = time.monotonic() - began
-    found = tally.first("invalid")
+    first_invalid = tally.first("invalid")
     smallest: Simulated | None = None
-    kept: Path | None = None
-    if found is not None:
-        origin = f"search {run_seed(plan.seed, found.number)}"
+    stored: Path | None = None
+    if first_invalid is not None:
+        origin = f"search {run_seed(plan.seed, first_invalid.number)}"
         try:
             if not interrupted:
-                smallest = _again(request, found)
+                smallest = _simulated_again(request, first_invalid)
                 smallest = _shrunk(plan, smallest, talk, left_s=began + _limit_s(plan) - time.monotonic())
         except KeyboardInterrupt:
             interrupted = True
             talk("interrupted: what was found is kept as it is")
         if smallest is not None:
-            kept = reproduction.keep(store, smallest, origin)
+            stored = reproduction.keep(store, smallest, origin)
         else:
-            bare = reproduction.of_found(found.spec, found.schedule, found.grave, origin)
-            kept = stores.save(store, reproduction.FILE, bare)
+            bare = reproduction.of_found(
+                first_invalid.spec, first_invalid.schedule, first_invalid.grave, origin
+            )
+            stored = stores.save(store, reproduction.FILE, bare)
     stopped = "interrupted" if interrupted else _stopped(plan, tally)
-    ended = campaign(tally, plan, real_s=real_s, stopped=stopped, kept=kept)
+    ended = campaign(tally, plan, real_s=real_s, stopped=stopped, stored=stored)
     stores.save(store, CAMPAIGN, ended)
     talk("\n".join(closing(tally, ended, store, smallest)))
     if interrupted:
@@ -105,19 +107,19 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
 
 
 def tried(
-    request: ExploreRequest[SearchPlan], there: Collection[int], began: float, *, over: bool = False
+    request: ExploreRequest[SearchPlan], made: Collection[int], began: float, *, over: bool = False
 ) -> Generator[ExploredRun, None, None]:
-    """Yield the runs that are not ``there``, as they end.
+    """Yield the runs that are not ``made`` yet, as they end.
 
     The search ends at a limit, or when a run ends invalid (unless told to keep going) or by a bug.
-    ``over`` says that a run that is ``there`` has ended it already.
+    ``over`` says that a ``made`` run has ended it already.
     """
     plan = request.plan
     until = began + _limit_s(plan)
-    numbers = plan.pending(there, lambda: not over and time.monotonic() < until)
-    with workers.workers(partial(judged, plan), request.jobs, request.spark_master) as some:
-        yield from some.each(
-            numbers, lambda one: bool(one.bug) or (one.valid is False and not plan.keep_going)
+    numbers = plan.pending(made, lambda: not over and time.monotonic() < until)
+    with workers.workers(partial(judged, plan), request.jobs, request.spark_master) as pool:
+        yield from pool.each(
+            numbers, lambda record: bool(record.bug) or (record.valid is False and not plan.keep_going)
         )
 
 
@@ -138,15 +140,15 @@ def _stopped(plan: SearchPlan, tally: SearchTally) -> str:
     return "all runs" if tally.runs == plan.runs else "the time limit"
 
 
-def _again(request: ExploreRequest[SearchPlan], found: ExploredRun) -> Simulated:
+def _simulated_again(request: ExploreRequest[SearchPlan], record: ExploredRun) -> Simulated:
     """Simulate the run that was found again, for all that its record does not have."""
-    run = simulate(found.spec, found.schedule)
-    if run.digest != found.digest and request.store is not None:
+    run = simulate(record.spec, record.schedule)
+    if run.digest != record.digest and request.store is not None:
         raise UsageError(
-            f"run {found.number} gives another history now: the program has changed since "
+            f"run {record.number} gives another history now: the program has changed since "
             f"{request.store} was begun; begin a new search"
         )
-    assert run.digest == found.digest, f"run {found.number} gave another history when it was run again"
+    assert run.digest == record.digest, f"run {record.number} gave another history when it was run again"
     return run
 
 
@@ -173,7 +175,7 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk, *, left_s: float) -> S
     return result.evidence
 
 
-def _opening(request: ExploreRequest[SearchPlan], store: Path, found: int) -> Iterator[str]:
+def _opening(request: ExploreRequest[SearchPlan], store: Path, made: int) -> Iterator[str]:
     plan = request.plan
     swarm, base = plan.swarm(), plan.base
     limits = [
@@ -191,4 +193,4 @@ def _opening(request: ExploreRequest[SearchPlan], store: Path, found: int) -> It
             why = kind.unpromised or kind.wants_quorum
             if why and name not in plan.kinds:
                 yield f"  not {name}: {why}"
-    yield plan.place(store, found)
+    yield plan.place(store, made)

@@ -123,9 +123,9 @@ class Attempts(Generic[T]):
         for seeded in self._seeded(case):
             if self.budget.over:
                 return False
-            found = self._found(seeded)
-            if found is not None:
-                self.best, self.evidence = seeded, found
+            outcome = self._outcome(seeded)
+            if outcome is not None:
+                self.best, self.evidence = seeded, outcome
                 words = describe(seeded)
                 if self._tell is not None and words != self._told:  # the words may not show the change
                     self._told = words
@@ -151,7 +151,7 @@ class Attempts(Generic[T]):
             complete=not budget.over,
         )
 
-    def _found(self, case: ShrinkCase) -> T | None:
+    def _outcome(self, case: ShrinkCase) -> T | None:
         """Return what running a case gives, or gave before; None if it does not fail."""
         key = case.key
         if key not in self._known:
@@ -163,8 +163,8 @@ class Attempts(Generic[T]):
         return self._known[key]
 
     def _seeded(self, case: ShrinkCase) -> Iterator[ShrinkCase]:
-        own = self.best.spec.seed
-        yield _with_seed(case, own)
+        best_seed = self.best.spec.seed
+        yield _with_seed(case, best_seed)
         if large(case, self.best):
             for seed in range(self._seeds - 1):
                 yield _with_seed(case, seed)

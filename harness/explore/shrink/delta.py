@@ -21,8 +21,8 @@ T = TypeVar("T")
 def fewer_faults(attempts: Attempts[T]) -> None:
     """Take away faults until no part can be taken away, or the budget is over."""
     while not attempts.budget.over and any(
-        attempts.fails(ShrinkCase(attempts.best.spec, Schedule(faults=kept)))
-        for kept in without_parts(attempts.best.schedule.faults)
+        attempts.fails(ShrinkCase(attempts.best.spec, Schedule(faults=remaining)))
+        for remaining in without_parts(attempts.best.schedule.faults)
     ):
         pass
 

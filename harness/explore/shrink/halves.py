@@ -55,13 +55,13 @@ def _with_less_load(attempts: Attempts[T], rest_s: float | None) -> Iterator[Shr
     if attempts.best.schedule.faults:
         end_s = _end_s(attempts.best)
         if rest_s is not None and end_s is not None:
-            yield from _lasting(attempts.best, end_s + rest_s)
+            yield from _with_time_limit(attempts.best, end_s + rest_s)
         return
     while attempts.best.spec.time_limit_s >= 2 * LEAST_LOAD_S:
-        yield from _lasting(attempts.best, round(attempts.best.spec.time_limit_s / 2, 1))
+        yield from _with_time_limit(attempts.best, round(attempts.best.spec.time_limit_s / 2, 1))
 
 
-def _lasting(case: ShrinkCase, seconds: float) -> Iterator[ShrinkCase]:
+def _with_time_limit(case: ShrinkCase, seconds: float) -> Iterator[ShrinkCase]:
     if seconds <= case.spec.time_limit_s - LEAST_S:
         yield ShrinkCase(msgspec.structs.replace(case.spec, time_limit_s=seconds), case.schedule)
 

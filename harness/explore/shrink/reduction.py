@@ -63,11 +63,11 @@ def run(request: ShrinkRequest) -> int:
     1 if a case was stored; 0 if the findings did not come at all, so that there was nothing to
     shrink; 2 if that could not be decided.
     """
-    kept = reproduction.load(request.path)
-    findings = _wanted(request, kept)
-    environment = request.environment or kept.environment
-    spec = msgspec.structs.replace(kept.spec, environment=environment)
-    start = ShrinkCase(spec, kept.schedule)
+    recorded = reproduction.load(request.path)
+    findings = _findings_to_keep(request, recorded)
+    environment = request.environment or recorded.environment
+    spec = msgspec.structs.replace(recorded.spec, environment=environment)
+    start = ShrinkCase(spec, recorded.schedule)
     need, times = request.need or NEED, request.times or TIMES
     if need > times:
         raise UsageError(f"--need {need} is more than --times {times}")
@@ -80,7 +80,7 @@ def run(request: ShrinkRequest) -> int:
         seed=spec.seed,
         base=spec,
         path=str(request.path),
-        schedule=kept.schedule,
+        schedule=recorded.schedule,
         findings=findings,
         need=need,
         times=times,
@@ -96,34 +96,34 @@ def resume(store: Path, *, runs: int | None = None, time_limit_s: float | None =
     return _real(plan, plan.begin(store, "", store))
 
 
-def _wanted(request: ShrinkRequest, kept: Reproduction) -> tuple[str, ...]:
+def _findings_to_keep(request: ShrinkRequest, recorded: Reproduction) -> tuple[str, ...]:
     """Return the findings that must come. Raises UsageError."""
     for name in request.findings:
         choose("finding", name, [anomaly.name for anomaly in ANOMALIES])
-        if kept.findings and name not in kept.findings:
+        if recorded.findings and name not in recorded.findings:
             raise UsageError(
-                f"--finding {name}: what was found in {request.path} is {', '.join(kept.findings)}"
+                f"--finding {name}: what was found in {request.path} is {', '.join(recorded.findings)}"
             )
-    wanted = request.findings or kept.findings
-    if not wanted:
+    names = request.findings or recorded.findings
+    if not names:
         raise UsageError(
             f"{request.path}: nothing was found there, so there is nothing to make smaller; what may come "
             "of it is named by --finding"
         )
-    return reproduction.ordered(wanted)
+    return reproduction.ordered(names)
 
 
 def _simulated(request: ShrinkRequest, start: ShrinkCase, anomaly: str) -> int:
     _TALK(f"shrink: {anomaly} with {describe(start)}, environment {replay.SIMULATED}")
     first = simulate(start.spec, start.schedule)
     if anomaly not in first.grave:
-        return _gone(anomaly)
+        return _not_reproduced(anomaly)
     budget = Budget(runs=request.runs or RUNS, seconds=request.time_limit_s or SECONDS)
     result = shrink.shrink(first, anomaly, budget=budget, tell=_TALK.indented)
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
     why = "nothing more can be taken away" if result.complete else "the budget ended it"
-    return _kept(start, result.case, path, why, report=store)
+    return _report(start, result.case, path, why, report=store)
 
 
 def _real(plan: ShrinkPlan, store: Path) -> int:
@@ -159,16 +159,17 @@ def _reduced(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
 
         def find(case: ShrinkCase) -> RepeatedRun | None:
             nonlocal best
-            left = repeats.left_s(_untried(plan, attempts, repeats))
+            most_left_s = repeats.left_s(_untried(plan, attempts, repeats))
             _TALK.indented(
-                f"{step(case, attempts.best)} (at most {max(1, round(left / 60))} min left if nothing comes)"
+                f"{step(case, attempts.best)} (at most {max(1, round(most_left_s / 60))} min left if "
+                "nothing comes)"
             )
-            found = repeats.find(case)
-            if found is not None:
+            run = repeats.find(case)
+            if run is not None:
                 best = case
-                _keep(plan, store, case, found)
+                _keep(plan, store, case, run)
                 _TALK.indented(f"  it takes no more than {describe(case)}")
-            return found
+            return run
 
         attempts = Attempts(plan.start, evidence, find, seeds=1, budget=Limits(repeats))
         _reduce(attempts, plan.start)
@@ -184,7 +185,7 @@ def _reduced(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
         why = f"the budget ended it; go on with: {plan.resume_line(store)} --runs {2 * plan.runs}"
     elif repeats.undecided:
         why += f", but {counted(repeats.undecided, 'schedule')} could not be decided"
-    return _kept(plan.start, result.case, path, why, report=store / result.evidence.store)
+    return _report(plan.start, result.case, path, why, report=store / result.evidence.store)
 
 
 def _reduce(attempts: Attempts[T], start: ShrinkCase) -> None:
@@ -217,19 +218,19 @@ def step(case: ShrinkCase, best: ShrinkCase) -> str:
 
 
 def _without(old: Sequence[Fault], new: Sequence[Fault]) -> list[Fault]:
-    left = list(new)
-    gone = []
+    remaining = list(new)
+    removed = []
     for fault in old:
-        if left and left[0] == fault:
-            left.pop(0)
+        if remaining and remaining[0] == fault:
+            remaining.pop(0)
         else:
-            gone.append(fault)
-    return gone
+            removed.append(fault)
+    return removed
 
 
 def _named(fault: Fault) -> str:
-    what = " ".join(filter(None, (fault.shape or fault.target, fault.kind)))
-    return f"{what} at {fault.start_s:g} s{f' after {fault.after}' if fault.after else ''}"
+    noun = " ".join(filter(None, (fault.shape or fault.target, fault.kind)))
+    return f"{noun} at {fault.start_s:g} s{f' after {fault.after}' if fault.after else ''}"
 
 
 def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
@@ -238,12 +239,12 @@ def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
         why = "the budget ended it" if repeats.cut else "too many runs were unknown"
         _TALK(f"UNKNOWN  whether {', '.join(plan.findings)} comes: {why}; {plan.resume_line(store)}")
         return judging.UNKNOWN
-    return _gone(", ".join(plan.findings))
+    return _not_reproduced(", ".join(plan.findings))
 
 
 def _keep(plan: ShrinkPlan, store: Path, case: ShrinkCase, evidence: RepeatedRun) -> Path:
     """Store the smallest case so far as a reproduction, with the witness of a run that gave it."""
-    shown = store / evidence.store / reproduction.FILE
+    recorded = store / evidence.store / reproduction.FILE
     smaller = Reproduction(
         versions=reproduction.versions(),
         environment=case.spec.environment,
@@ -252,7 +253,7 @@ def _keep(plan: ShrinkPlan, store: Path, case: ShrinkCase, evidence: RepeatedRun
         spec=case.spec,
         schedule=case.schedule,
         origin=f"shrink of {plan.path}: {plan.need} of {counted(plan.times, 'run')}",
-        witness=reproduction.load(shown).witness if shown.is_file() else (),
+        witness=reproduction.load(recorded).witness if recorded.is_file() else (),
     )
     try:
         return stores.save(store, reproduction.FILE, smaller)
@@ -260,12 +261,12 @@ def _keep(plan: ShrinkPlan, store: Path, case: ShrinkCase, evidence: RepeatedRun
         raise InfrastructureError(f"cannot write the result into {store}: {error}") from error
 
 
-def _gone(what: str) -> int:
-    _TALK(f"NOT REPRODUCED  {what}: there is nothing to make smaller")
+def _not_reproduced(findings: str) -> int:
+    _TALK(f"NOT REPRODUCED  {findings}: there is nothing to make smaller")
     return judging.VALID
 
 
-def _kept(start: ShrinkCase, case: ShrinkCase, path: Path, why: str, *, report: Path) -> int:
+def _report(start: ShrinkCase, case: ShrinkCase, path: Path, why: str, *, report: Path) -> int:
     _TALK(f"{'NOT SMALLER' if case == start else 'SHRUNK'}  {describe(case)}: {why}")
     for fault in case.schedule.faults:
         _TALK(f"Fault    {msgspec.json.encode(fault).decode()}")

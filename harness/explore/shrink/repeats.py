@@ -76,8 +76,8 @@ def standing(ended: Sequence[str], need: int, times: int) -> str:
     "came" or "not". A run that was unknown counts neither for nor against. With more than ``times``
     such runs the case is "undecided".
     """
-    came, unknown = ended.count("came"), ended.count("unknown")
-    if came >= need:
+    successes, unknown = ended.count("came"), ended.count("unknown")
+    if successes >= need:
         return "came"
     if times - ended.count("not") < need:
         return "not"
@@ -100,13 +100,13 @@ class Repeats:
     asked: dict[str, str] = field(default_factory=dict)
     """The answers for the cases that were tried, by their digests."""
     cut: bool = False
-    _there: dict[str, list[RepeatedRun]] = field(default_factory=dict)
+    _runs_made: dict[str, list[RepeatedRun]] = field(default_factory=dict)
     _made: int = 0
     _used: list[RepeatedRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for run in _read(self.store):
-            self._there.setdefault(run.case, []).append(run)
+            self._runs_made.setdefault(run.case, []).append(run)
             self._made = max(self._made, run.number)
 
     @property
@@ -142,16 +142,16 @@ class Repeats:
             self.tell(f"  not possible: {error}")
             self.asked[digest] = "not"
             return None
-        there = iter(self._there.get(digest, ()))
+        made = iter(self._runs_made.get(digest, ()))
         runs: list[RepeatedRun] = []
         need, times = self.plan.need, self.plan.times
         while not (stands := standing([run.ended for run in runs], need, times)):
             if self.over:
                 self.cut = True
                 return None
-            runs.append(next(there, None) or self._once(case, digest))
+            runs.append(next(made, None) or self._once(case, digest))
             self._used.append(runs[-1])
-            self.tell(self._told(runs))
+            self.tell(self._line(runs))
         self.asked[digest] = stands
         return [run for run in runs if run.ended == "came"][-1] if stands == "came" else None
 
@@ -168,14 +168,14 @@ class Repeats:
     def _once(self, case: ShrinkCase, digest: str) -> RepeatedRun:
         began_s = time.monotonic()
         attempt = self.make(case, self.store / RUNS)
-        found = reproduction.ordered(attempt.grave)
-        came = set(self.plan.findings) <= attempt.grave
+        names = reproduction.ordered(attempt.grave)
+        has_come = set(self.plan.findings) <= attempt.grave
         self._made += 1
         run = RepeatedRun(
             number=self._made,
             case=digest,
-            ended="came" if came else "unknown" if attempt.valid is None else "not",
-            found=found,
+            ended="came" if has_come else "unknown" if attempt.valid is None else "not",
+            found=names,
             trouble=attempt.trouble,
             seconds=round(time.monotonic() - began_s, 1),
             store="" if attempt.store is None else str(attempt.store.relative_to(self.store)),
@@ -183,21 +183,21 @@ class Repeats:
         stores.save(self.store / RUNS, _file(run.number), run)
         return run
 
-    def _told(self, runs: Sequence[RepeatedRun]) -> str:
+    def _line(self, runs: Sequence[RepeatedRun]) -> str:
         """Return the line about the last run, with its directory.
 
         "run 3: lost, duplicate: came, 1 of the 2 it takes; 95 s; store/.../20261123T130000".
         """
         run = runs[-1]
-        came = [each.ended for each in runs].count("came")
+        successes = [past.ended for past in runs].count("came")
         how = {
-            "came": f"came, {came} of the {self.plan.need} it takes",
+            "came": f"came, {successes} of the {self.plan.need} it takes",
             "not": "not it",
             "unknown": "counts neither for nor against",
         }[run.ended]
         why = (run.trouble or "").partition("\n")[0]
-        found = ", ".join(run.found) or (f"unknown ({why})" if run.ended == "unknown" else "valid")
-        return f"  run {run.number}: {found}: {how}; {run.seconds:.0f} s; {self.store / run.store}"
+        outcome = ", ".join(run.found) or (f"unknown ({why})" if run.ended == "unknown" else "valid")
+        return f"  run {run.number}: {outcome}: {how}; {run.seconds:.0f} s; {self.store / run.store}"
 
 
 class Limits(Budget):

@@ -52,14 +52,14 @@ def shrink(
         tell: is called with a line about each success.
     """
     assert anomaly in run.grave, f"{anomaly} is none of {sorted(run.grave)}"
-    left = swarm.beyond(run.spec, run.schedule)
+    exceeded = swarm.beyond(run.spec, run.schedule)
 
     def find(case: ShrinkCase) -> Simulated | None:
-        again = simulate(case.spec, case.schedule)
-        return again if anomaly in again.grave else None
+        repeated = simulate(case.spec, case.schedule)
+        return repeated if anomaly in repeated.grave else None
 
     def allowed(case: ShrinkCase) -> bool:
-        return swarm.beyond(case.spec, case.schedule) <= left
+        return swarm.beyond(case.spec, case.schedule) <= exceeded
 
     attempts = Attempts(
         ShrinkCase(run.spec, run.schedule), run, find, allowed=allowed, budget=budget, tell=tell

@@ -99,20 +99,20 @@ class Form:
     def filled(self, choices: Sequence[int]) -> ShrinkCase:
         """Return the case that these choices give, one for each place."""
         assert len(choices) == len(self.sizes), f"{len(choices)} choices for {len(self.sizes)} places"
-        left = iter(choices)
-        described = [_chosen(places, left) for places in self.described]
-        away = {number for part in self.parts if not next(left) for number in part}
+        remaining = iter(choices)
+        described = [_chosen(places, remaining) for places in self.described]
+        away = {number for part in self.parts if not next(remaining) for number in part}
         faults = [
             _made(fault, values)
             for number, (fault, values) in enumerate(zip(self.case.schedule.faults, described, strict=True))
             if number not in away
         ]
         properties: dict[str, dict[str, Any]] = {}
-        kept = [one for one in self.properties if next(left)]
-        changes = _chosen(self.fields, left)
+        kept_properties = [property_place for property_place in self.properties if next(remaining)]
+        changes = _chosen(self.fields, remaining)
         if changes.pop(_ANY_PROPERTY, True):
             properties = {node: {} for node, values in self.case.spec.properties.items() if not values}
-            for node, name, value in kept:
+            for node, name, value in kept_properties:
                 properties.setdefault(node, {})[name] = value
         if not changes.pop(_TRACES, True):
             changes |= {name: getattr(_DEFAULTS, name) for name in _UNUSED}
@@ -168,8 +168,8 @@ def _describing(fault: Fault) -> Iterator[Place]:
     if fault.duration_s is not None:
         yield from _place(fault, "duration_s", [*_below(fault.duration_s, _SECONDS)])
     if fault.target is not None:
-        few = _SIMPLER_TARGETS[:1] if fault.target in _SIMPLER_TARGETS else _SIMPLER_TARGETS
-        yield from _place(fault, "target", few)
+        targets = _SIMPLER_TARGETS[:1] if fault.target in _SIMPLER_TARGETS else _SIMPLER_TARGETS
+        yield from _place(fault, "target", targets)
     for name in fault.options:
         yield Place(f"{_OPTION}{name}", (False, True))
     if fault.shape is not None:
@@ -200,9 +200,9 @@ def _made(fault: Fault, values: dict[str, Any]) -> Fault:
     return msgspec.structs.replace(made, options=options)
 
 
-def _place(of: TestSpec | Fault, name: str, simpler: Sequence[Any]) -> Iterator[Place]:
+def _place(owner: TestSpec | Fault, name: str, simpler: Sequence[Any]) -> Iterator[Place]:
     """Yield the place of a field, if there is anything to choose."""
-    present = getattr(of, name)
+    present = getattr(owner, name)
     candidates = tuple(dict.fromkeys(value for value in simpler if value != present))
     if candidates:
         yield Place(name, (*candidates, present))
@@ -210,7 +210,7 @@ def _place(of: TestSpec | Fault, name: str, simpler: Sequence[Any]) -> Iterator[
 
 def _below(value: float, simple: Sequence[float]) -> Iterator[float]:
     """Yield smaller simple numbers, the smallest first, then the number without its fraction."""
-    yield from (one for one in simple if one < value)
+    yield from (number for number in simple if number < value)
     for digits in (0, 1):
         rounded = round(value, digits)
         if 0 < rounded < value:

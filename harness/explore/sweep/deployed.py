@@ -82,15 +82,15 @@ def _made(
         ended, trouble = "crashed", traceback.format_exc()
     if interrupted:
         raise KeyboardInterrupt
-    seen = _facts(store / directory) if verdict is not None else facts.Facts()
-    bit = any(span.bit for span in seen.spans())
+    run_facts = _facts(store / directory) if verdict is not None else facts.Facts()
+    bit = any(span.bit for span in run_facts.spans())
     return Deployed(
         run=SweptRun(
             number=number,
             cell=plan.cell(number),
             ended=ended,
             findings=_counted(verdict),
-            grave=ordered(each.name for each in verdict.findings if each.severity == "grave")
+            grave=ordered(finding.name for finding in verdict.findings if finding.severity == "grave")
             if verdict
             else (),
             trouble=trouble or None,
@@ -99,7 +99,7 @@ def _made(
             digest="",
             bit=bit,
             exposed=bit and verdict is not None and verdict.valid is not None,
-            complete=verdict is not None and seen.undecided() is None,
+            complete=verdict is not None and run_facts.undecided() is None,
             doubts=tuple(known.doubts(verdict)) if verdict else (),
         ),
         store=directory,
@@ -107,7 +107,7 @@ def _made(
 
 
 def _counted(verdict: Verdict | None) -> dict[str, int]:
-    counts = {each.name: each.count for each in verdict.findings} if verdict else {}
+    counts = {finding.name: finding.count for finding in verdict.findings} if verdict else {}
     return {name: counts[name] for name in ordered(counts)}
 
 

@@ -93,11 +93,11 @@ def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
 
 
-def files(found: Iterable[tuple[Path, ExploredRun]]) -> list[RunFile]:
+def files(records: Iterable[tuple[Path, ExploredRun]]) -> list[RunFile]:
     """Return the files that have a history, as the checkers take them."""
     return [
         RunFile(run=record.number, path=str(path.resolve()), rows=record.rows)
-        for path, record in found
+        for path, record in records
         if record.rows
     ]
 

@@ -84,18 +84,18 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
     talk = Talk(request.as_json)
     if plan.base.environment != "simulation":
         return _deployed(request, talk)
-    there = _there(request.store, plan) if request.store is not None else frozenset()
+    made = _numbers_made(request.store, plan) if request.store is not None else frozenset()
     store = plan.begin(request.root, plan.base.name, request.store)
     directory = store / histories.DIRECTORY
-    talk("\n".join(_opening(plan, store, len(there))))
+    talk("\n".join(_opening(plan, store, len(made))))
     try:
         with plan.resumable(store):
             directory.mkdir(exist_ok=True)
-            _simulate(request, directory, there, talk)
+            _simulate(request, directory, made, talk)
             sweep = _judge(request, store, talk)
     except KeyboardInterrupt:
-        kept = sum(1 for _ in directory.glob("run-*.parquet"))
-        talk(f"interrupted: {kept} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
+        stored = sum(1 for _ in directory.glob("run-*.parquet"))
+        talk(f"interrupted: {stored} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
         workers.stop_spark()
         return judging.INTERRUPTED
     talk("\n".join(_closing(sweep, request)))
@@ -108,7 +108,11 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
     from checkers import api  # noqa: PLC0415 - imports Spark
 
     plan = request.plan
-    made = {each.run.number: each for each in deployed.there(request.store)} if request.store else {}
+    made = (
+        {deployed_run.run.number: deployed_run for deployed_run in deployed.there(request.store)}
+        if request.store
+        else {}
+    )
     store = plan.begin(request.root, plan.base.name, request.store)
     talk("\n".join(_opening(plan, store, len(made))))
     try:
@@ -116,34 +120,34 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
             (store / deployed.DIRECTORY).mkdir(exist_ok=True)
             spark = api.start_in_background(request.spark_master, wanted=True)
             for number in plan.pending(frozenset(made)):
-                each = made[number] = deployed.make(plan, number, store, spark)
-                found = ", ".join(each.run.grave) or _first_line(each.run)
-                where = f"  {store / each.store}" if each.store else ""
-                cell = f"{each.run.cell.policy}, {each.run.cell.nemesis}"
-                talk.indented(f"run {number}: {cell}: {each.run.ended} {found}{where}")
+                deployed_run = made[number] = deployed.make(plan, number, store, spark)
+                outcome = ", ".join(deployed_run.run.grave) or _first_line(deployed_run.run)
+                where = f"  {store / deployed_run.store}" if deployed_run.store else ""
+                cell = f"{deployed_run.run.cell.policy}, {deployed_run.run.cell.nemesis}"
+                talk.indented(f"run {number}: {cell}: {deployed_run.run.ended} {outcome}{where}")
     except KeyboardInterrupt:
         talk(f"interrupted: {len(made)} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
         return judging.INTERRUPTED
     runs = [made[number].run for number in sorted(made)]
     worst = tuple(
         WorstRun(
-            number=one.number,
-            policy=one.cell.policy,
-            nemesis=one.cell.nemesis,
-            findings=one.grave,
-            faults=one.faults,
-            reproduction=made[one.number].store,
-            again=stores.load_run(store / made[one.number].store).again,
+            number=swept.number,
+            policy=swept.cell.policy,
+            nemesis=swept.cell.nemesis,
+            findings=swept.grave,
+            faults=swept.faults,
+            reproduction=made[swept.number].store,
+            again=stores.load_run(store / made[swept.number].store).again,
         )
-        for one in _worst(request, runs)
+        for swept in _worst(request, runs)
     )
-    sweep = _kept(store, request, runs, worst)
+    sweep = _result(store, request, runs, worst)
     talk("\n".join(_closing(sweep, request)))
     talk.document(sweep)
     return sweep.exit_status
 
 
-def _kept(
+def _result(
     store: Path,
     request: ExploreRequest[SweepPlan],
     runs: Sequence[SweptRun],
@@ -151,8 +155,10 @@ def _kept(
     broken: int = 0,
 ) -> Sweep:
     plan = request.plan
-    accepted = [one for one in runs if one.ended == "invalid" and known.accepted(_held(request, one))]
-    sound = tuple(one.number for one in accepted if not one.doubts)
+    accepted = [
+        swept for swept in runs if swept.ended == "invalid" and known.accepted(_reviewed(request, swept))
+    ]
+    sound = tuple(swept.number for swept in accepted if not swept.doubts)
 
     def accepts(cell: Cell, name: str) -> bool:
         return known.accepted(known.held([name], _spec(plan, cell), request.known or ()))
@@ -183,19 +189,19 @@ def _spec(plan: SweepPlan, cell: Cell) -> TestSpec:
     return plan.swarm(plan.cells.index(cell)).base
 
 
-def _held(request: ExploreRequest[SweepPlan], one: SweptRun) -> Sequence[known.Reviewed]:
+def _reviewed(request: ExploreRequest[SweepPlan], swept: SweptRun) -> Sequence[known.Reviewed]:
     """Compare the grave findings of a run with those that are accepted."""
-    return known.held(one.grave, _spec(request.plan, one.cell), request.known or ())
+    return known.held(swept.grave, _spec(request.plan, swept.cell), request.known or ())
 
 
 def _worst(request: ExploreRequest[SweepPlan], runs: Sequence[SweptRun]) -> list[SweptRun]:
     """Return the worst runs, first those of which some finding is not known."""
-    new = [one for one in runs if not known.accepted(_held(request, one))]
-    rest = [one for one in runs if one not in new]
+    new = [swept for swept in runs if not known.accepted(_reviewed(request, swept))]
+    rest = [swept for swept in runs if swept not in new]
     return [*table.worst(new, WORST), *table.worst(rest, WORST)][:WORST]
 
 
-def _there(store: Path, plan: SweepPlan) -> frozenset[int]:
+def _numbers_made(store: Path, plan: SweepPlan) -> frozenset[int]:
     """Return the numbers of the runs of a sweep that need not be made.
 
     A run that crashed is tried again, as its bug may be fixed.
@@ -205,14 +211,14 @@ def _there(store: Path, plan: SweepPlan) -> frozenset[int]:
     return frozenset(record.number for _, record in histories.read(directory, plan.runs) if not record.bug)
 
 
-def _simulate(request: ExploreRequest[SweepPlan], directory: Path, there: frozenset[int], talk: Talk) -> None:
+def _simulate(request: ExploreRequest[SweepPlan], directory: Path, made: frozenset[int], talk: Talk) -> None:
     plan = request.plan
-    if len(there) == plan.runs:
+    if len(made) == plan.runs:
         return
-    ended, began = len(there), time.monotonic()
+    ended, began = len(made), time.monotonic()
     work = partial(histories.recorded, plan, directory.resolve())
-    with workers.workers(work, request.jobs, request.spark_master) as some:
-        for _ in some.each(plan.pending(there), last=lambda _: False):
+    with workers.workers(work, request.jobs, request.spark_master) as pool:
+        for _ in pool.each(plan.pending(made), last=lambda _: False):
             ended += 1
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
@@ -222,15 +228,15 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
     from checkers.runs import RunsSource, judge_runs  # noqa: PLC0415 - as above
 
     plan = request.plan
-    there = list(histories.read(store / histories.DIRECTORY, plan.runs))
-    files = histories.files(there)
+    recorded = list(histories.read(store / histories.DIRECTORY, plan.runs))
+    files = histories.files(recorded)
     judged: dict[int, RunVerdict] = {}
     damaged: dict[int, str] = {}
     if files:
         talk(f"judging {len(files)} histories, {sum(file.rows for file in files)} rows")
         options = plain_judge.options_of(plan.base, Schedule())
-        expecting = {record.number for _, record in there if record.schedule.faults}
-        troubles = {record.number: record.trouble for _, record in there}
+        expecting = {record.number for _, record in recorded if record.schedule.faults}
+        troubles = {record.number: record.trouble for _, record in recorded}
 
         def work() -> tuple[dict[int, RunVerdict], dict[int, str]]:
             with workers.clusters_fault():
@@ -238,44 +244,44 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
                 return judge_runs(source, options, expecting, troubles), source.damaged
 
         judged, damaged = workers.beside(work).result()
-    records = {record.number: record for _, record in there}
+    records = {record.number: record for _, record in recorded}
     runs = [
         table.run_of(plan, record, judged.get(number), damaged.get(number))
         for number, record in sorted(records.items())
     ]
-    worst = tuple(_keep(store, plan, one, records[one.number], talk) for one in _worst(request, runs))
-    return _kept(store, request, runs, worst, broken=len(damaged))
+    worst = tuple(_keep(store, plan, swept, records[swept.number], talk) for swept in _worst(request, runs))
+    return _result(store, request, runs, worst, broken=len(damaged))
 
 
-def _keep(store: Path, plan: SweepPlan, one: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:
+def _keep(store: Path, plan: SweepPlan, swept: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:
     """Simulate a run again, here, and store it as if it had been run by itself."""
-    kept = again = ""
+    reproduction_path = command = ""
     try:
         run = simulate(record.spec, record.schedule)
         if run.digest == record.digest:
-            directory = store / "worst" / histories.name(one.number).removesuffix(".parquet")
+            directory = store / "worst" / histories.name(swept.number).removesuffix(".parquet")
             directory.mkdir(parents=True, exist_ok=True)
-            path = reproduction.keep(directory, run, f"sweep {run_seed(plan.seed, one.number)}")
-            kept, again = str(path), reproduction.line(path)
+            path = reproduction.keep(directory, run, f"sweep {run_seed(plan.seed, swept.number)}")
+            reproduction_path, command = str(path), reproduction.line(path)
         else:
             talk(
-                f"run {one.number} gave another history when it was run again: a bug of jepsen-run; "
+                f"run {swept.number} gave another history when it was run again: a bug of jepsen-run; "
                 "please report it",
             )
     except Exception:  # noqa: BLE001 - the finding stands, stored or not
-        talk(f"run {one.number} could not be kept:\n{traceback.format_exc().rstrip()}")
+        talk(f"run {swept.number} could not be kept:\n{traceback.format_exc().rstrip()}")
     return WorstRun(
-        number=one.number,
-        policy=one.cell.policy,
-        nemesis=one.cell.nemesis,
-        findings=one.grave,
-        faults=one.faults,
-        reproduction=kept,
-        again=again,
+        number=swept.number,
+        policy=swept.cell.policy,
+        nemesis=swept.cell.nemesis,
+        findings=swept.grave,
+        faults=swept.faults,
+        reproduction=reproduction_path,
+        again=command,
     )
 
 
-def _opening(plan: SweepPlan, store: Path, found: int) -> Iterator[str]:
+def _opening(plan: SweepPlan, store: Path, made: int) -> Iterator[str]:
     base = plan.base
     policies = list(dict.fromkeys(cell.policy for cell in plan.cells))
     nemeses = list(dict.fromkeys(cell.nemesis for cell in plan.cells))
@@ -287,7 +293,7 @@ def _opening(plan: SweepPlan, store: Path, found: int) -> Iterator[str]:
     yield f"policies: {', '.join(policies)}; nemeses: {', '.join(nemeses)}"
     if plan.runs < len(plan.cells):
         yield f"{len(plan.cells) - plan.runs} cells get no run: give --runs {len(plan.cells)} or more"
-    yield plan.place(store, found)
+    yield plan.place(store, made)
 
 
 def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
@@ -295,29 +301,30 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
     ended = ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
     yield ended + (f"; of the invalid ones {len(sweep.known)} as known" if request.known is not None else "")
     if request.known:
-        said = (f"{one.kind}: {one}" for run in sweep.runs for one in _held(request, run))
-        yield from (f"  {line}" for line in dict.fromkeys(said))
+        accepted_lines = (f"{swept.kind}: {swept}" for run in sweep.runs for swept in _reviewed(request, run))
+        yield from (f"  {line}" for line in dict.fromkeys(accepted_lines))
         yield from known.told(
             request.known, [(_spec(sweep.plan, run.cell), run.findings) for run in sweep.runs]
         )
-    for one in sweep.runs:
-        if one.ended == "crashed":
+    for swept in sweep.runs:
+        if swept.ended == "crashed":
             yield (
-                f"CRASHED  run {one.number} (a bug of jepsen-run): "
-                f"{(one.trouble or '').strip().splitlines()[-1]}"
+                f"CRASHED  run {swept.number} (a bug of jepsen-run): "
+                f"{(swept.trouble or '').strip().splitlines()[-1]}"
             )
-    unknown = [one for one in sweep.runs if one.ended == "unknown"]
-    for one in unknown[:UNKNOWN_TOLD]:
-        yield f"Unknown  run {one.number}: {_first_line(one)}"
+    unknown = [swept for swept in sweep.runs if swept.ended == "unknown"]
+    for swept in unknown[:UNKNOWN_TOLD]:
+        yield f"Unknown  run {swept.number}: {_first_line(swept)}"
     if len(unknown) > UNKNOWN_TOLD:
         yield f"Unknown  {len(unknown) - UNKNOWN_TOLD} more, see {TABLE}"
-    for kept in sweep.worst:
-        faults = counted(kept.faults, "fault")
+    for worst_run in sweep.worst:
+        faults = counted(worst_run.faults, "fault")
         yield (
-            f"Worst    run {kept.number}: {kept.policy}, {kept.nemesis}, {faults}: {', '.join(kept.findings)}"
+            f"Worst    run {worst_run.number}: {worst_run.policy}, {worst_run.nemesis}, {faults}: "
+            f"{', '.join(worst_run.findings)}"
         )
-        if kept.again:
-            yield f"         {kept.again}"
+        if worst_run.again:
+            yield f"         {worst_run.again}"
     yield f"Kept     {Path(sweep.store) / TABLE}"
     yield f"More     {sweep.plan.resume_line(Path(sweep.store))} --runs {2 * sweep.plan.runs}"
 

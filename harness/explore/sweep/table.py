@@ -89,27 +89,27 @@ class SweptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     doubts: tuple[str, ...] = ()
 
 
-def wilson(seen: int, of: int) -> tuple[float, float]:
+def wilson(seen: int, total: int) -> tuple[float, float]:
     """Return the bounds of a rate with 95 % confidence: Wilson's score interval.
 
     If nothing was tried, everything is possible: 0 to 1.
     """
-    if not of:
+    if not total:
         return 0.0, 1.0
-    rate, square = seen / of, Z * Z
-    centre = (rate + square / (2 * of)) / (1 + square / of)
-    half = Z / (1 + square / of) * math.sqrt(rate * (1 - rate) / of + square / (4 * of * of))
+    rate, square = seen / total, Z * Z
+    centre = (rate + square / (2 * total)) / (1 + square / total)
+    half = Z / (1 + square / total) * math.sqrt(rate * (1 - rate) / total + square / (4 * total * total))
     # Exact at the ends, where rounding would leave a small difference from 0 or 1.
-    return (0.0 if seen == 0 else centre - half), (1.0 if seen == of else centre + half)
+    return (0.0 if seen == 0 else centre - half), (1.0 if seen == total else centre + half)
 
 
-def rate_of(seen: int, of: int, *, grave: bool = False) -> Rate:
+def rate_of(seen: int, total: int, *, grave: bool = False) -> Rate:
     """Return a rate with its interval."""
-    low, high = wilson(seen, of)
+    low, high = wilson(seen, total)
     return Rate(
         seen=seen,
-        of=of,
-        rate=round(seen / of, 6) if of else None,
+        of=total,
+        rate=round(seen / total, 6) if total else None,
         low=round(low, 6),
         high=round(high, 6),
         grave=grave,
@@ -155,13 +155,13 @@ def ended(runs: Sequence[SweptRun]) -> dict[str, int]:
 def rows(
     runs: Sequence[SweptRun],
     cells: Iterable[Cell],
-    known: Callable[[Cell, str], bool] = lambda _cell, _name: False,
+    is_known: Callable[[Cell, str], bool] = lambda _cell, _name: False,
 ) -> tuple[Row, ...]:
-    """Return one row per cell, in their order; ``known`` says which anomalies are accepted."""
+    """Return one row per cell, in their order; ``is_known`` says which anomalies are accepted."""
     grave = {name for run in runs for name in run.grave}
-    shown = ordered({name for run in runs for name in run.findings})
+    anomalies = ordered({name for run in runs for name in run.findings})
     return tuple(
-        _row(cell, [run for run in runs if run.cell == cell], shown, grave, partial(known, cell))
+        _row(cell, [run for run in runs if run.cell == cell], anomalies, grave, partial(is_known, cell))
         for cell in cells
     )
 
@@ -169,17 +169,17 @@ def rows(
 def _row(
     cell: Cell,
     runs: Sequence[SweptRun],
-    shown: Sequence[str],
+    names: Sequence[str],
     grave: set[str],
-    known: Callable[[str], bool],
+    is_known: Callable[[str], bool],
 ) -> Row:
     exposed = [run for run in runs if run.exposed]
     anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
-    for name in shown:
+    for name in names:
         able = [run for run in exposed if run.complete] if name in AT_END else exposed
         seen = sum(name in run.findings for run in able)
         rate = rate_of(seen, len(able), grave=name in grave)
-        anomalies[name] = msgspec.structs.replace(rate, known=name in grave and known(name))
+        anomalies[name] = msgspec.structs.replace(rate, known=name in grave and is_known(name))
     return Row(
         policy=cell.policy,
         nemesis=cell.nemesis,
@@ -221,8 +221,8 @@ def _lines(row: Row) -> Iterator[tuple[str, ...]]:
     for name, rate in row.anomalies.items():
         if name != ANY and not rate.seen:
             continue
-        shown = f"{name} (known)" if rate.known else name if rate.grave else f"{name} (allowed)"
-        yield (*lead, shown, f"{rate.seen}/{rate.of}", *_figures(rate))
+        anomaly = f"{name} (known)" if rate.known else name if rate.grave else f"{name} (allowed)"
+        yield (*lead, anomaly, f"{rate.seen}/{rate.of}", *_figures(rate))
         lead = ("",) * len(lead)
 
 
@@ -238,9 +238,9 @@ def worst(runs: Sequence[SweptRun], most: int) -> list[SweptRun]:
     There is one run for each policy, nemesis and cause; otherwise one bug would fill the list.
     """
     causes = ordered({name for run in runs for name in run.grave})
-    found = sorted(
+    invalid = sorted(
         (run for run in runs if run.ended == "invalid"),
         key=lambda run: (causes.index(run.grave[0]), run.faults, run.number),
     )
-    first: Mapping[tuple[Cell, str], SweptRun] = {(run.cell, run.grave[0]): run for run in reversed(found)}
-    return [run for run in found if first[run.cell, run.grave[0]] is run][:most]
+    first: Mapping[tuple[Cell, str], SweptRun] = {(run.cell, run.grave[0]): run for run in reversed(invalid)}
+    return [run for run in invalid if first[run.cell, run.grave[0]] is run][:most]
