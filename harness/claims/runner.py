@@ -79,7 +79,7 @@ class ScenarioRuns:
         if isinstance(self.scenario, Probe):
             return ()
         surplus = ordered(self.scenario.surplus(run.found, run.problem))
-        return known.held(surplus, self.scenario.spec, self.entries)
+        return known.reviewed_kinds(surplus, self.scenario.spec, self.entries)
 
     @property
     def as_expected(self) -> int:
@@ -259,7 +259,7 @@ def _matched(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> Iterator[s
         if isinstance(row.scenario, Scenario)
         for run in row.runs
     ]
-    return known.told(request.known or (), runs)
+    return known.entry_lines(request.known or (), runs)
 
 
 def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str, Any]:

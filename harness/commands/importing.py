@@ -52,7 +52,7 @@ def import_command(
     from harness.history.importers import importing  # noqa: PLC0415 - imports Arrow, as most commands do not
     from harness.run import session  # noqa: PLC0415 - as above
 
-    found = importing.of(
+    found = importing.import_file(
         file, kind, root, name=name, guarantee=guarantee, ordered=ordered, drained=drained, fifo=fifo,
         ack_wait_s=ack_wait_s,
     )  # fmt: skip

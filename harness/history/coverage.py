@@ -63,12 +63,14 @@ def meanings(events: Mapping[str, Event]) -> dict[str, str]:
     return {**_COUNTED, **{name: event.meaning for name, event in events.items()}}
 
 
-def said(line: str, events: Mapping[str, Event]) -> list[str]:
+def events_in_line(line: str, events: Mapping[str, Event]) -> list[str]:
     """Return the names of the events that a line of a broker's log reports."""
     return [name for name, event in events.items() if event.line.search(line)]
 
 
-def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]], events: Mapping[str, Event]) -> dict[str, int]:
+def count(
+    rows: Iterable[Row], logs: Mapping[str, Sequence[str]], events: Mapping[str, Event]
+) -> dict[str, int]:
     """Return how often each thing happened, sorted by name, without what never happened.
 
     Args:
@@ -79,7 +81,7 @@ def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]], events: Mapping[s
     counts: Counter[str] = Counter(_in_rows(rows))
     for lines in logs.values():
         for line in lines:
-            counts.update(said(line, events))
+            counts.update(events_in_line(line, events))
     return dict(sorted(counts.items()))
 
 
@@ -92,13 +94,13 @@ def possible(
     news if no broker votes: listed among what might have happened, it would hide the rest. Whatever
     is in doubt counts as possible.
     """
-    there = {*kinds, *_traits(nodes, workload)}
+    traits = {*kinds, *_traits(nodes, workload)}
     needs: dict[str, tuple[tuple[str, ...], ...]] = {
         name: (_NEEDS[name],) if name in _NEEDS else () for name in _COUNTED
     }
     needs |= {name: event.needs for name, event in events.items()}
-    known = {name for name, needed in needs.items() if all(there & set(any_of) for any_of in needed)}
-    return frozenset(known | {f"fault/{kind}" for kind in kinds})
+    reachable = {name for name, needed in needs.items() if all(traits & set(any_of) for any_of in needed)}
+    return frozenset(reachable | {f"fault/{kind}" for kind in kinds})
 
 
 def never(campaign: Iterable[Mapping[str, int]], among: Iterable[str]) -> list[str]:
@@ -182,10 +184,10 @@ _OUTCOMES: Final[Mapping[tuple[str, str], str]] = {
 def _of_nemesis(row: Row) -> Iterator[str]:
     if row["type"] != "info" or row["f"].startswith("heal:"):
         return
-    told = msgspec.json.decode(row["value"])
-    if not told["bit"]:
+    outcome = msgspec.json.decode(row["value"])
+    if not outcome["bit"]:
         yield f"fault-without-effect/{row['f']}"
         return
     yield f"fault/{row['f']}"
-    if told["shape"]:
-        yield f"fault/{row['f']}/{told['shape']}"
+    if outcome["shape"]:
+        yield f"fault/{row['f']}/{outcome['shape']}"

@@ -62,7 +62,7 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return today > self.until
 
     def __str__(self) -> str:
-        more = [each for each in (self.policy, self.claim) if each]
+        more = [condition for condition in (self.policy, self.claim) if condition]
         more += [self.test] if self.test != "*" else []
         return f"{self.kind} of {' '.join([self.system, *more])}"
 
@@ -95,9 +95,9 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     findings: tuple[Reviewed, ...]
     unfound: tuple[str, ...] = ()
 
-    def of(self, kind: str) -> Reviewed | None:
+    def review_of(self, kind: str) -> Reviewed | None:
         """Return the review of a kind of finding; None if it is not grave."""
-        return next((one for one in self.findings if one.kind == kind), None)
+        return next((finding for finding in self.findings if finding.kind == kind), None)
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,17 +152,17 @@ def review(
     that was spoilt proves nothing.
     """
     graves = [finding.name for finding in verdict.findings if finding.severity == "grave"]
-    reviewed = held(graves, spec, entries, today)
-    found = {finding.name for finding in verdict.findings}
+    reviewed = reviewed_kinds(graves, spec, entries, today)
+    names = {finding.name for finding in verdict.findings}
     covering = [entry for entry in entries if entry.covers(spec)]
     return Review(
         known=accepted(reviewed) and not doubts(verdict),
         findings=reviewed,
-        unfound=tuple(dict.fromkeys(str(entry) for entry in covering if entry.kind not in found)),
+        unfound=tuple(dict.fromkeys(str(entry) for entry in covering if entry.kind not in names)),
     )
 
 
-def held(
+def reviewed_kinds(
     kinds: Iterable[str], spec: TestSpec, entries: Sequence[KnownFinding], today: dt.date | None = None
 ) -> tuple[Reviewed, ...]:
     """Compare each kind of finding of a run with the entries.
@@ -176,7 +176,7 @@ def held(
 
 def accepted(reviewed: Sequence[Reviewed]) -> bool:
     """Return whether there are findings, and all of them are known."""
-    return bool(reviewed) and all(one.state == "known" for one in reviewed)
+    return bool(reviewed) and all(finding.state == "known" for finding in reviewed)
 
 
 def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
@@ -192,7 +192,9 @@ def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
     return judging.UNKNOWN if accepted(reviewed.findings) else status
 
 
-def told(entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Collection[str]]]) -> Iterator[str]:
+def entry_lines(
+    entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Collection[str]]]
+) -> Iterator[str]:
     """Yield lines about the file after one run or a batch: the entries that matched nothing.
 
     ``runs`` are the judged specs, each with the names of what was found.
@@ -200,10 +202,10 @@ def told(entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Collect
     judged = list(runs)
     elsewhere = 0
     for entry in entries:
-        covered = [found for spec, found in judged if entry.covers(spec)]
+        covered = [names for spec, names in judged if entry.covers(spec)]
         if not covered:
             elsewhere += 1
-        elif not any(entry.kind in found for found in covered):
+        elif not any(entry.kind in names for names in covered):
             yield f"Known    {entry}: matched nothing here"
     if elsewhere:
         yield f"Known    {elsewhere} of {len(entries)} entries are of other systems or tests"
@@ -218,7 +220,7 @@ def keep(store: Path, reviewed: Review | None) -> None:
             stores.save(store, FILE, reviewed)
 
 
-def kept(store: Path) -> Review | None:
+def stored_review(store: Path) -> Review | None:
     """Return what was known of a run when it was last judged; None if no file was given."""
     try:
         return msgspec.json.decode((store / FILE).read_bytes(), type=Review)
@@ -230,12 +232,12 @@ def _reviewed(kind: str, entries: Sequence[KnownFinding], today: dt.date) -> Rev
     matching = [entry for entry in entries if entry.kind == kind]
     if not matching:
         return Reviewed(kind=kind, state="new")
-    entry = max(matching, key=lambda one: one.until)
+    entry = max(matching, key=lambda candidate: candidate.until)
     state = "over" if entry.over(today) else "known"
     return Reviewed(kind=kind, state=state, why=entry.why, until=entry.until)
 
 
 def doubts(verdict: Verdict) -> list[str]:
     """Return the reasons why the run would be unknown without its findings."""
-    said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
-    return [reason for reason in verdict.reasons if reason not in said and NOT_JUDGED not in reason]
+    sentences = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
+    return [reason for reason in verdict.reasons if reason not in sentences and NOT_JUDGED not in reason]

@@ -89,8 +89,8 @@ def files_for(stream_bytes: int) -> int:
     A power of two, one for small runs.
     """
     rows = stream_bytes // 16  # a typical compressed row; only the order of magnitude matters
-    wanted = max(1, min(MAX_FILES, rows // ROWS_PER_FILE + 1))
-    return 1 << (wanted - 1).bit_length()
+    count = max(1, min(MAX_FILES, rows // ROWS_PER_FILE + 1))
+    return 1 << (count - 1).bit_length()
 
 
 def file_name(number: int) -> str:

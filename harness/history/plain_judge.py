@@ -55,7 +55,7 @@ def judge(
 def judge_as_promised(rows: Sequence[Row], options: CheckOptions) -> PlainVerdict:
     """Judge one history by the given options."""
     findings = tuple(find(rows, options))
-    names = {found.name for found in findings}
+    names = {instance.name for instance in findings}
     windows: dict[str, Sequence[Window]] = {}
     if names & {"unavailable", "starved"}:
         history = History(rows, atomic=options.broker.atomic)

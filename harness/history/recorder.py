@@ -199,7 +199,7 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
         _refuse_foreign(path)
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_stream(source)
-        if not _ours(reader.schema):
+        if not _is_known_version(reader.schema):
             _refuse_schema(path, reader.schema)
         while True:
             try:
@@ -219,12 +219,12 @@ def _refuse_foreign(path: Path) -> None:
         schema = pa.ipc.open_stream(pa.memory_map(str(path))).schema
     except (OSError, pa.ArrowException):
         raise UsageError(f"{path} is not a history: it is not an Arrow stream") from None
-    if not _ours(schema):
+    if not _is_known_version(schema):
         _refuse_schema(path, schema)
 
 
-def _ours(schema: pa.Schema) -> bool:
-    return any(schema.equals(ours) for ours in VERSIONS)
+def _is_known_version(schema: pa.Schema) -> bool:
+    return any(schema.equals(version) for version in VERSIONS)
 
 
 def _refuse_schema(path: Path, schema: pa.Schema) -> None:

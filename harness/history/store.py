@@ -150,10 +150,10 @@ def find(path: Path) -> list[Path]:
     Raises UsageError if there is no run.
     """
     try:
-        there = path.exists()
+        is_present = path.exists()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
-    if not there:
+    if not is_present:
         raise UsageError(f"{path} does not exist: give the directory of a run, for example store/latest")
     if path.is_file():
         if path.name == STREAM or path.suffix == ".json":
@@ -161,23 +161,23 @@ def find(path: Path) -> list[Path]:
         raise UsageError(f"{path} is not a history: give the directory of a run, for example store/latest")
     if is_store(path):
         return [path.resolve() if path.is_symlink() else path]  # "latest" may point elsewhere tomorrow
-    found: list[Path] = []
+    runs: list[Path] = []
     for directory, names, _ in os.walk(path):  # does not follow links: "latest" is not judged twice
         names.sort()
         if is_store(Path(directory)):
-            found.append(Path(directory))
+            runs.append(Path(directory))
             names.clear()
-    if not found:
+    if not runs:
         raise UsageError(
             f"{path} has no history in it: give the directory of a run, for example store/latest"
         )
-    return sorted(found, key=lambda run: (run.name, str(run)))
+    return sorted(runs, key=lambda run: (run.name, str(run)))
 
 
 def is_named(run: Path, path: Path) -> bool:
     """Return whether ``path`` is a run's own directory or a file in it, not one of several runs."""
-    given = path.resolve()
-    return run.resolve() in (given, given.parent)
+    named = path.resolve()
+    return run.resolve() in (named, named.parent)
 
 
 def save(store: Path, name: str, value: Any) -> Path:

@@ -66,7 +66,7 @@ def write(directory: Path) -> Path:
     reader = excerpt.ExcerptReader(directory / parquet.DIRECTORY)
     logs = logbook.LogReader(directory / store.LOGS)
     sentences_shown = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
-    reviewed = known.kept(directory)
+    reviewed = known.stored_review(directory)
     text = _TEMPLATES.get_template("report.html.j2").render(
         spec=spec,
         verdict={
@@ -120,7 +120,7 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
 
 
 def _finding(finding: Finding, story: dict[str, Any] | None, reviewed: known.Review | None) -> dict[str, Any]:
-    known_as = reviewed.of(finding.name) if reviewed is not None else None
+    known_as = reviewed.review_of(finding.name) if reviewed is not None else None
     used = [
         column
         for column in COLUMNS

@@ -30,7 +30,7 @@ def write(directory: Path) -> Path:
     by_name = {finding.name: finding for finding in verdict.findings}
     checked = looked_for(CheckOptions(guarantee=verdict.guarantee, ordered=verdict.ordered))
     names = [*checked, *(name for name in by_name if name not in checked)]
-    reviewed = known.kept(directory)
+    reviewed = known.stored_review(directory)
     reviewed_by_name = {
         reviewed_finding.kind: reviewed_finding
         for reviewed_finding in (reviewed.findings if reviewed is not None else ())

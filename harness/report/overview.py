@@ -255,7 +255,7 @@ def _summary(root: Path, directory: Path, earlier: RunSummary | None) -> RunSumm
     verdict = _verdict(directory) if judged_ns else None
     reviewed = None
     with contextlib.suppress(msgspec.MsgspecError, OSError):
-        reviewed = known.kept(directory)
+        reviewed = known.stored_review(directory)
     return RunSummary(
         directory=relative,
         test=spec.name,

@@ -55,7 +55,7 @@ class LogFollower:
             self._heard(node, lines)
 
     def _heard(self, node: str, lines: Sequence[str]) -> None:
-        for event in (event for line in lines for event in coverage.said(line, self._events)):
+        for event in (event for line in lines for event in coverage.events_in_line(line, self._events)):
             if part := self._events[event].plays:
                 self._parts[part] = node
             future = self._future(event)

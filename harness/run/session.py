@@ -489,7 +489,7 @@ def _tell_known(
     talk: TextIO,
 ) -> None:
     names_by_spec = [(spec, {finding.name for finding in verdict.findings}) for spec, verdict in judged]
-    for line in known.told(entries or (), names_by_spec):
+    for line in known.entry_lines(entries or (), names_by_spec):
         print(line, file=talk, flush=True)
 
 

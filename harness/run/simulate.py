@@ -153,7 +153,7 @@ def simulate(
         trace_digest=world.trace.digest,
         virtual_s=world.now_ns / 1e9,
         steps=world.steps,
-        coverage=coverage.of(rows, environment.logs.lines, test.system.events),
+        coverage=coverage.count(rows, environment.logs.lines, test.system.events),
         logs=environment.logs.lines,
         trace=world.trace.text,
     )

@@ -33,7 +33,7 @@ from harness.interface import UsageError
 
 def stored(path: Path, content: str | bytes, **asked) -> importing.Imported:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return importing.of(path, None, path.parent / "store", **asked)
+    return importing.import_file(path, None, path.parent / "store", **asked)
 
 
 def rows_of(store: Path) -> list[dict]:
@@ -695,7 +695,7 @@ def test_files_are_read_however_they_were_written(tmp_path):
         imported = stored(tmp_path / name, content)
         assert imported.rows > 2
         assert stores.load_spec(imported.store).name.isprintable()
-    imported = importing.of(tmp_path / "packed.edn.gz", "jepsen-edn", tmp_path / "store")
+    imported = importing.import_file(tmp_path / "packed.edn.gz", "jepsen-edn", tmp_path / "store")
     assert stores.load_spec(imported.store).name == "packed"
 
 
@@ -736,7 +736,7 @@ def test_what_cannot_be_opened_or_has_no_name_is_told(tmp_path):
         (tmp_path / "h.txt", "json", 'unknown format "json": did you mean "jsonl"?'),
     ):
         with pytest.raises(UsageError, match=words.replace("?", r"\?")):
-            importing.of(file, kind, tmp_path / "store")
+            importing.import_file(file, kind, tmp_path / "store")
 
 
 pieces = st.sampled_from(

@@ -52,13 +52,13 @@ def test_what_is_known_is_green_until_its_last_day_has_passed():
     assert status(invalid("lost"), entry()) == 0
     assert status(invalid("lost"), entry(), today=TODAY + dt.timedelta(days=1)) == 1
     over = known.review(invalid("lost"), SPEC, [entry()], TODAY + dt.timedelta(days=1))
-    assert str(over.of("lost")) == "was known until 2026-11-23, which is over: ARTEMIS-1"
+    assert str(over.review_of("lost")) == "was known until 2026-11-23, which is over: ARTEMIS-1"
 
 
 def test_of_two_entries_the_one_that_lasts_counts():
     later = entry(until=TODAY + dt.timedelta(days=2), why="again")
     reviewed = known.review(invalid("lost"), SPEC, [later, entry()], TODAY + dt.timedelta(days=1))
-    assert (reviewed.known, reviewed.of("lost").why) == (True, "again")
+    assert (reviewed.known, reviewed.review_of("lost").why) == (True, "again")
 
 
 @pytest.mark.parametrize(
@@ -217,11 +217,11 @@ def test_valid_and_unknown_stay_what_they_are():
 def test_entries_that_matched_nothing_are_told_over_a_whole_batch():
     entries = [entry(), entry("stuck"), entry("split-brain", system="rabbitmq")]
     runs = [(SPEC, ()), (SPEC, ("lost",))]
-    assert list(known.told(entries, runs)) == [
+    assert list(known.entry_lines(entries, runs)) == [
         "Known    stuck of artemis: matched nothing here",
         "Known    1 of 3 entries are of other systems or tests",
     ]
-    assert next(known.told(entries, runs[:1])) == "Known    lost of artemis: matched nothing here"
+    assert next(known.entry_lines(entries, runs[:1])) == "Known    lost of artemis: matched nothing here"
 
 
 FILE = """

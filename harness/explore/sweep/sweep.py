@@ -161,7 +161,7 @@ def _result(
     sound = tuple(swept.number for swept in accepted if not swept.doubts)
 
     def accepts(cell: Cell, name: str) -> bool:
-        return known.accepted(known.held([name], _spec(plan, cell), request.known or ()))
+        return known.accepted(known.reviewed_kinds([name], _spec(plan, cell), request.known or ()))
 
     ended = table.ended(runs)
     counted_as = {
@@ -191,7 +191,7 @@ def _spec(plan: SweepPlan, cell: Cell) -> TestSpec:
 
 def _reviewed(request: ExploreRequest[SweepPlan], swept: SweptRun) -> Sequence[known.Reviewed]:
     """Compare the grave findings of a run with those that are accepted."""
-    return known.held(swept.grave, _spec(request.plan, swept.cell), request.known or ())
+    return known.reviewed_kinds(swept.grave, _spec(request.plan, swept.cell), request.known or ())
 
 
 def _worst(request: ExploreRequest[SweepPlan], runs: Sequence[SweptRun]) -> list[SweptRun]:
@@ -303,7 +303,7 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
     if request.known:
         accepted_lines = (f"{swept.kind}: {swept}" for run in sweep.runs for swept in _reviewed(request, run))
         yield from (f"  {line}" for line in dict.fromkeys(accepted_lines))
-        yield from known.told(
+        yield from known.entry_lines(
             request.known, [(_spec(sweep.plan, run.cell), run.findings) for run in sweep.runs]
         )
     for swept in sweep.runs:

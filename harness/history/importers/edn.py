@@ -65,8 +65,8 @@ _NOTHING: Final = object()
 class EdnError(ValueError):
     """A text that is not EDN: the line, and what is wrong there."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
         self.line = line
 
 
@@ -165,11 +165,11 @@ def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
 def _end_of_opaque(text: str, start: int, line: int) -> int:
     """Return where ``#<...>`` ends: at the ``>`` that closes it, as far as that can be told."""
     depth = 0
-    for found in re.compile(r"[<>\n]").finditer(text, start):
-        depth += {"<": 1, ">": -1}.get(found.group(), 0)
+    for bracket in re.compile(r"[<>\n]").finditer(text, start):
+        depth += {"<": 1, ">": -1}.get(bracket.group(), 0)
         if not depth:
-            return found.end()
-        if found.group() == "\n":
+            return bracket.end()
+        if bracket.group() == "\n":
             break
     raise EdnError(line, '"#<" is not closed on its line')
 
@@ -215,10 +215,10 @@ class _Reader:
 
     def end(self) -> None:
         """Raise EdnError for a form that is not closed."""
-        for left in (*self._stack[:1], *([self._whole] if self._whole is not None else ())):
-            if left.sign in _PREFIXES:
-                raise EdnError(left.line, "a tag or discard with nothing behind it")
-            raise EdnError(left.line, f'"{left.sign}" is not closed: the file ends before')
+        for unclosed in (*self._stack[:1], *([self._whole] if self._whole is not None else ())):
+            if unclosed.sign in _PREFIXES:
+                raise EdnError(unclosed.line, "a tag or discard with nothing behind it")
+            raise EdnError(unclosed.line, f'"{unclosed.sign}" is not closed: the file ends before')
         if self._prefix:
             raise EdnError(0, f"#:{self._prefix} is followed by nothing: it must be a map")
 
@@ -316,8 +316,8 @@ def _text(piece: str, line: int) -> str:
         return text  # half of a pair, which is refused if the text is needed
 
 
-def _escaped(found: re.Match[str], line: int) -> str:
-    word = found[1]
+def _escaped(escape: re.Match[str], line: int) -> str:
+    word = escape[1]
     if len(word) > 1:
         return chr(int(word[1:], 16))
     if word not in _ESCAPES:

@@ -61,7 +61,7 @@ class Imported:
     drained: bool
 
 
-def of(
+def import_file(
     file: Path,
     kind: str | None,
     root: Path,
@@ -103,7 +103,7 @@ def of(
     reading = _Reading(file, kind, drained=drained)
     begun = datetime.now().astimezone()
     made = not root.exists()
-    kept = False
+    is_stored = False
     try:
         with contextlib.ExitStack() as ending:
             try:
@@ -118,8 +118,8 @@ def of(
             )
             store = stores.create(root, spec.name, begun)
             (unfinished / parquet.DIRECTORY).rename(store / parquet.DIRECTORY)
-            kept = True
-            brought = BroughtHistory(
+            is_stored = True
+            description = BroughtHistory(
                 file=_printable(file.resolve()),
                 format=kind,
                 drained=reading.intake.drained,
@@ -127,8 +127,8 @@ def of(
                 ack_wait_s=ack_wait_s,
                 not_judged=reading.not_judged,
             )
-            stores.save(store, stores.SPEC, build({"imported": brought, "name": spec.name}, spec))
-            again = [
+            stores.save(store, stores.SPEC, build({"imported": description, "name": spec.name}, spec))
+            command = [
                 "jepsen-run",
                 "import",
                 _printable(file.resolve()),
@@ -136,17 +136,17 @@ def of(
                 kind,
                 *(["--drained"] * drained),
             ]
-            again += ["--fifo"] * fifo
-            again += [] if ack_wait_s is None else ["--ack-wait", f"{ack_wait_s:g}"]
+            command += ["--fifo"] * fifo
+            command += [] if ack_wait_s is None else ["--ack-wait", f"{ack_wait_s:g}"]
             started = begun.isoformat(timespec="milliseconds")
             record = stores.RunRecord(
-                state="ended", environment=IMPORTED, started=started, again=shlex.join(again)
+                state="ended", environment=IMPORTED, started=started, again=shlex.join(command)
             )
             stores.save(store, stores.RUN, record)
     except OSError as error:
         raise InfrastructureError(f"cannot write {root}: {error}") from error
     finally:
-        if made and not kept:
+        if made and not is_stored:
             with contextlib.suppress(OSError):
                 root.rmdir()
     return Imported(store, reading.intake.rows, reading.intake.drained)
@@ -190,11 +190,15 @@ class _Reading:
                 start = opened.read(8)
         except OSError as error:
             raise UsageError(f"{self._called} cannot be read: {error.strerror or error}") from None
-        what = next((what for magic, what in _MAGIC.items() if start.startswith(magic)), None)
-        self._gzip = what == "gzip"
-        if what is not None and not self._gzip:
-            remedy = "write it in UTF-8" if what == "UTF-16" else "unpack it first, or pack it with gzip"
-            raise UsageError(f"{self._called} is {what}: {remedy}")
+        format_name = next(
+            (format_name for magic, format_name in _MAGIC.items() if start.startswith(magic)), None
+        )
+        self._gzip = format_name == "gzip"
+        if format_name is not None and not self._gzip:
+            remedy = (
+                "write it in UTF-8" if format_name == "UTF-16" else "unpack it first, or pack it with gzip"
+            )
+            raise UsageError(f"{self._called} is {format_name}: {remedy}")
 
     @property
     def files(self) -> int:
@@ -227,8 +231,8 @@ class _Reading:
                 for line, event in self._events(file):  # noqa: B007 - the line of an event that is refused
                     yield from self.intake.take(event)
             self._jepsen.end()
-            whole = "lost" not in self._jepsen.not_judged
-            yield from self.intake.end(drained=(self._drained or self._jepsen.drained) and whole)
+            is_complete = "lost" not in self._jepsen.not_judged
+            yield from self.intake.end(drained=(self._drained or self._jepsen.drained) and is_complete)
         except (EdnError, LineError) as error:
             raise UsageError(f"{self._called}: line {error.line}: {_in_a_line(error)}") from None
         except IntakeError as error:

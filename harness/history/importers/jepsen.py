@@ -67,17 +67,17 @@ class Jepsen:
         if isinstance(self._of, QueueOperations):
             self._of.end()
 
-    def _moment(self, told: Any) -> int:
-        if told is not None and (isinstance(told, bool) or not isinstance(told, int)):
-            raise IntakeError(f":time is {shown(told):.40}: it must be a whole number of nanoseconds")
-        soonest = told or 0 if self._time is None else self._time + 1
-        return soonest if told is None else max(told, soonest)
+    def _moment(self, recorded: Any) -> int:
+        if recorded is not None and (isinstance(recorded, bool) or not isinstance(recorded, int)):
+            raise IntakeError(f":time is {shown(recorded):.40}: it must be a whole number of nanoseconds")
+        soonest = recorded or 0 if self._time is None else self._time + 1
+        return soonest if recorded is None else max(recorded, soonest)
 
     def _operations(self, f: str) -> QueueOperations | LogOperations:
         logs = f in LOG_OPERATIONS
         if not logs and f not in QUEUE_OPERATIONS:
-            known = ", ".join(f":{one}" for one in (*QUEUE_OPERATIONS, *LOG_OPERATIONS))
-            raise IntakeError(f":f is :{f}, which is not of a queue or a log: {known}")
+            accepted = ", ".join(f":{name}" for name in (*QUEUE_OPERATIONS, *LOG_OPERATIONS))
+            raise IntakeError(f":f is :{f}, which is not of a queue or a log: {accepted}")
         if self._of is None:
             self._of = LogOperations() if logs else QueueOperations()
         if isinstance(self._of, LogOperations) != logs:

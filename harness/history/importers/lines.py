@@ -21,8 +21,8 @@ _BOM: Final = b"\xef\xbb\xbf"
 class LineError(ValueError):
     """A line that cannot be read, and what is wrong with it."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
         self.line = line
 
 
@@ -65,9 +65,9 @@ def _half_of_pair(line: bytes) -> str:
 
     The decoder itself says that such a line was truncated.
     """
-    for found in _ESCAPES.finditer(line.decode(errors="replace")):
-        if found["half"]:
-            return f"{found['half']} is one half of a surrogate pair, without the other"
+    for escape in _ESCAPES.finditer(line.decode(errors="replace")):
+        if escape["half"]:
+            return f"{escape['half']} is one half of a surrogate pair, without the other"
     return ""
 
 
@@ -88,8 +88,8 @@ def table(file: BinaryIO) -> Iterator[tuple[int, Event]]:
         return
     strange = [name for name in header if name not in FIELDS]
     if strange or len(set(header)) < len(header):
-        what = f'unknown column "{strange[0]:.60}"' if strange else "a column is there twice"
-        raise LineError(1, f"{what}: the first line must name columns of {', '.join(FIELDS)}")
+        problem = f'unknown column "{strange[0]:.60}"' if strange else "a column is there twice"
+        raise LineError(1, f"{problem}: the first line must name columns of {', '.join(FIELDS)}")
     read = [(name, _READ.get(KINDS[name], str) if name not in _EITHER else _either) for name in header]
     for row in _rows(reader):
         if not row:
@@ -123,10 +123,10 @@ def _rows(reader: Any) -> Iterator[list[str]]:
 
 def _event(read: Iterable[tuple[str, Callable[[str], Any]]], row: Iterable[str], line: int) -> dict[str, Any]:
     event = {}
-    for (name, of), text in zip(read, row, strict=True):
+    for (name, convert), text in zip(read, row, strict=True):
         if text:
             try:
-                event[name] = of(text)
+                event[name] = convert(text)
             except ValueError:
                 raise LineError(line, f"{name} is {text!r:.60}: it must be {_WORDS[KINDS[name]]}") from None
     return event
@@ -135,12 +135,12 @@ def _event(read: Iterable[tuple[str, Callable[[str], Any]]], row: Iterable[str],
 def _either(text: str) -> int | str:
     """Return a text as a number if it is one."""
     try:
-        return _whole(text)
+        return _whole_number(text)
     except ValueError:
         return text
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     if not text.removeprefix("-").isdecimal() or not text.isascii() or str(int(text)) != text:
         raise ValueError(text)
     return int(text)
@@ -152,7 +152,11 @@ def _truth(text: str) -> bool:
     return text == "true"
 
 
-_READ: Final[dict[str, Callable[[str], Any]]] = {"int64": _whole, "int32": _whole, "bool": _truth}
+_READ: Final[dict[str, Callable[[str], Any]]] = {
+    "int64": _whole_number,
+    "int32": _whole_number,
+    "bool": _truth,
+}
 _WORDS: Final = {"int64": "a whole number", "int32": "a whole number", "bool": "true or false"}
 
 

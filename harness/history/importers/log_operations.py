@@ -34,44 +34,46 @@ class LogOperations:
     """The operations of one history, in order."""
 
     def __init__(self) -> None:
-        self._asked: dict[int, Operation] = {}
+        self._requests: dict[int, Operation] = {}
         self._sessions: dict[tuple[int, str], int] = {}
         self._session = 0
 
     def events(self, op: Operation) -> Iterator[Event]:
         """Yield the events of one operation. Raises IntakeError."""
-        asked = self._asked.get(op.process)
+        request = self._requests.get(op.process)
         if op.type == "invoke":
-            if asked is not None:
+            if request is not None:
                 raise IntakeError(
-                    f"process {op.process} asks for :{op.f} and has no answer to :{asked.f} yet"
+                    f"process {op.process} asks for :{op.f} and has no answer to :{request.f} yet"
                 )
-            self._asked[op.process] = op
-        elif asked is not None:
-            if asked.f != op.f:
-                raise IntakeError(f"process {op.process} asked for :{asked.f}, and this answers :{op.f}")
-            del self._asked[op.process]
+            self._requests[op.process] = op
+        elif request is not None:
+            if request.f != op.f:
+                raise IntakeError(f"process {op.process} asked for :{request.f}, and this answers :{op.f}")
+            del self._requests[op.process]
         if op.f in ("subscribe", "assign"):
             self._chosen(op)
             return
-        yield from self._sends(op, op if asked is None else asked)
+        yield from self._sends(op, op if request is None else request)
         if op.type != "invoke":
             yield from self._polls(op)
 
     def _chosen(self, op: Operation) -> None:
         if op.type in ("ok", "info"):
             keys = {shown(key) for key in elements(op.value, f"a :{op.f}")}
-            again = bool(op.form.get(Keyword("seek-to-beginning?")))
-            self._forget(op.process, lambda key: again or key not in keys)
+            from_beginning = bool(op.form.get(Keyword("seek-to-beginning?")))
+            self._forget(op.process, lambda key: from_beginning or key not in keys)
 
-    def _sends(self, op: Operation, asked: Operation) -> Iterator[Event]:
-        for step in _steps(asked):
+    def _sends(self, op: Operation, request: Operation) -> Iterator[Event]:
+        for step in _steps(request):
             if step[0] != "send":
                 continue
             if len(step) < 3:
                 raise IntakeError(f"{shown(step):.60} is no send: it must be [:send key value]")
-            told = step[2]
-            sent = named(told[1] if isinstance(told, tuple) and len(told) == 2 else told, "a :send")
+            payload = step[2]
+            sent = named(
+                payload[1] if isinstance(payload, tuple) and len(payload) == 2 else payload, "a :send"
+            )
             key = shown(step[1])
             yield {**op.head, "f": "send", "queue": "log", "group": key, "message": f"{key}/{sent}"}
 
@@ -83,12 +85,12 @@ class LogOperations:
                 continue
             for key, got in _polled(step):
                 polled.add(key)
-                for one in got:
+                for name in got:
                     if key in rebalanced:
                         self._sessions.pop((op.process, key), None)
                     yield {
                         **op.head, "type": "ok", "f": "deliver", "queue": "log", "group": key,
-                        "message": f"{key}/{one}", "session": self._session_of(op.process, key),
+                        "message": f"{key}/{name}", "session": self._session_of(op.process, key),
                     }  # fmt: skip
         if op.type != "ok":
             self._forget(op.process, lambda key: key in polled)
@@ -100,10 +102,10 @@ class LogOperations:
             self._sessions[process, key] = self._session
         return self._sessions[process, key]
 
-    def _forget(self, process: int, of: Any) -> None:
+    def _forget(self, process: int, is_affected: Any) -> None:
         """Let this process begin a new session when it next reads one of these keys."""
-        for one in [pair for pair in self._sessions if pair[0] == process and of(pair[1])]:
-            del self._sessions[one]
+        for pair_read in [pair for pair in self._sessions if pair[0] == process and is_affected(pair[1])]:
+            del self._sessions[pair_read]
 
 
 def _steps(op: Operation) -> list[tuple[Any, ...]]:

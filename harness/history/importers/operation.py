@@ -41,23 +41,23 @@ def kind_of(value: Any) -> str | None:
     return KINDS.get(type(value))
 
 
-def named(value: Any, what: str) -> int | str:
+def named(value: Any, owner: str) -> int | str:
     """Return a message's name. Raises IntakeError for a value that cannot be one."""
     if value is None:
-        raise IntakeError(f"the :value of {what} is nil: it must say which message")
+        raise IntakeError(f"the :value of {owner} is nil: it must say which message")
     if kind_of(value) is None:
         why = ", an object that Clojure cannot print" if isinstance(value, Opaque) else ""
         raise IntakeError(
-            f"the :value of {what} has {shown(value):.60}{why}: a message must be a number, a text or a "
+            f"the :value of {owner} has {shown(value):.60}{why}: a message must be a number, a text or a "
             "keyword"
         )
     return value if isinstance(value, int) else shown(value)
 
 
-def elements(value: Any, what: str) -> Iterator[Any]:
+def elements(value: Any, owner: str) -> Iterator[Any]:
     """Yield the elements of a vector, list or set; nil has none. Raises IntakeError."""
     if value is None:
         return
     if not isinstance(value, tuple):
-        raise IntakeError(f"the :value of {what} is {shown(value):.40}: it must be a vector")
+        raise IntakeError(f"the :value of {owner} is {shown(value):.40}: it must be a vector")
     yield from value

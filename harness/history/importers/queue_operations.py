@@ -99,14 +99,14 @@ class QueueOperations:
         if open_ is not None and open_.op.f == "drain" and op.f == "dequeue":
             yield from self._dequeue_of_drain(op, open_)
         elif op.type == "invoke":
-            yield from self._asked(op, open_)
+            yield from self._requested(op, open_)
         elif open_ is not None and open_.op.f != op.f:
             raise IntakeError(f"process {op.process} asked for :{open_.op.f}, and this answers :{op.f}")
         else:
             self._open.pop(op.process, None)
             yield from self._answered(op, open_)
 
-    def _asked(self, op: Operation, open_: _Open | None) -> Iterator[Event]:
+    def _requested(self, op: Operation, open_: _Open | None) -> Iterator[Event]:
         if open_ is not None:
             if op.f == open_.op.f == "drain":
                 return  # the drain's next dequeue, as some clients write it
@@ -118,21 +118,21 @@ class QueueOperations:
             yield {**op.head, "f": "receive", **self._queue_of(op)}
 
     def _answered(self, op: Operation, open_: _Open | None) -> Iterator[Event]:
-        asked = op if open_ is None else open_.op
+        request = op if open_ is None else open_.op
         if op.f == "enqueue":
-            yield self._enqueue(op, asked)
+            yield self._enqueue(op, request)
         elif op.f == "dequeue":
-            got = self._received(op, asked)
+            got = self._received(op, request)
             if not got and open_ is not None and op.form.get(_DRAINS) and _found_nothing(op):
-                self._empty(asked, open_.number)
-            yield from self._dequeue(op, asked, got)
+                self._empty(request, open_.number)
+            yield from self._dequeue(op, request, got)
         else:
             yield from self._drain(op, open_)
 
     # ---------------------------------------------------------------------------------- enqueueing
 
-    def _enqueue(self, op: Operation, asked: Operation) -> Event:
-        key, value = self._pair(asked.value, asked)
+    def _enqueue(self, op: Operation, request: Operation) -> Event:
+        key, value = self._pair(request.value, request)
         name = named(value, "an :enqueue")
         if op.type in ("invoke", "ok"):
             self._kinds.add(kind_of(value) or "")
@@ -141,15 +141,15 @@ class QueueOperations:
 
     # ---------------------------------------------------------------------------------- dequeueing
 
-    def _dequeue(self, op: Operation, asked: Operation, got: list[_Pair]) -> Iterator[Event]:
+    def _dequeue(self, op: Operation, request: Operation, got: list[_Pair]) -> Iterator[Event]:
         if op.type == "info":
-            self._unheard_dequeue(asked)
+            self._unheard_dequeue(request)
         if not got:
-            yield {**op.head, "f": "receive", **self._queue_of(asked)}
-        yield from self._deliveries(op, asked, got)
+            yield {**op.head, "f": "receive", **self._queue_of(request)}
+        yield from self._deliveries(op, request, got)
 
-    def _deliveries(self, op: Operation, asked: Operation, got: list[_Pair]) -> Iterator[Event]:
-        since = {} if asked is op else {"time_low": asked.time}
+    def _deliveries(self, op: Operation, request: Operation, got: list[_Pair]) -> Iterator[Event]:
+        since = {} if request is op else {"time_low": request.time}
         for key, value in got:
             name = named(value, f"a :{op.f}")
             yield {**op.head, "type": "ok", "f": "receive", **_message(key, name), **since}
@@ -161,10 +161,10 @@ class QueueOperations:
             drain.dequeue, drain.asks = op, True
             yield {**op.head, "f": "receive", **self._queue_of(op, drain.op)}
             return
-        asked, drain.dequeue = drain.dequeue or drain.op, None
-        got = self._received(op, asked)
+        request, drain.dequeue = drain.dequeue or drain.op, None
+        got = self._received(op, request)
         drain.got += got
-        yield from self._dequeue(op, asked, got)
+        yield from self._dequeue(op, request, got)
 
     # ------------------------------------------------------------------------------------ draining
 
@@ -178,15 +178,15 @@ class QueueOperations:
             yield from self._dequeue(Operation(op.time, op.process, "info", "dequeue", {}), drain.dequeue, [])
         if op.type != "ok":
             return
-        told = Counter(_names(drain.got))
+        counted = Counter(_names(drain.got))
         got = self._received(op, drain.op)
-        more = [pair for pair, name in zip(got, _names(got), strict=True) if not _taken(told, name)]
+        more = [pair for pair, name in zip(got, _names(got), strict=True) if not _taken(counted, name)]
         yield from self._deliveries(op, drain.op, more)
         self._empty(drain.op, drain.number)
 
-    def _empty(self, asked: Operation, number: int) -> None:
+    def _empty(self, request: Operation, number: int) -> None:
         """Note that nothing was left of what had been enqueued before this operation's number."""
-        key, _ = self._pair(asked.value, asked)
+        key, _ = self._pair(request.value, request)
         self._drained[key] = max(self._drained.get(key, -1), number)
 
     def _unheard_drain(self, drain: _Open) -> None:
@@ -196,9 +196,9 @@ class QueueOperations:
         elif drain.dequeue is not None:
             self._unheard_dequeue(drain.dequeue)
 
-    def _unheard_dequeue(self, asked: Operation) -> None:
+    def _unheard_dequeue(self, request: Operation) -> None:
         self._unheard = True
-        if self._keyed and self._pair(asked.value, asked)[0] is None:
+        if self._keyed and self._pair(request.value, request)[0] is None:
             self.not_judged |= _UNKNOWN_QUEUE
 
     # -------------------------------------------------------------------------------------- values
@@ -236,17 +236,17 @@ class QueueOperations:
             key, _ = self._pair(other.value, other)
         return {} if key is None else {"queue": shown(key)}
 
-    def _received(self, op: Operation, asked: Operation) -> list[_Pair]:
+    def _received(self, op: Operation, request: Operation) -> list[_Pair]:
         """Return the messages that an answer says were received, each with its key."""
         value = op.value
         if op.type != "ok" or _is_nothing(value):
             return []
         if not self._keyed:
-            return [(None, one) for one in self._messages(value, op, many=op.f == "drain")]
-        meant, _ = self._pair(asked.value, asked)
-        if meant is None and isinstance(value, tuple) and all(_is_pair(one) for one in value):
+            return [(None, message) for message in self._messages(value, op, many=op.f == "drain")]
+        meant, _ = self._pair(request.value, request)
+        if meant is None and isinstance(value, tuple) and all(_is_pair(message) for message in value):
             self._batches |= op.f == "dequeue"
-            return [pair for one in value for pair in self._of_key(one, op, many=False)]
+            return [pair for message in value for pair in self._of_key(message, op, many=False)]
         if not _is_pair(value):
             raise IntakeError(
                 f"the :value of :{op.f} is {shown(value):.60}: it must be [key value], as in the operations "
@@ -266,7 +266,7 @@ class QueueOperations:
 
     def _of_key(self, pair: tuple[Any, ...], op: Operation, *, many: bool) -> list[_Pair]:
         key, value = self._pair(pair, op)
-        return [(key, one) for one in self._messages(value, op, many=many)]
+        return [(key, message) for message in self._messages(value, op, many=many)]
 
     def _messages(self, value: Any, op: Operation, *, many: bool) -> list[Any]:
         """Return the messages of one queue in a value: none, those of a vector, or a single one.
@@ -276,15 +276,15 @@ class QueueOperations:
         if _is_nothing(value):
             return []
         self._batches |= op.f == "dequeue" and isinstance(value, tuple)
-        some = list(elements(value, f"a :{op.f}")) if many or isinstance(value, tuple) else [value]
-        for one in some:
-            kind = kind_of(one)
-            if kind is not None and kind not in self._kinds and (self._kinds or isinstance(one, Keyword)):
+        messages = list(elements(value, f"a :{op.f}")) if many or isinstance(value, tuple) else [value]
+        for message in messages:
+            kind = kind_of(message)
+            if kind is not None and kind not in self._kinds and (self._kinds or isinstance(message, Keyword)):
                 raise IntakeError(
-                    f"the :value of a :{op.f} has {shown(one):.60}, {kind}, and no :enqueue before had "
+                    f"the :value of a :{op.f} has {shown(message):.60}, {kind}, and no :enqueue before had "
                     f"{kind}: it must have messages, or be nil where there was none"
                 )
-        return some
+        return messages
 
 
 def _is_nothing(value: Any) -> bool:
@@ -301,14 +301,14 @@ def _is_pair(value: Any) -> bool:
     return type(value) is tuple and len(value) == 2
 
 
-def _names(some: list[_Pair]) -> list[tuple[str, str]]:
-    return [(shown(key), shown(value)) for key, value in some]
+def _names(pairs: list[_Pair]) -> list[tuple[str, str]]:
+    return [(shown(key), shown(value)) for key, value in pairs]
 
 
-def _taken(told: Counter[tuple[str, str]], name: tuple[str, str]) -> bool:
+def _taken(counted: Counter[tuple[str, str]], name: tuple[str, str]) -> bool:
     """Return whether a dequeue of a drain got that message already; each counts once."""
-    told[name] -= 1
-    return told[name] >= 0
+    counted[name] -= 1
+    return counted[name] >= 0
 
 
 def _message(key: Any, name: int | str) -> dict[str, Any]:
