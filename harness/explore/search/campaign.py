@@ -18,6 +18,7 @@ import msgspec
 from harness.explore.plans import SearchPlan, run_seed
 from harness.explore.runs import ExploredRun
 from harness.explore.shrink.case import ShrinkCase, describe
+from harness.explore.talk import counted
 from harness.history import coverage
 from harness.history import store as stores
 from harness.interface import Event, Schedule, TestSpec
@@ -148,7 +149,8 @@ def how(record: ExploredRun) -> str:
 def counts(tally: SearchTally, real_s: float) -> str:
     """Return one line that says how many runs ended in each way."""
     words = ", ".join(f"{count} {word}" for word, count in sorted(tally.ended.items()))
-    return f"{tally.runs} runs in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
+    runs = counted(tally.runs, "run")
+    return f"{runs} in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
 
 
 def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
@@ -171,7 +173,7 @@ def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulate
             "the lines above"
         )
     elif tally.ended["valid"]:
-        yield f"NOTHING FOUND  in {tally.ended['valid']} runs"
+        yield f"NOTHING FOUND  in {counted(tally.ended['valid'], 'run')}"
     else:
         yield "UNKNOWN  no run could be decided"
     yield f"Stopped  by {ended.stopped}: {counts(tally, ended.real_s)}"

@@ -171,7 +171,7 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk, *, left_s: float) -> S
         tell=talk.indented,
     )
     why = "nothing more can be taken away" if result.complete else "the budget ended it"
-    talk(f"  {result.runs} runs in {result.seconds:.0f} s: {why}")
+    talk(f"  {counted(result.runs, 'run')} in {result.seconds:.0f} s: {why}")
     return result.evidence
 
 
@@ -179,7 +179,7 @@ def _opening(request: ExploreRequest[SearchPlan], store: Path, made: int) -> Ite
     plan = request.plan
     swarm, base = plan.swarm(), plan.base
     limits = [
-        *([] if plan.runs is None else [f"{plan.runs} runs"]),
+        *([] if plan.runs is None else [counted(plan.runs, "run")]),
         *([] if plan.time_limit_s is None else [f"{plan.time_limit_s:g} s"]),
     ]
     yield (

@@ -129,7 +129,7 @@ class Attempts(Generic[T]):
                 words = describe(seeded)
                 if self._tell is not None and words != self._told:  # the words may not show the change
                     self._told = words
-                    self._tell(f"{words}, after {self.budget.spent} runs")
+                    self._tell(f"{words}, after {counted(self.budget.spent, 'run')}")
                 return True
         return False
 

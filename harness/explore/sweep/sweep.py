@@ -233,7 +233,7 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
     judged: dict[int, RunVerdict] = {}
     damaged: dict[int, str] = {}
     if files:
-        talk(f"judging {len(files)} histories, {sum(file.rows for file in files)} rows")
+        talk(f"judging {counted(len(files), 'history')}, {sum(file.rows for file in files)} rows")
         options = plain_judge.options_of(plan.base, Schedule())
         expecting = {record.number for _, record in recorded if record.schedule.faults}
         troubles = {record.number: record.trouble for _, record in recorded}
