@@ -379,7 +379,7 @@ def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | N
     ids, session = rows.id[acks], rows.session[acks]
     whose = first(rows.id[delivers], rows.session[delivers], rows.messages)
     delivered = lives.delivered[ids]
-    odd = (whose[ids] != session) | (delivered > rows.index[acks])
+    odd = (whose[ids] != session) | (session == NONE) | (delivered > rows.index[acks])
     odd &= lives.message[ids] != NONE
     if not odd.any():
         return None, None

@@ -142,6 +142,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*HELD, *answer(7, 1, 2, "info")], set()),
     "a message that was sent to another queue is looked up there, and is corrupted": (
         [*send(0, 1, queue="r"), *deliver(5, 1)], {"corrupted"}),
+    "an ack of what nobody sent is a phantom though it names no session": (
+        [{**row, "session": None} for row in answer(5, 1)], {"phantom"}),
     "an ack that names no session is of one that got the message": (
         [*HELD, *({**row, "session": None} for row in answer(7, 1, 2))], set()),
     "a message that was seen before it was sent to another queue is a phantom": (
