@@ -232,6 +232,30 @@ async def test_selectors_of_one_client_keep_the_live_from_neither_its_backup_nor
     assert (cluster["a1"].lives, cluster["a2"].lives) == lives
 
 
+@cluster_test()
+async def test_queues_that_nobody_consumes_stop_no_producer_of_a_pair_and_nobody_takes_over(cluster):
+    for name in ("a1", "a2"):
+        cluster[name].properties = {
+            "broker.global-max-size": 200_000,
+            "address-settings.#.page-size-bytes": 4096,
+        }
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    lives = cluster["a1"].lives, cluster["a2"].lives
+    bodies = [f"{number} {'x' * 30_000}" for number in range(20)]
+    for number, body in enumerate(bodies):
+        await client.send(f"q{number}", body)
+    await client.send("another", "m")
+    assert await cluster["a1"].is_synchronized()
+    assert (cluster["a1"].lives, cluster["a2"].lives) == lives
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    client = await cluster.client("a2")
+    await client.send("another", "m")
+    for number, body in enumerate(bodies):
+        assert await client.drain(f"q{number}", 1) == [body]
+
+
 def _large(node):
     """The sizes of the files with large bodies that a broker has."""
     image = node.disk.volume.image()
